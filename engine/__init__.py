@@ -1,0 +1,1 @@
+"""A generator as a typed layer graph, and the runtimes that turn patches into patches."""

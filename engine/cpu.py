@@ -1,0 +1,76 @@
+"""The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
+
+import os
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import onnxruntime as _onnxruntime
+
+from .graph import INPUT, FloatArray, Graph, Network
+from .onnx import to_onnx
+
+onnxruntime: Any = _onnxruntime  # the package ships no types
+
+
+class Generator(Protocol):
+    """A generator ready to run on some device, open between `__enter__` and `__exit__`."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """The device in words, for reports."""
+        ...
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        """Translate patches [N, C, D, H, W] of the model's intensity range, typically [-1, 1]."""
+        ...
+
+
+class CpuGenerator:
+    """A network in an ONNX Runtime session; a context manager that owns the session.
+
+    threads: cores one patch is spread over; by default all that this process may use.
+    """
+
+    def __init__(self, network: Network, threads: int | None = None) -> None:
+        self.graph = network.graph
+        self._model = to_onnx(network)
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._session: Any = None
+
+    @property
+    def device(self) -> str:
+        return f"CPU, {self._threads} threads, ONNX Runtime {onnxruntime.__version__}"
+
+    def __enter__(self) -> Self:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.use_deterministic_compute = True
+        # The arena keeps the largest patch ever seen; without it memory follows the run.
+        options.enable_cpu_mem_arena = False
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            self._model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session = None
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        if self._session is None:
+            raise RuntimeError("CpuGenerator runs only inside its with block.")
+        extents = patches.shape[2:]
+        self.graph.check_patch((extents[0], extents[1], extents[2]))
+        [translated] = self._session.run(None, {INPUT: patches})
+        return translated

@@ -1,0 +1,1 @@
+"""Scan files to volumes and back, with their geometry kept exactly."""

@@ -1,0 +1,68 @@
+"""The volume: voxels, where they lie in the patient, and what its writer must keep."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Format: TypeAlias = Literal["nifti", "nrrd", "metaimage"]
+AnyArray: TypeAlias = npt.NDArray[Any]
+Affine: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One thing to translate.
+
+    name: where its result goes below the output folder, mirroring the input tree.
+    files: every file it is stored in, the one to open first.
+    """
+
+    name: PurePosixPath
+    files: tuple[Path, ...]
+    format: Format
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One 3D image in its file's own grid.
+
+    voxels: stored values, indexed [i, j, k] as the affine's columns, in the file's voxel type.
+    affine: (4, 4), maps (i, j, k, 1) to millimetres in RAS+ (nibabel's convention).
+    slope, intercept: a voxel's value is ``stored * slope + intercept``.
+    header: what the format's writer needs to write the same file again; opaque to all others.
+    """
+
+    voxels: AnyArray
+    affine: Affine
+    header: object
+    format: Format
+    slope: float = 1.0
+    intercept: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Extents along i, j and k."""
+        i, j, k = self.voxels.shape
+        return i, j, k
+
+    @property
+    def spacing(self) -> tuple[float, float, float]:
+        """Distance in millimetres between neighbouring voxels along i, j and k."""
+        x, y, z = np.linalg.norm(self.affine[:3, :3], axis=0)
+        return float(x), float(y), float(z)
+
+    def values(self) -> npt.NDArray[np.float32]:
+        """Scaled values as a new float32 array, indexed [i, j, k]."""
+        values = self.voxels.astype(np.float32)
+        if self.slope != 1.0:
+            values *= np.float32(self.slope)
+        if self.intercept != 0.0:
+            values += np.float32(self.intercept)
+        return values
+
+    def with_voxels(self, voxels: AnyArray, slope: float = 1.0, intercept: float = 0.0) -> "Volume":
+        """The same grid and header around other stored values."""
+        return replace(self, voxels=voxels, slope=slope, intercept=intercept)
