@@ -9,7 +9,7 @@ from ..engine.card import Identity, IntensityMap, MinMax, Percentiles, Window, Z
 from ..engine.graph import FloatArray
 from ..io.volume import AnyArray, Volume
 from .errors import PreparationError
-from .measuring import Range, mean_and_deviation, percentiles, study_range
+from .measuring import Range, mean_and_deviation, percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,11 @@ class Scaling:
         return values
 
 
-def fit(intensity: IntensityMap, volume: Volume) -> Scaling:
+def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
     """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
 
-    Raises PreparationError if the study leaves nothing to map: empty, constant, not finite, or
-    with equal percentiles.
+    measured: the study's `study_range`. Raises PreparationError if the asked percentiles are equal.
     """
-    measured = study_range(volume)
     match intensity:
         case Window(low, high):
             return _between(Range(low, high), clips=True)

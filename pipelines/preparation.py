@@ -50,11 +50,10 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
             f"{len(card.output_channels)}, but a scan has one; use a model of one channel."
         )
     turned = orientation(volume.affine, card.axes)
-    scaling = fit(card.intensity_in, volume)
-    outward = scaling
-    if card.intensity_out != card.intensity_in:
-        outward = fit(card.intensity_out, volume)
     measured = study_range(volume)
+    scaling = outward = fit(card.intensity_in, volume, measured)
+    if card.intensity_out != card.intensity_in:
+        outward = fit(card.intensity_out, volume, measured)
     view = turned.oriented(volume.voxels)
     spacing = turned.sorted_spacing(volume.spacing)
     resample = resampling(_extents(view), spacing, card.spacing)

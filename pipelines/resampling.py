@@ -6,11 +6,11 @@ from math import ceil, floor
 from typing import Any, TypeAlias
 
 import numpy as np
-import SimpleITK as _sitk
+import SimpleITK as _SimpleITK
 
 from ..engine.graph import FloatArray, Triple
 
-sitk: Any = _sitk  # the package ships no types
+sitk: Any = _SimpleITK  # the package ships no types
 
 Spacing: TypeAlias = tuple[float, float, float]
 Rows: TypeAlias = Callable[[int, int], FloatArray]

@@ -1,6 +1,7 @@
 """In which voxel type a result is stored."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ ENOUGH_STEPS = 255
 class Storage:
     """A voxel type and the line ``value = stored * slope + intercept``."""
 
-    dtype: "np.dtype[np.generic]"
+    dtype: "np.dtype[Any]"
     slope: float = 1.0
     intercept: float = 0.0
 
@@ -80,7 +81,7 @@ def _fits(storage: Storage, demand: Demand) -> bool:
     )
 
 
-def _largest(dtype: "np.dtype[np.generic]") -> float:
+def _largest(dtype: "np.dtype[Any]") -> float:
     """Largest float64 that the integer type holds; for 64 bits it is below the type's own."""
     limit = np.iinfo(dtype).max
     return float(limit) if int(float(limit)) <= limit else float(np.nextafter(float(limit), 0))
