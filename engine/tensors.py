@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from .errors import CheckpointError
 from .graph import FloatArray
@@ -74,15 +75,12 @@ class StoredTensor:
             raise CheckpointError(
                 f"{name} is stored as {self.element}; weights must be floating-point numbers."
             )
-        array = _as_float32(self._view(), self.element)
-        if not np.isfinite(array).all():
-            raise CheckpointError(
-                f"{name} holds numbers that are not finite; the training run diverged, "
-                "use an earlier checkpoint."
-            )
-        return array
+        view = self._view()
+        if self.element == "bfloat16":
+            view = (np.array(view, np.uint32, order="C") << np.uint32(16)).view(np.float32)
+        return finite_float32(view, name)
 
-    def _view(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]]":
+    def _view(self) -> npt.NDArray[np.generic]:
         if not prod(self.shape):
             return np.empty(self.shape, _READ_AS[self.element])
         width = ELEMENT_BYTES[self.element]
@@ -94,10 +92,13 @@ class StoredTensor:
         )
 
 
-def _as_float32(
-    view: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]", element: str
-) -> FloatArray:
-    if element == "bfloat16":
-        return (np.array(view, np.uint32, order="C") << np.uint32(16)).view(np.float32)
+def finite_float32(array: npt.NDArray[np.generic], name: str) -> FloatArray:
+    """A float32 copy; raises CheckpointError if a number is infinite, too large or none."""
     with np.errstate(over="ignore"):
-        return np.array(view, np.float32, order="C")
+        copy = np.array(array, np.float32, order="C")
+    if not np.isfinite(copy).all():
+        raise CheckpointError(
+            f"{name} holds numbers that are not finite; the training run diverged, "
+            "use an earlier checkpoint."
+        )
+    return copy
