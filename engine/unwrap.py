@@ -15,8 +15,8 @@ Tensors = Mapping[str, StoredTensor]
 # Left by torch.nn.DataParallel and torch.compile around every key.
 _WRAPPERS = ("module.", "_orig_mod.")
 _DEEPEST_WRAPPING = 4
-_GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d|\d+\.")
-_DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(is)?(_|$)|discr|d_model|critic", re.IGNORECASE)
+_GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d")
+_DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(isc?)?(_|$)|discr|d_model|critic", re.IGNORECASE)
 
 
 def _one_way(source: str, target: str) -> re.Pattern[str]:
@@ -150,7 +150,7 @@ def _bare(tensors: Tensors) -> Tensors:
     for wrapper in _WRAPPERS:
         if all(key.startswith(wrapper) for key in tensors):
             return _bare({key.removeprefix(wrapper): item for key, item in tensors.items()})
-    if all(key[:1].isdigit() for key in tensors):
+    if all(key[:1].isdigit() for key in tensors) and any(".conv_block." in key for key in tensors):
         return {f"model.{key}": item for key, item in tensors.items()}
     return tensors
 
