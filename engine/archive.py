@@ -56,8 +56,14 @@ class _Archive:
 
     def read(self, name: str) -> bytes:
         """An entry's bytes, checked against the archive's own checksum."""
+        entry = self._entries[name]
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+            raise CheckpointError(
+                f"The checkpoint's entry {quoted(name)} is compressed, which PyTorch never does; "
+                "load and save it again with torch."
+            )
         try:
-            content = self._file.read(self._entries[name])
+            content = self._file.read(entry)
         except _ZIP_FAULTS as error:
             raise _damaged(f"{quoted(name)}: {error}") from error
         if len(content) != self.size(name):
@@ -118,11 +124,6 @@ def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Z
             raise CheckpointError(
                 f"The checkpoint has an entry {quoted(entry.filename)} that points outside it; "
                 "it is refused."
-            )
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise CheckpointError(
-                f"The checkpoint's entry {quoted(entry.filename)} is compressed, which PyTorch "
-                "never does; load and save it again with torch."
             )
         if entry.header_offset + entry.file_size > length:
             raise _damaged(f"{quoted(entry.filename)} promises more bytes than the file has")

@@ -14,7 +14,7 @@ from .layouts import recognise
 from .recognition import Recognised
 
 TOLERANCE = 1e-3
-"""Relative L2 error below which an output is the reference: fp32 against half stays below."""
+"""Relative L2 error below which an output is the reference, both computed in float32."""
 
 
 def candidates(recognised: Recognised) -> Iterator[Recognised]:
@@ -42,8 +42,8 @@ def resolve(
     if not matching:
         raise CheckpointError(
             f"No reading of the checkpoint computes the reference output; the closest is "
-            f"{min(errors):.2g} away (relative L2). The reference must come from this checkpoint, "
-            "in evaluation mode and without any processing."
+            f"{min(errors):.2g} away (relative L2). The reference must come from this very "
+            "checkpoint as its test code runs it, in float32 on the CPU, without any processing."
         )
     chosen, output = matching[0]
     if any(not np.array_equal(output, other) for _, other in matching[1:]):

@@ -32,7 +32,7 @@ timeit trace urllib urllib2 venv webbrowser zipimport
 """
 _RUNNING_NAMES = """
 torch.load torch.jit.load torch.serialization.load torch.storage._load_from_bytes
-types.CodeType types.FunctionType numpy.testing._private.utils.runstring
+_io.open io.open types.CodeType types.FunctionType numpy.testing._private.utils.runstring
 """
 _HARMLESS_BUILTINS = """
 bool bytearray bytes complex dict float frozenset int list object range set slice str tuple

@@ -231,15 +231,26 @@ def test_reference_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) -> None:
     module = made.trained(made.padded_resnet())
     with torch.no_grad():
-        module.model[1].weight.mul_(1e-4)
+        module.model[-2].weight.mul_(1e-5)
     recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), Choices())
-    patch, _ = pair_of(module, 1, 16)
-    outputs = [compute(candidate, patch) for candidate in candidates(recognised)]
-    blended = (outputs[0] + outputs[1]) / 2
-    close = np.linalg.norm(outputs[0] - outputs[1]) / np.linalg.norm(blended)
-    if close < 1e-3:
-        with pytest.raises(CheckpointError, match="Several readings"):
-            resolve(recognised, patch, blended)
+    with pytest.raises(CheckpointError, match=r"Several readings .* or say --padding"):
+        resolve(recognised, *pair_of(module, 1, 16))
+
+
+def test_readings_with_equal_outputs_are_one(tmp_path: Path) -> None:
+    module = made.trained(made.padded_resnet())
+    with torch.no_grad():
+        module.model[-2].weight.zero_()
+    recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), Choices())
+    assert resolve(recognised, *pair_of(module, 1, 16)).undecided == ()
+
+
+def test_reference_of_another_shape_is_refused(tmp_path: Path) -> None:
+    module = made.unpadded_resnet()
+    recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), Choices())
+    patch, output = pair_of(module, 1, 16)
+    with pytest.raises(CheckpointError, match="has the shape"):
+        resolve(recognised, patch, output[..., :8])
 
 
 def test_resolving_picks_the_direction(tmp_path: Path) -> None:
