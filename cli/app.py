@@ -1,11 +1,11 @@
 """The command line's entry point."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from . import translate
+from .streams import settle
 
 app = typer.Typer(
     name="cuda-cyclegan",
@@ -17,22 +17,26 @@ app = typer.Typer(
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
 
 
-@app.callback()
-def _options(  # pyright: ignore[reportUnusedFunction]
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         from ..pipelines.report_json import program_version
 
         print(f"cuda-cyclegan {program_version()}")
         raise typer.Exit
 
 
+@app.callback()
+def _options(  # pyright: ignore[reportUnusedFunction]
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None: ...
+
+
 def main() -> None:
     """Run the command line."""
-    for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal's encoding lacks must not end a batch.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    settle()
     app()

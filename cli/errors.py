@@ -11,6 +11,7 @@ import typer
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import PipelineError
+from .streams import say
 from .text import printable
 
 
@@ -74,4 +75,4 @@ def sentence(error: Exception) -> str:
 
 def complain(text: str) -> None:
     """One line on stderr."""
-    print(f"Error: {printable(text)}", file=sys.stderr, flush=True)
+    say(f"Error: {printable(text)}", sys.stderr)

@@ -1,47 +1,43 @@
 """Progress as plain lines, one a study, for logs and pipes; and what --quiet leaves of them."""
 
+import sys
 from collections import Counter
-from typing import TextIO
+from collections.abc import Iterator
 
 from ..pipelines.events import BatchStarted, Event, StudyDone
 from ..pipelines.plan import PlannedStudy
 from ..pipelines.report import StudyReport
+from .streams import say
 from .text import counted, memory, printable, scaled, seconds
 
 
 class PlainLines:
-    """Tells a batch's events on a stream that may go away without harm to the batch."""
+    """Tells a batch's events on stderr."""
 
-    def __init__(self, stream: TextIO, *, quiet: bool, verbose: bool) -> None:
-        self._stream: TextIO | None = stream
+    def __init__(self, *, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
         self._verbose = verbose
         self._done = self._total = 0
 
     def __call__(self, event: Event) -> None:
+        for line in self._lines(event):
+            say(line, sys.stderr)
+
+    def _lines(self, event: Event) -> Iterator[str]:
         match event:
             case BatchStarted(device, note, planned):
                 self._total = len(planned)
                 if not self._quiet:
-                    self._say(device_line(device, note))
-                    self._say(opening_line(planned))
+                    yield device_line(device, note)
+                    yield opening_line(planned)
             case StudyDone(row, trace):
                 self._done += 1
                 if row.status == "failed" or not self._quiet:
-                    width = len(str(self._total))
-                    self._say(f"[{self._done:{width}}/{self._total}] {study_line(row)}")
+                    yield f"[{self._done}/{self._total}] {study_line(row)}"
                 if trace and self._verbose:
-                    self._say(trace.rstrip())
+                    yield trace.rstrip()
             case _:
                 pass
-
-    def _say(self, line: str) -> None:
-        if self._stream is None:
-            return
-        try:
-            print(line, file=self._stream, flush=True)
-        except OSError:  # the log's reader is gone; the studies matter more
-            self._stream = None
 
 
 def device_line(device: str, note: str | None) -> str:
@@ -54,7 +50,7 @@ def opening_line(planned: tuple[PlannedStudy, ...]) -> str:
     due = [plan for plan in planned if plan.action == "translate"]
     again = Counter(plan.reason for plan in due if plan.reason)
     parts = [f"{len(due)} to translate"]
-    parts += [f"of these {count} again because {reason}" for reason, count in again.items()]
+    parts += [f"{count} of them again because {reason}" for reason, count in again.items()]
     actions = Counter(plan.action for plan in planned)
     if actions["keep"]:
         parts.append(f"{actions['keep']} up to date")

@@ -91,7 +91,7 @@ class LiveProgress:
         )
 
     def _print(self, line: str) -> None:
-        self._progress.console.print(Text(line), soft_wrap=True)
+        self._progress.console.print(Text(line))
 
 
 def scaled_rate(rate: float) -> str:

@@ -1,65 +1,66 @@
 """The end of a batch: a row a study, the totals, and the failures last."""
 
-from collections.abc import Iterable
-from typing import TextIO
-
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Sequence
 
 from ..pipelines.memory import PeakMemory
 from ..pipelines.report import BatchReport, StudyReport
 from ..pipelines.stopwatch import STAGES
 from .lines import failure_text
-from .text import counted, memory, printable, scaled, seconds, shortened
+from .text import counted, memory, printable, scaled, seconds
 
-NARROWEST_NAME = 14
-STAGE_WIDTHS = {stage: max(5, len(stage)) for stage in STAGES}
-OTHER_WIDTHS = {"voxel/s": 7, "peak": 7, "status": 7}
-FIGURES_WIDTH = sum(STAGE_WIDTHS.values()) + sum(OTHER_WIDTHS.values()) + len(STAGES) + 3
-"""Columns of the terminal that a row takes besides its name, one space before each figure."""
+HEAD = "study / seconds"
+FIGURES = (*STAGES, "voxel/s", "peak", "status")
+WIDTHS = [max(5, len(stage)) for stage in STAGES] + [7, 8, 7]
+FIGURES_WIDTH = sum(WIDTHS) + len(WIDTHS)
+STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
 
 
-def show(report: BatchReport, stream: TextIO) -> None:
-    """Table and totals of a batch; wide enough for every name unless a terminal sets the width."""
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
-    names = [len(printable(row.name)) for row in report.studies]
-    name_width = max([NARROWEST_NAME, *names])
-    if console.is_terminal:
-        name_width = max(NARROWEST_NAME, min(name_width, console.width - FIGURES_WIDTH))
-    console.width = FIGURES_WIDTH + name_width
+def table(report: BatchReport, columns: int | None) -> Iterator[str]:
+    """A line for each study that was worked on, and one for all; seconds a stage.
+
+    columns: width of the terminal, or None for no limit. A name that leaves its figures no room
+    has a line of its own, so that no name is ever cut.
+    """
     rows = [row for row in report.studies if row.status != "up to date"]
-    if rows:
-        console.print(_table(rows, report, name_width))
-    for line in totals(report):
-        console.print(Text(line), soft_wrap=True)
-
-
-def _table(rows: Iterable[StudyReport], report: BatchReport, name_width: int) -> Table:
-    translated = len(report.translated()) > 0
-    table = Table(box=SIMPLE, show_edge=False, pad_edge=False, padding=0, show_footer=translated)
-    stages = report.stages()
-    table.add_column("study", "total", width=name_width, no_wrap=True)
-    for stage, width in STAGE_WIDTHS.items():
-        table.add_column(stage, seconds(stages[stage]), width=width, justify="right", no_wrap=True)
-    rate, peak = scaled(report.voxels_per_second or 0), _peak(report.peak_memory)
-    for (name, width), total in zip(OTHER_WIDTHS.items(), (rate, peak, ""), strict=True):
-        justify = "left" if name == "status" else "right"
-        table.add_column(name, total, width=width, justify=justify, no_wrap=True)
+    if not rows:
+        return
+    name_width = max(len(HEAD), *(len(printable(row.name)) for row in rows))
+    if columns is not None:
+        name_width = max(len(HEAD), min(name_width, columns - FIGURES_WIDTH))
+    yield from _row(HEAD, FIGURES, name_width)
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (name_width + FIGURES_WIDTH)
+    yield rule
     for row in rows:
-        status = "redone" if row.status == "translated" and row.due else _STATUS[row.status]
-        table.add_row(
-            Text(shortened(printable(row.name), name_width)),
-            *(seconds(row.stages[stage]) if stage in row.stages else "" for stage in STAGES),
-            scaled(row.voxels_per_second) if row.voxels_per_second else "",
-            _peak(row.peak_memory),
-            Text(status, "red" if row.status == "failed" else ""),
-        )
-    return table
+        yield from _row(printable(row.name), _figures(row), name_width)
+    if report.translated():
+        yield rule
+        yield from _row("total", _total(report), name_width)
 
 
-_STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
+def _row(name: str, figures: Sequence[str], name_width: int) -> Iterator[str]:
+    if len(name) > name_width:
+        yield name
+        name = ""
+    *numbers, status = [figure.rjust(width) for figure, width in zip(figures, WIDTHS, strict=True)]
+    yield " ".join([name.ljust(name_width), *numbers, status.lstrip()]).rstrip()
+
+
+def _figures(row: StudyReport) -> list[str]:
+    return [
+        *(seconds(row.stages[stage]) if stage in row.stages else "" for stage in STAGES),
+        scaled(row.voxels_per_second) if row.voxels_per_second else "",
+        _peak(row.peak_memory),
+        "redone" if row.status == "translated" and row.due else STATUS[row.status],
+    ]
+
+
+def _total(report: BatchReport) -> list[str]:
+    return [
+        *map(seconds, report.stages().values()),
+        scaled(report.voxels_per_second or 0),
+        _peak(report.peak_memory),
+        "",
+    ]
 
 
 def totals(report: BatchReport) -> list[str]:

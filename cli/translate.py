@@ -1,6 +1,7 @@
 """`cuda-cyclegan translate`: options in, progress and tables out."""
 
 import shlex
+import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from ..pipelines.settings import Blend
 from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
+from .streams import say
 from .text import counted
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ def translate(
     found; 4 the device or a library is missing.
     """
     choices = checked_device(device), parsed_patch(patch), checked_report(report)
+    if dry_run and report:
+        raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
     with stop_signals() as stop, told(verbose=verbose):
         from ..pipelines.translate import Request, open_job
 
@@ -128,7 +132,7 @@ class _View:
 
         console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
         if self.quiet or not console.is_terminal or console.is_dumb_terminal:
-            yield PlainLines(sys.stderr, quiet=self.quiet, verbose=self.verbose)
+            yield PlainLines(quiet=self.quiet, verbose=self.verbose)
             return
         with LiveProgress(console, verbose=self.verbose) as live:
             yield live
@@ -158,16 +162,22 @@ def _stored(report: "BatchReport", view: _View) -> Exit:
 
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
-    from .tables import failures, show
+    from .tables import failures, table, totals
 
     if not view.quiet:
-        show(report, sys.stdout)
+        for line in [*table(report, _columns()), *totals(report)]:
+            say(line, sys.stdout)
         for line in failures(report):
-            print(line, file=sys.stderr, flush=True)
+            say(line, sys.stderr)
     if report.interrupted:
-        complain(_how_to_resume(report))
+        say(_how_to_resume(report), sys.stderr)
         return stop.status
     return Exit.SOME_FAILED if report.failures else Exit.DONE
+
+
+def _columns() -> int | None:
+    """Width of the terminal that results go to, or None."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _how_to_resume(report: "BatchReport") -> str:
@@ -190,4 +200,12 @@ def _nothing_found(job: "Job") -> Exit:
 
 
 def _dry_run(job: "Job") -> Exit:
-    return Exit.DONE
+    from ..pipelines.dry_run import dry_run
+    from .dry_run import lines
+
+    rows = list(dry_run(job))
+    for line in lines(rows, job.discovery.skipped, _columns()):
+        say(line, sys.stdout)
+    if not rows:
+        return _nothing_found(job)
+    return Exit.SOME_FAILED if any(row.failure for row in rows) else Exit.DONE

@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..engine.errors import EngineError
-from ..io.errors import UnreadableScanError, UnsupportedScanError, WriteError
+from ..io.errors import UnreadableScanError, WriteError
 from ..io.volume import Study, Volume
 from ..io.writing import write
-from .errors import OccupiedError, PreparationError
+from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
+from .failures import failure_of
 from .manifest import Entry, FileState, Manifest, Recipe
 from .memory import PeakMeter
 from .plan import PlannedStudy
-from .report import Failure, FailureClass, StudyReport
+from .report import Failure, StudyReport
 from .report_json import program_version
-from .stopwatch import Stage, Stopwatch
+from .stopwatch import Stopwatch
 from .study_run import Translator, translate_study
 
 
@@ -73,7 +73,7 @@ class Batch:
             # The one place that keeps a study's failure, of any kind, from the rest of the batch.
             # Only text leaves it: the exception itself would keep the study's arrays alive.
             trace = "".join(traceback.format_exception(error))
-            row = replace(row, status="failed", failure=_failure(error, watch.stage))
+            row = replace(row, status="failed", failure=failure_of(error, watch.stage))
         seconds, stages = watch.total(), dict(watch.seconds)
         return replace(row, seconds=seconds, stages=stages, peak_memory=memory.read()), trace
 
@@ -132,34 +132,3 @@ def _input_states(study: Study) -> tuple[FileState, ...]:
             f"{error.filename} cannot be read ({error.strerror}); check that it is there and that "
             "you may read it."
         ) from error
-
-
-def _failure(error: Exception, stage: Stage | None) -> Failure:
-    kind = _class(error)
-    reason = str(error)
-    if kind == "memory":
-        reason = "There is not enough memory for this study; use a machine with more."
-    if kind == "internal":
-        reason = (
-            f"{type(error).__name__}: {error}; this looks like a fault of the program, please report "
-            "it with what --verbose prints."
-        )
-    return Failure(kind, " ".join(reason.split()), stage)
-
-
-def _class(error: Exception) -> FailureClass:
-    for kind, errors in _CLASSES.items():
-        if isinstance(error, errors):
-            return kind
-    return "internal"
-
-
-_CLASSES: dict[FailureClass, type[Exception]] = {
-    "unreadable": UnreadableScanError,
-    "unsupported": UnsupportedScanError,
-    "preparation": PreparationError,
-    "engine": EngineError,
-    "occupied": OccupiedError,
-    "write": WriteError,
-    "memory": MemoryError,
-}

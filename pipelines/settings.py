@@ -28,5 +28,6 @@ class TranslateSettings:
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
-        fields = json.dumps({"method": METHOD, **asdict(self)}, sort_keys=True)
+        choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
+        fields = json.dumps(choices, sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()

@@ -9,10 +9,10 @@ from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Study, Volume
 from .inference import translate_array
-from .preparation import finish, prepare
+from .preparation import Prepared, finish, prepare
 from .settings import TranslateSettings
 from .stopwatch import Stopwatch
-from .tiling import tile
+from .tiling import Tiling, tile
 
 OnTiles: TypeAlias = Callable[[int, int], None]
 """Told how many of how many tiles are translated; first with 0."""
@@ -35,6 +35,22 @@ class Translated:
     tiles: int
 
 
+def prepare_study(
+    study: Study, model: Model, settings: TranslateSettings, watch: Stopwatch
+) -> tuple[Prepared, Tiling]:
+    """Read a study and bring it into the model's world; and the tiles that cover it there.
+
+    Raises ScanError or PreparationError.
+    """
+    with watch.time("read"):
+        volume = read(study, settings.volume_index)
+    with watch.time("prepare"):
+        prepared = prepare(volume, model.card)
+        _, depth, height, width = prepared.array.shape
+        extents, stride = (depth, height, width), model.network.graph.stride
+        return prepared, tile(extents, settings.patch, settings.overlap, stride)
+
+
 def translate_study(
     study: Study, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
 ) -> Translated:
@@ -42,15 +58,8 @@ def translate_study(
 
     Raises ScanError, PreparationError or EngineError.
     """
-    settings, card = translator.settings, translator.model.card
-    with watch.time("read"):
-        volume = read(study, settings.volume_index)
-    with watch.time("prepare"):
-        prepared = prepare(volume, card)
-        del volume
-        _, depth, height, width = prepared.array.shape
-        extents = depth, height, width
-        tiling = tile(extents, settings.patch, settings.overlap, translator.generator.graph.stride)
+    model, settings = translator.model, translator.settings
+    prepared, tiling = prepare_study(study, model, settings, watch)
     on_tiles(0, len(tiling))
     watch.stage = "infer"
     translated = translate_array(
@@ -59,4 +68,4 @@ def translate_study(
     watch.add("infer", translated.infer_seconds)
     watch.add("blend", translated.blend_seconds)
     with watch.time("finish"):
-        return Translated(finish(prepared, translated.array, card), len(tiling))
+        return Translated(finish(prepared, translated.array, model.card), len(tiling))
