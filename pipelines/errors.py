@@ -14,7 +14,7 @@ class PipelineError(Exception):
 
 
 class PreparationError(PipelineError):
-    """This volume cannot be prepared for the model; the batch goes on."""
+    """This volume cannot be brought into, or back from, the model's world; the batch goes on."""
 
 
 class OccupiedError(PipelineError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from ..engine.cpu import Generator
@@ -61,9 +62,15 @@ def translate_study(
     model, settings = translator.model, translator.settings
     prepared, tiling = prepare_study(study, model, settings, watch)
     on_tiles(0, len(tiling))
+    done = count(1)
     watch.stage = "infer"
     translated = translate_array(
-        prepared.array, translator.generator, tiling, settings.blend, on_tiles
+        prepared.array,
+        translator.generator,
+        tiling,
+        settings.blend,
+        model.card.small_volume_padding,
+        on_tile=lambda: on_tiles(next(done), len(tiling)),
     )
     watch.add("infer", translated.infer_seconds)
     watch.add("blend", translated.blend_seconds)
