@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..engine.devices import Precision
+from ..io.errors import WriteError
 from ..pipelines.settings import Blend
 from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
@@ -155,8 +156,8 @@ def _stored(report: "BatchReport", view: _View) -> Exit:
 
     try:
         write_json(report, view.report)
-    except OSError as error:
-        complain(f"The report {view.report} could not be written ({error.strerror}).")
+    except WriteError as error:
+        complain(str(error))
         return Exit.SOME_FAILED
     return Exit.DONE
 

@@ -102,7 +102,6 @@ class Batch:
             )
         try:
             self.manifest.append(entry)
-            target.parent.mkdir(parents=True, exist_ok=True)
             write(volume, target)
             outputs = _states([target])
             self.manifest.append(replace(entry, status="written", outputs=outputs))

@@ -26,7 +26,7 @@ def program_version() -> str:
 
 
 def write_json(report: BatchReport, target: Path) -> None:
-    """Write the report whole or not at all. Raises OSError."""
+    """Write the report whole or not at all. Raises WriteError."""
     with whole_file(target) as part:
         part.write_text(json.dumps(to_json(report), indent=2) + "\n", encoding="ascii")
 

@@ -9,11 +9,11 @@ from ..engine.devices import Device, Precision, choose_device, open_generator
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..io.atomic import remove_leftovers
 from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
 from .events import BatchStarted, Listen
-from .leftovers import remove_leftovers
 from .manifest import Manifest, Recipe, load
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
@@ -91,7 +91,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     started, start = datetime.now().astimezone(), time.perf_counter()
     request, settings = job.request, job.settings
     with Manifest(request.output) as manifest:
-        remove_leftovers(request.output, manifest.entries)
+        remove_leftovers(request.output)
         planner = Planner(request.output, manifest.entries, job.recipe, request.overwrite)
         planned = planner.plan(job.discovery.studies)
         for study in planned:

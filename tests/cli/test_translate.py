@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.manifest import FOLDER, Manifest
 from helpers.batch_world import bad_scans, scan, tiny_model
 from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.manifest import FOLDER, Manifest
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
 

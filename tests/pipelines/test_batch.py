@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.batch_world import scan, tiny_model
+
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.graph import FloatArray, Graph
@@ -22,7 +24,6 @@ from cuda_cyclegan.pipelines.plan import Planner
 from cuda_cyclegan.pipelines.report import StudyReport
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.study_run import Translator
-from helpers.batch_world import scan, tiny_model
 
 SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
 RECIPE = Recipe("model", "settings")
@@ -148,10 +149,10 @@ def test_an_interrupt_ends_the_batch_and_the_next_run_does_the_rest(
 
 
 def test_a_failed_study_does_not_keep_its_arrays(world: World) -> None:
-    class Payload(RuntimeError):
+    class PayloadError(RuntimeError):
         pass
 
-    error = Payload("holds everything on its traceback")
+    error = PayloadError("holds everything on its traceback")
     gone = weakref.ref(error)
     script = {1: raising(error)}
     del error

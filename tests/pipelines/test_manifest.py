@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.manifest import FOLDER, Entry, FileState, Manifest, Recipe, load
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+
 from cuda_cyclegan.pipelines.memory import PeakMeter
 
 MIB = 2**20

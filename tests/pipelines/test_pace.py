@@ -3,6 +3,7 @@
 from pathlib import Path, PurePosixPath
 
 import pytest
+
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.events import BatchStarted, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.pace import Pace

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.manifest import Entry, FileState, Recipe
 from cuda_cyclegan.pipelines.plan import PlannedStudy, Planner

@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import pytest
+
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 
 SETTINGS = TranslateSettings((128, 128, 128))
