@@ -61,7 +61,7 @@ def encode_model(
         "data_sha256": hashlib.sha256(data).hexdigest(),
     }
     # The library writes metadata in an order that changes from run to run.
-    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(header))}
+    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(bytes(header)))}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, data))

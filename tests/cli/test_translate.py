@@ -330,7 +330,7 @@ class TestWords:
         before = world.files()
         scan(world.inputs / "new.nii", shape=(20, 16, 16))
         (world.inputs / "broken.nii").touch()
-        (world.inputs / "notes.txt").write_text("hello")
+        (world.inputs / "brain.mgz").touch()
         manifest = (world.output / FOLDER / "manifest.jsonl").read_bytes()
         result = world.translate("--dry-run", "--overlap", "0")
         assert result.exit_code == 1
@@ -338,7 +338,7 @@ class TestWords:
         assert re.search(r"new.nii\s+2\s+translated", rows["new.nii"])
         assert re.search(r"a.nii\s+4\s+redone\s+the settings changed", rows["a.nii"])
         assert re.search(r"broken.nii\s+failed\s+unreadable: ", rows["broken.nii"])
-        assert str(world.inputs / "notes.txt") in result.stdout
+        assert str(world.inputs / "brain.mgz") in result.stdout
         assert world.files() == before
         assert (world.output / FOLDER / "manifest.jsonl").read_bytes() == manifest
 
@@ -375,7 +375,8 @@ def test_help_and_version_import_nothing_heavy() -> None:
 def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     scan(world.inputs / "a.nii")
     (world.inputs / "b.nii").touch()
-    (world.inputs / "c.txt").touch()
+    (world.inputs / "c.mgz").touch()
+    (world.inputs / "d.txt").touch()
     world.translate("--report", str(world.report))
     report = json.loads(world.report.read_text())
     assert report["schema"] == "cuda-cyclegan/translate-report/1"
@@ -414,6 +415,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         },
         "studies": "list",
         "skipped": "list",
+        "ignored": "int",
     }
     translated, failed = report["studies"]
     assert kind(translated) == {
@@ -426,7 +428,8 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]
     [skipped] = report["skipped"]
-    assert skipped["path"].endswith("c.txt")
+    assert skipped["path"].endswith("c.mgz")
+    assert report["ignored"] == 1
 
 
 STAGES = dict.fromkeys(["read", "prepare", "infer", "blend", "finish", "write"], "float")

@@ -7,6 +7,19 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.card import (
+    Identity,
+    IntensityMap,
+    ModelCard,
+    Percentiles,
+    Provenance,
+    Reference,
+)
+from cuda_cyclegan.engine.graph import FloatArray, Network
+from cuda_cyclegan.engine.model_file import encode_model
+from cuda_cyclegan.engine.reference import array_sha256, make_reference
+
 nibabel: Any = _nibabel
 SHAPE = (20, 18, 16)
 
@@ -45,7 +58,7 @@ def bad_scans(folder: Path) -> dict[str, str]:
         "garbage.nii": "unreadable",
         "nan.nii": "preparation",
         "constant.nii": "preparation",
-        "zero-size.nii": "unsupported",
+        "zero-size.nii": "unreadable",
         "four-d.nii": "unsupported",
         "flat.nii": "unsupported",
     }
@@ -53,5 +66,48 @@ def bad_scans(folder: Path) -> dict[str, str]:
 
 def tiny_model(path: Path, seed: int = 0) -> Path:
     """A random ResNet of 16x16x16 patches."""
-    path.write_bytes(b"MODEL%d" % seed)
+    spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
+    random = np.random.default_rng(seed)
+    shapes = dict(build(spec).weight_shapes())
+    weights = {
+        name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    return model_file(path, spec, weights, Percentiles(0.5, 99.5))
+
+
+def identity_model(path: Path) -> Path:
+    """A model that gives back its input, since relu(x) - relu(-x) is x."""
+    spec = ResNetSpec(
+        1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
+    )
+    shapes = dict(build(spec).weight_shapes())
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    for name in ("first.weight", "last.weight"):
+        weights[name] = np.float32([1, -1]).reshape(shapes[name])
+    return model_file(path, spec, weights, Identity())
+
+
+def model_file(
+    path: Path, spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap
+) -> Path:
+    """A model file with a true reference patch."""
+    network = Network(build(spec), weights)
+    given, made = make_reference(network)
+    card = ModelCard(
+        name="tiny",
+        architecture=spec,
+        source="T1",
+        target="T2",
+        input_channels=("T1",),
+        output_channels=("T2",),
+        axes="RAS",
+        spacing=None,
+        patch=(16, 16, 16),
+        intensity_in=intensity,
+        intensity_out=intensity,
+        small_volume_padding="edge",
+        provenance=Provenance("none", "0" * 64, "none", "test"),
+        reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
+    )
+    path.write_bytes(encode_model(card, network, given, made))
     return path
