@@ -82,7 +82,7 @@ def write(volume: Volume, target: Path) -> None:
     for key, value in header.metadata.items():
         image.SetMetaData(key, value)
     try:
-        sitk.WriteImage(image, str(target), header.compressed, "", COMPRESSION_LEVEL)
+        sitk.WriteImage(image, str(target), header.compressed, COMPRESSION_LEVEL)
     except RuntimeError as error:
         raise WriteError(
             f"{target} was not written: {_last_line(error)}; see that the disk has room."
