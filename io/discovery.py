@@ -154,6 +154,8 @@ def _meet_named(path: Path, search: _Search) -> None:
 def _meet_scan(path: Path, search: _Search) -> None:
     if not path.exists():
         search.skipped.append(Skipped(path, "the link leads nowhere"))
+    elif not path.is_file():
+        search.skipped.append(Skipped(path, "it is a pipe, socket or device, not a file"))
     elif _is_new(path, search):
         search.files.append(path)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..io.errors import UnreadableScanError, WriteError
 from ..io.volume import Study, Volume
-from ..io.writing import write
+from ..io.writing import places, write
 from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
 from .failures import failure_of
@@ -96,14 +96,16 @@ class Batch:
             inputs=inputs,
         )
         target = planned.target
-        if os.path.lexists(target) and not planned.replaces:
+        appeared = [file for file in places(target) if os.path.lexists(file)]
+        if appeared and not planned.replaces:
             raise OccupiedError(
-                f"{target} appeared while the study was translated; move it away or use --overwrite"
+                f"{appeared[0]} appeared while the study was translated; move it away or use "
+                "--overwrite"
             )
         try:
             self.manifest.append(entry)
             write(volume, target)
-            outputs = _states([target])
+            outputs = _states([file for file in places(target) if file.exists()])
             self.manifest.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(

@@ -191,6 +191,14 @@ class TestBadInput:
         assert result.exit_code == 1
         assert world.rows()["a.nii"]["status"] == "translated"
 
+    def test_what_is_no_file_is_skipped_without_waiting_for_it(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        os.mkfifo(world.inputs / "b.nii")
+        result = world.translate("--report", str(world.report))
+        assert result.exit_code == 0
+        [skipped] = json.loads(world.report.read_text())["skipped"]
+        assert "pipe" in skipped["reason"]
+
     def test_the_traceback_is_there_when_asked_for(self, world: World) -> None:
         (world.inputs / "a.nii").write_bytes(b"")
         assert "Traceback" not in world.translate().output
