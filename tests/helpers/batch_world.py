@@ -44,24 +44,55 @@ def bad_scans(folder: Path) -> dict[str, str]:
     (folder / "sound.nii.gz").unlink()
     (folder / "truncated.nii.gz").write_bytes(sound[: len(sound) // 2])
     (folder / "truncated.nii").write_bytes(gzip.decompress(sound)[:5000])
+    (folder / "bomb.nii.gz").write_bytes(gzip.compress(gzip.decompress(sound) + bytes(1 << 24)))
+    (folder / "not-gzip.nii.gz").write_bytes(gzip.decompress(sound))
     (folder / "empty.nii.gz").touch()
     (folder / "garbage.nii").write_bytes(b"not a scan at all " * 40)
+    (folder / "garbage.mha").write_bytes(b"not a scan at all " * 40)
+    (folder / "promise.nii").write_bytes(_promising_2_to_the_40())
+    (folder / "promise.nrrd").write_text(
+        "NRRD0004\ntype: short\ndimension: 3\nsizes: 1099511627776 8 8\nencoding: raw\n"
+        "endian: little\n\n"
+    )
+    (folder / "no-voxels.mhd").write_text(
+        "ObjectType = Image\nNDims = 3\nDimSize = 8 8 8\nElementType = MET_SHORT\n"
+        "ElementDataFile = gone.raw\n"
+    )
     stored(folder / "nan.nii", np.full(SHAPE, np.nan, np.float32))
+    stored(folder / "infinite.nii", np.full(SHAPE, np.inf, np.float32))
     stored(folder / "constant.nii", np.full(SHAPE, 7, np.int16))
     stored(folder / "zero-size.nii", np.zeros((8, 0, 8), np.int16))
     stored(folder / "four-d.nii", np.zeros((8, 8, 8, 3), np.int16))
     stored(folder / "flat.nii", np.zeros((8, 8), np.int16))
+    stored(folder / "complex.nii", np.ones(SHAPE, np.complex64))
     return {
-        "truncated.nii.gz": "unreadable",
-        "truncated.nii": "unreadable",
-        "empty.nii.gz": "unreadable",
-        "garbage.nii": "unreadable",
-        "nan.nii": "preparation",
-        "constant.nii": "preparation",
-        "zero-size.nii": "unreadable",
-        "four-d.nii": "unsupported",
-        "flat.nii": "unsupported",
+        **dict.fromkeys(
+            [
+                "truncated.nii.gz",
+                "truncated.nii",
+                "bomb.nii.gz",
+                "not-gzip.nii.gz",
+                "empty.nii.gz",
+                "garbage.nii",
+                "garbage.mha",
+                "promise.nii",
+                "promise.nrrd",
+                "no-voxels.mhd",
+                "zero-size.nii",
+            ],
+            "unreadable",
+        ),
+        **dict.fromkeys(["nan.nii", "infinite.nii", "constant.nii"], "preparation"),
+        **dict.fromkeys(["four-d.nii", "flat.nii", "complex.nii"], "unsupported"),
     }
+
+
+def _promising_2_to_the_40() -> bytes:
+    header = nibabel.Nifti2Header()
+    header.set_data_dtype(np.int16)
+    header["dim"][:4] = 3, 1 << 40, 8, 8
+    header["vox_offset"] = 544
+    return header.binaryblock + bytes(4 + 1024)
 
 
 def tiny_model(path: Path, seed: int = 0) -> Path:
