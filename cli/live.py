@@ -11,7 +11,7 @@ from rich.text import Text
 from ..pipelines.events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone
 from ..pipelines.pace import Pace
 from .lines import device_line, opening_line
-from .text import duration, printable, scaled
+from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
 
@@ -69,7 +69,7 @@ class LiveProgress:
                 if row.failure:
                     self._print(f"failed {printable(row.name)}: {row.failure.kind}")
                 if trace and self._verbose:
-                    self._print(trace.rstrip())
+                    self._print(printable_lines(trace))
         self._draw()
 
     def _draw(self) -> None:

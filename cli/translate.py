@@ -17,7 +17,7 @@ from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import columns_of, say, tell
-from .text import counted
+from .text import counted, printable
 
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
@@ -170,7 +170,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         tell(totals(report), sys.stdout)
         tell(failures(report), sys.stderr)
     if report.interrupted:
-        say(_how_to_resume(report), sys.stderr)
+        say(printable(_how_to_resume(report)), sys.stderr)
         return stop.status
     return Exit.SOME_FAILED if report.failures else Exit.DONE
 
