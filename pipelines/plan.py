@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from ..io.volume import Study
 from ..io.writing import places
 from .manifest import Entry, FileState, Recipe
+from .report import Failure
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
@@ -28,6 +29,11 @@ class PlannedStudy:
     reason: str | None = None
     replaces: bool = False
     refreshed: Entry | None = None
+
+    @property
+    def refusal(self) -> Failure | None:
+        """The failure that a refused study is reported with."""
+        return Failure("occupied", self.reason or "", None) if self.action == "refuse" else None
 
 
 @dataclass(frozen=True, slots=True)
