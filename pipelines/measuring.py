@@ -21,7 +21,12 @@ class Range:
 
 
 def study_range(volume: Volume) -> Range:
-    """Lowest and highest value; PreparationError unless all are finite and they differ."""
+    """Lowest and highest value.
+
+    Raises PreparationError if there are no voxels, one of them is NaN or infinite (also if only the
+    background is: what a network makes of it reaches the anatomy), all are equal, or they are too
+    large for 32-bit floats.
+    """
     if volume.voxels.size == 0:
         extents = "x".join(str(extent) for extent in volume.shape)
         raise PreparationError(f"The volume of {extents} holds no voxels; check how it was saved.")
@@ -39,6 +44,11 @@ def study_range(volume: Volume) -> Range:
             "translate; check how the scan was saved."
         )
     ends = sorted((_scaled(volume, low), _scaled(volume, high)))
+    if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
+        raise PreparationError(
+            f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot hold; "
+            "check the voxel type and the scaling in the scan's header."
+        )
     return Range(ends[0], ends[1])
 
 
