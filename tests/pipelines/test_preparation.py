@@ -6,7 +6,7 @@ from typing import Any
 import nibabel.orientations as nibabel_orientations
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, card, volume
+from helpers.numerics_models import FunctionGenerator, card, small_resnet, volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +19,7 @@ from cuda_cyclegan.engine.card import (
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.inference import translate_array
@@ -125,6 +126,36 @@ def test_an_identity_model_gives_the_same_voxels(
     np.testing.assert_array_equal(result.voxels, voxels)
     if not isinstance(intensity, Window):
         assert result.voxels.dtype == voxels.dtype.newbyteorder("=")
+
+
+@settings(deadline=None)
+@given(
+    affines,
+    st.sampled_from(AXES),
+    st.sampled_from(["uint8", "int16", "float32"]),
+    st.sampled_from([(1.0, 0.0), (0.1, -7.0), (1 / 3, 1000.0), (-2.0, 5.0)]),
+    st.sampled_from([Identity(), MinMax(), Percentiles(0, 100), ZScore(2), Window(-9e3, 9e3)]),
+    st.integers(0, 2**32 - 1),
+)
+def test_an_identity_model_changes_nothing_however_the_scan_lies(
+    affine: np.ndarray[Any, Any],
+    axes: str,
+    dtype: str,
+    scaling: tuple[float, float],
+    intensity: IntensityMap,
+    seed: int,
+) -> None:
+    low, high = {"uint8": (0, 255), "int16": (-2000, 3000), "float32": (-1, 1)}[dtype]
+    voxels = np.random.default_rng(seed).uniform(low, high, (6, 9, 11)).astype(dtype)
+    study = volume(voxels, affine, *scaling)
+    of = card(intensity_in=intensity, intensity_out=intensity, axes=axes, spacing=None)
+    result = identity_run(study, of)
+    np.testing.assert_array_equal(result.affine, affine)
+    step = 2**-23 * (9e3 if isinstance(intensity, Window) else np.abs(study.values()).max())
+    np.testing.assert_allclose(result.values(), study.values(), rtol=0, atol=step)
+    if dtype != "float32" and result.voxels.dtype == dtype:
+        np.testing.assert_array_equal(result.voxels, voxels)
+    assert result.voxels.dtype == dtype or (dtype == "uint8" and isinstance(intensity, Window))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16"])
@@ -276,3 +307,27 @@ def test_a_result_that_is_not_finite_is_refused(bad: float) -> None:
     translated[0, 1, 1, 1] = bad
     with pytest.raises(PreparationError, match="not finite"):
         finish(prepared, translated, card())
+
+
+def test_the_same_scan_gives_the_same_bits() -> None:
+    """Through resampling, percentiles, a network and blending, each time from new memory."""
+    voxels = np.random.default_rng(8).integers(0, 900, (40, 36, 30)).astype(np.int16)
+    of = card(
+        intensity_in=Percentiles(1, 99),
+        intensity_out=Percentiles(1, 99),
+        axes="SPL",
+        spacing=(1.0, 1.1, 0.9),
+    )
+    network = small_resnet()
+    results: list[bytes] = []
+    for _ in range(2):
+        prepared = prepare(volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1])), of)
+        _, depth, height, width = prepared.array.shape
+        tiling = tile((depth, height, width), (32, 32, 32), 0.25, network.graph.stride)
+        with CpuGenerator(network) as generator:
+            translated = translate_array(
+                prepared.array, generator, tiling, "gaussian", "edge", lambda: None
+            )
+        results.append(finish(prepared, translated.array, of).voxels.tobytes())
+    assert results[0] == results[1]
+    assert len(set(results[0])) > 100
