@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..engine.graph import FloatArray
+from .settings import Blend
 from .tiling import Origins, Tile, Tiling
-
-Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 
 _SIGMA = 0.125
 """Standard deviation of the gaussian as a share of the patch edge (MONAI, nnU-Net)."""

@@ -117,7 +117,7 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     translator = Translator(model_of(case), CopyingGenerator(), settings)
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
     before = meter.read().bytes
-    translated = translate_study(study, translator, watch, lambda done, total: None)
+    translated = translate_study(study, translator, watch, lambda *_: None)
     after_finish = meter.read().bytes
     with watch.time("write"):
         write(translated.volume, scan.with_name("translated.nii.gz"))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_cyclegan.pipelines.blending import Blend, Blender, Slab, patch_weights
+from cuda_cyclegan.pipelines.blending import Blender, Slab, patch_weights
+from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.tiling import tile
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.cpu import CpuGenerator, Generator
 from cuda_cyclegan.engine.graph import FloatArray, Triple
-from cuda_cyclegan.pipelines.blending import Blend
 from cuda_cyclegan.pipelines.inference import translate_array
+from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.tiling import Origins, Tiling, tile
 
 torch = pytest.importorskip("torch")
