@@ -103,7 +103,7 @@ def test_volumes_whose_regular_grid_fits(
 
 
 @settings(deadline=None)
-@given(st.tuples(*[st.integers(1, 25)] * 3), patches, overlaps, blends)
+@given(st.tuples(*[st.integers(1, 16)] * 3), patches, overlaps, blends)
 def test_any_volume_on_monais_own_grid(
     extents: Triple, patch: Triple, overlap: float, blend: Blend
 ) -> None:
