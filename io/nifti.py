@@ -81,7 +81,7 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     header = header_class(start, check=False)
     header.check_fix(_log, UNREADABLE_AT_LEVEL)
     offset = float(header["vox_offset"])
-    if not 0 <= offset <= LARGEST_HEADER_BYTES:
+    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
         raise UnreadableScanError(
             f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
         )
