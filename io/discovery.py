@@ -204,7 +204,7 @@ def _data_files(path: Path) -> list[Path]:
         data_file = read_text_header(path).data_file
     except (ScanError, OSError):
         return []
-    return [] if data_file is None else [data_file]
+    return [] if data_file == path else [data_file]
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:

@@ -10,6 +10,12 @@ from cuda_cyclegan.io.nifti import image_beside
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import AnyArray, Format, Study, Volume
 
+FORMATS: dict[str, Format] = {
+    ".nrrd": "nrrd",
+    ".nhdr": "nrrd",
+    ".mha": "metaimage",
+    ".mhd": "metaimage",
+}
 OBLIQUE = np.array(
     [
         [-0.93, 0.21, 0.34, 90.5],
@@ -22,16 +28,11 @@ OBLIQUE = np.array(
 
 def study_of(path: Path, *others: Path) -> Study:
     """The study that discovery would make of `path`, without a search."""
-    formats: dict[str, Format] = {
-        ".nrrd": "nrrd",
-        ".nhdr": "nrrd",
-        ".mha": "metaimage",
-        ".mhd": "metaimage",
-    }
     name = path.name.lower()
     if name.endswith((".hdr", ".hdr.gz")):
         others = (image_beside(path),)
-    return Study(PurePosixPath(path.name), (path, *others), formats.get(path.suffix, "nifti"))
+    kind = FORMATS.get(path.suffix.lower(), "nifti")
+    return Study(PurePosixPath(path.name), (path, *others), kind)
 
 
 def read_file(path: Path, volume_index: int | None = None) -> Volume:

@@ -6,7 +6,7 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
-import SimpleITK as sitk
+import SimpleITK
 from helpers.io_files import OBLIQUE, ramp, read_file, save_nifti
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -93,7 +93,7 @@ def _is_float(image: Any, field: str) -> bool:
 
 
 @pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("dtype", (*INTEGERS, *FLOATS))
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_reads_what_nibabel_wrote(tmp_path: Path, suffix: str, dtype: str, order: str) -> None:
     path = tmp_path / f"a{suffix}"
@@ -156,11 +156,11 @@ def test_qform_and_sform_keep_their_codes_and_itk_sees_the_same_grid(
     written: Any = nibabel.load(target)
     assert (int(written.header["qform_code"]), int(written.header["sform_code"])) == codes
     assert np.array_equal(ours.affine, nibabel.load(source).affine)
-    was, now = sitk.ReadImage(str(source)), sitk.ReadImage(str(target))
+    was, now = SimpleITK.ReadImage(str(source)), SimpleITK.ReadImage(str(target))
     assert now.GetOrigin() == was.GetOrigin()
     assert now.GetSpacing() == was.GetSpacing()
     assert now.GetDirection() == was.GetDirection()
-    assert np.array_equal(sitk.GetArrayFromImage(now).T, ours.voxels)
+    assert np.array_equal(SimpleITK.GetArrayFromImage(now).T, ours.voxels)
 
 
 def test_sform_and_qform_that_disagree_are_both_kept(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_four_axes_need_a_choice(tmp_path: Path, suffix: str) -> None:
     source, target = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     stored = ramp((3, 4, 5, 6))
     save(source, stored, OBLIQUE)
-    with pytest.raises(UnsupportedScanError, match="holds 6 volumes .*--volume"):
+    with pytest.raises(UnsupportedScanError, match=r"holds 6 volumes .*--volume"):
         read_file(source)
     with pytest.raises(UnsupportedScanError, match="no volume 6; choose one of 0 to 5"):
         read_file(source, 6)
