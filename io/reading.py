@@ -1,6 +1,7 @@
 """Read a study's voxels and geometry; every failure becomes one sentence that tells its cause."""
 
 import errno
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,9 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
 
 
 def _check_start(path: Path) -> None:
-    """Open the file once, so that its absence or emptiness is told apart from damage."""
+    """Look at the file once, so that its absence or emptiness is told apart from damage."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableScanError(f"{path} is not a regular file; give a scan file.")
     with path.open("rb") as file:
         start = file.read(len(GZIP_MAGIC))
     if not start:
