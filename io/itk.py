@@ -9,7 +9,7 @@ import numpy as np
 import SimpleITK as _SimpleITK
 
 from .errors import UnreadableScanError, UnsupportedScanError, WriteError
-from .promises import check_extents, check_size, pick_volume
+from .promises import check_extents, check_size, check_start, pick_volume
 from .streams import expect_packed
 from .text_header import TextHeader, read_text_header
 from .volume import Affine, AnyArray, Format, Study, Volume
@@ -48,6 +48,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     if not _is_utf8(path):
         raise UnsupportedScanError(f"{path} has a name that is not UTF-8; rename it.")
     text = read_text_header(path)
+    check_start(text.data_file)
     reader = sitk.ImageFileReader()
     reader.SetImageIO(_IMAGE_IO[study.format])
     reader.SetFileName(str(path))
