@@ -109,10 +109,10 @@ def write(volume: Volume, target: Path) -> None:
     )
 
 
-def _is_utf8(path: Path) -> bool:
-    """Whether ITK can open it: any other name ends the whole process."""
+def _is_utf8(name: Path | str) -> bool:
+    """Whether ITK can take it: any other file name ends the whole process."""
     try:
-        str(path).encode()
+        str(name).encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -180,7 +180,8 @@ def _geometry(reader: Any) -> tuple[tuple[float, ...], tuple[float, ...], tuple[
 
 
 def _metadata(reader: Any) -> dict[str, str]:
-    pairs = {key: str(reader.GetMetaData(key)) for key in reader.GetMetaDataKeys()}
+    keys = (key for key in reader.GetMetaDataKeys() if _is_utf8(key))
+    pairs = {key: str(reader.GetMetaData(key)) for key in keys}
     return {
         key: value
         for key, value in pairs.items()

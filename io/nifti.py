@@ -156,11 +156,12 @@ def _read_volume(
 def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:
     try:
         stored: np.dtype[Any] = header.get_data_dtype()
-    except nibabel.spatialimages.HeaderDataError:
+    except (nibabel.spatialimages.HeaderDataError, KeyError):
         stored = np.dtype(np.void)
     if stored.kind not in "iuf" or stored.itemsize > 8:
         raise UnsupportedScanError(
-            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value a voxel."
+            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
+            "a voxel."
         )
     return stored
 
