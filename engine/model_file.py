@@ -34,8 +34,10 @@ REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
 # ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
 _LARGEST_FILE = 2 << 30
 _LARGEST_HEADER = 1 << 20
+_CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
 _CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
+_OPENING = b"{"  # of the header's text, behind its length of eight bytes
 _IMPORT = "turn it into a model with 'cuda-cyclegan model import'"
 
 
@@ -61,7 +63,7 @@ def encode_model(
         "data_sha256": hashlib.sha256(data).hexdigest(),
     }
     # The library writes metadata in an order that changes from run to run.
-    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(header))}
+    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(bytes(header)))}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, data))
@@ -83,6 +85,16 @@ def load_model(path: Path) -> Model:
         return decode_model(data)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file claims to be a model of this program, sound or not; False if unreadable."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8 + _LARGEST_HEADER)
+    except OSError:
+        return False
+    return start[8:9] == _OPENING and _CLAIM in start
 
 
 def decode_model(data: bytes) -> Model:
@@ -108,11 +120,13 @@ def decode_model(data: bytes) -> Model:
 
 def _split(data: bytes) -> tuple[memoryview, memoryview]:
     """Header text and tensor data of a safetensors file."""
-    if data.startswith(_CHECKPOINT_MAGIC):
-        raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
-    length = int.from_bytes(data[:8], "little")
-    if data[8:9] != b"{":
+    if not data:
+        raise ModelFileError("The file is empty; copy or download it again.")
+    if data[8:9] != _OPENING:
+        if data.startswith(_CHECKPOINT_MAGIC):
+            raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
         raise ModelFileError(f"This is not a model file; if it is a checkpoint, {_IMPORT}.")
+    length = int.from_bytes(data[:8], "little")
     if length > _LARGEST_HEADER:
         raise ModelFileError(
             f"The header claims {length} bytes; no model needs more than {_LARGEST_HEADER}."

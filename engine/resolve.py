@@ -11,10 +11,8 @@ from .cpu import CpuGenerator
 from .errors import CheckpointError
 from .graph import FloatArray, Network
 from .layouts import recognise
-from .recognition import Recognised
-
-TOLERANCE = 1e-3
-"""Relative L2 error below which an output is the reference, both computed in float32."""
+from .recognition import Question, Recognised
+from .reference import TOLERANCE, relative_error
 
 
 def candidates(recognised: Recognised) -> Iterator[Recognised]:
@@ -36,8 +34,8 @@ def resolve(
     errors: list[float] = []
     for candidate in candidates(recognised):
         output = _output(candidate, reference_input)
-        errors.append(_relative_error(output, reference_output))
-        if errors[-1] < TOLERANCE:
+        errors.append(_compared(output, reference_output))
+        if errors[-1] <= TOLERANCE:
             matching.append((candidate, output))
     if not matching:
         raise CheckpointError(
@@ -52,7 +50,7 @@ def resolve(
             f"Several readings of the checkpoint compute the reference to {TOLERANCE:g}; "
             f"use a reference patch with more structure, or say {flags}."
         )
-    return chosen
+    return _credited(chosen, recognised.undecided)
 
 
 def _output(candidate: Recognised, patch: FloatArray) -> FloatArray:
@@ -60,11 +58,22 @@ def _output(candidate: Recognised, patch: FloatArray) -> FloatArray:
         return generator(patch)
 
 
-def _relative_error(output: FloatArray, reference: FloatArray) -> float:
+def _credited(chosen: Recognised, settled: tuple[Question, ...]) -> Recognised:
+    """Name the reference, not the user, as the source of what it settled."""
+    subjects = {question.subject for question in settled}
+    told = tuple(
+        replace(finding, reason="only this computes the reference")
+        if finding.subject in subjects
+        else finding
+        for finding in chosen.told
+    )
+    return replace(chosen, told=told)
+
+
+def _compared(output: FloatArray, reference: FloatArray) -> float:
     if output.shape != reference.shape:
         raise CheckpointError(
             f"The reference output has the shape {reference.shape}, but the generator makes "
             f"{output.shape} of the reference input."
         )
-    difference = np.linalg.norm((output - reference).astype(np.float64))
-    return float(difference / max(float(np.linalg.norm(reference.astype(np.float64))), 1e-12))
+    return relative_error(output, reference)
