@@ -185,4 +185,5 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
 def _what_to_say(questions: "tuple[Question, ...]") -> str:
     flags = ", ".join(question.flag for question in questions)
-    return f"Nothing was written; {counted(len(questions), 'answer is', 'answers are')} missing: {flags}."
+    missing = counted(len(questions), "answer is", "answers are")
+    return f"Nothing was written; {missing} missing: {flags}."

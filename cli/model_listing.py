@@ -45,7 +45,8 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
         yield f"Reference: {proof(made.verification)}"
     else:
         yield _NO_PROOF
-    yield f"Model: {printable(made.model.card.name)}, {scaled(parameter_count(made.model))} parameters"
+    parameters = scaled(parameter_count(made.model))
+    yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
     yield f"Written: {printable(str(output))}, {memory(len(made.content))}"
 
 
@@ -102,10 +103,8 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
         "File",
         [
             ("SHA-256", model.sha256),
-            (
-                "reference",
-                f"{_times(model.reference_input.shape[2:])}, made by {_MAKERS[card.reference.made_by]}",
-            ),
+            ("reference patch", _times(model.reference_input.shape[2:])),
+            ("made by", _MAKERS[card.reference.made_by]),
         ],
         columns,
     )
