@@ -86,7 +86,7 @@ def _array(name: str, content: bytes) -> FloatArray:
     except ValueError as error:
         raise ModelFileError(f"{name!r} is no plain NumPy array ({error})") from error
     data = content[stream.tell() :]
-    _check_shape(name, str(dtype), shape)
+    _check_shape(name, dtype.name, shape)
     if prod(shape) * dtype.itemsize != len(data):
         raise ModelFileError(f"{name!r} holds more or fewer numbers than its header says")
     values = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
