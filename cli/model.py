@@ -11,7 +11,7 @@ from .errors import Exit, complain, told
 from .rendering import columns
 from .signals import stop_signals
 from .streams import say
-from .text import memory, printable
+from .text import file_size, printable
 
 if TYPE_CHECKING:
     from ..engine.reference import Verification
@@ -35,7 +35,7 @@ def inspect(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a model file or a training checkpoint holds.
+    """Show what a model or checkpoint holds.
 
     Exit status: 0 shown; 2 the file is damaged or of neither kind.
     """
@@ -59,7 +59,10 @@ def inspect(
 
 @app.command()
 def verify(file: ModelFile, verbose: Verbose = False) -> None:
-    """Prove that a model computes what its training code computed, on the stored patch.
+    """Prove that a model computes its reference.
+
+    The reference is a patch in the model file with what the training code made of it, or else what
+    this program made of it at import.
 
     Exit status: 0 it does; 1 it does not; 2 the file is damaged or no model.
     """
@@ -83,10 +86,12 @@ def export_onnx(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a model's network as ONNX, with the model card in its metadata.
+    """Write a model's network as ONNX.
 
-    The ONNX model maps patches [N, C, D, H, W] of the network's own intensity range; orientation,
-    spacing and intensity maps are the card's. Exit status: 0 written; 2 not.
+    It maps patches [N, C, D, H, W] of the network's own intensity range. Orientation, spacing and
+    intensity maps are for the caller: the model card in the file's metadata tells them.
+
+    Exit status: 0 written; 2 not.
     """
     with stop_signals(), told(verbose=verbose):
         from ..engine.model_file import load_model
@@ -96,13 +101,14 @@ def export_onnx(
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
         save(output, content)
-        say(f"Written: {printable(str(output))}, {memory(len(content))}", sys.stdout)
+        say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 
 
 @app.command("reference-script")
 def reference_script() -> None:
-    """Print a Python script that makes a reference for 'model import' in a training environment.
+    """Print a script that makes a reference.
 
+    It runs in the environment of the training and computes what 'model import --reference' takes.
     Save it with: cuda-cyclegan model reference-script > make_reference.py
     """
     from ..engine.reference_script import REFERENCE_SCRIPT

@@ -122,7 +122,9 @@ def import_(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Make a model file from a training checkpoint; no code in the checkpoint is run.
+    """Make a model from a training checkpoint.
+
+    No code in the checkpoint is run.
 
     Exit status: 0 made; 2 something must be said first, or the checkpoint is refused.
     """
@@ -178,7 +180,7 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
         return Exit.USAGE
     made = make_model(found)
     save(output, made.content)
-    for line in imported_lines(made, output):
+    for line in imported_lines(made, output, columns()):
         say(line, sys.stdout)
     return Exit.DONE
 
@@ -186,4 +188,4 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 def _what_to_say(questions: "tuple[Question, ...]") -> str:
     flags = ", ".join(question.flag for question in questions)
     missing = counted(len(questions), "answer is", "answers are")
-    return f"Nothing was written; {missing} missing: {flags}."
+    return f"Nothing was written; {missing} missing, listed above: {flags}."

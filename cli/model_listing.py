@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -11,8 +12,8 @@ from rich.text import Text
 from ..engine.reference import TOLERANCE
 from ..pipelines.inspecting import parameter_count
 from .intensity_text import spelled
-from .rendering import rendered
-from .text import counted, memory, printable, scaled
+from .rendering import UNBOUNDED, rendered
+from .text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
     from ..engine.architectures import Spec
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from ..pipelines.inspecting import HeldCheckpoint
 
 _INDENT = "  "
+_WIDEST = 30  # columns of a middle cell, so that the explanations beside it have room
 _MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
 _NO_PROOF = (
-    "Reference: made by this program, so 'model verify' proves that the file is intact, not that "
-    "it computes what the training code did. For that proof import with --reference; the script "
-    "that makes it: cuda-cyclegan model reference-script > make_reference.py"
+    "Reference: made by this program, so 'model verify' will prove that the file is intact, but "
+    "not that it computes what the training code did. To prove that too, import with --reference a "
+    "file that the script of 'cuda-cyclegan model reference-script' makes."
 )
 
 
@@ -39,15 +41,15 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     yield from _findings(found.told, found.assumed, found.undecided, columns)
 
 
-def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
+def imported_lines(made: "Imported", output: Path, columns: int | None) -> Iterator[str]:
     """What was made."""
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
     else:
-        yield _NO_PROOF
+        yield from wrap(_NO_PROOF, columns or UNBOUNDED)
     parameters = scaled(parameter_count(made.model))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
-    yield f"Written: {printable(str(output))}, {memory(len(made.content))}"
+    yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
 
 
 def proof(found: "Verification") -> str:
@@ -95,7 +97,7 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
             ("key names", provenance.layout),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
-            *(("decided", note) for note in provenance.notes.split("; ") if note),
+            *(("note", note) for note in provenance.notes.split("; ") if note),
         ],
         columns,
     )
@@ -149,12 +151,15 @@ def _findings(
     undecided: "Sequence[Question]",
     columns: int | None,
 ) -> Iterator[str]:
-    for title, findings in (("Told", told), ("Assumed", assumed)):
+    for title, findings in (
+        ("Told by the file, by options beside it, or by you", told),
+        ("Assumed, since nothing says otherwise", assumed),
+    ):
         rows = [(item.subject, item.value, item.reason) for item in findings]
         yield from _section(title, rows, columns)
     yield from _section(
-        "To be answered: a wrong guess would still make plausible images",
-        [(item.flag, "|".join(item.answers), item.why) for item in undecided],
+        "To be answered by you: a wrong guess would still make plausible images",
+        [(item.flag, " | ".join(item.answers), item.why) for item in undecided],
         columns,
     )
 
@@ -164,8 +169,8 @@ def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> 
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
-    for _ in rows[0][1:]:
-        table.add_column(overflow="fold")
+    for last in range(len(rows[0]) - 1, 0, -1):
+        table.add_column(overflow="fold", max_width=None if last == 1 else _WIDEST)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     yield title

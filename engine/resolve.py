@@ -11,8 +11,11 @@ from .cpu import CpuGenerator
 from .errors import CheckpointError
 from .graph import FloatArray, Network
 from .layouts import recognise
-from .recognition import Question, Recognised
+from .recognition import Question, Recognised, flag
 from .reference import TOLERANCE, relative_error
+
+_ANSWERABLE = ("padding", "norm_statistics", "concat", "upsampling", "direction")
+"""Choices that a reference can settle."""
 
 
 def candidates(recognised: Recognised) -> Iterator[Recognised]:
@@ -38,6 +41,7 @@ def resolve(
         if errors[-1] <= TOLERANCE:
             matching.append((candidate, output))
     if not matching:
+        _refuse_contradicted(recognised, reference_input, reference_output)
         raise CheckpointError(
             f"No reading of the checkpoint computes the reference output; the closest is "
             f"{min(errors):.2g} away (relative L2). The reference must come from this very "
@@ -56,6 +60,27 @@ def resolve(
 def _output(candidate: Recognised, patch: FloatArray) -> FloatArray:
     with CpuGenerator(Network(build(candidate.spec), candidate.weights)) as generator:
         return generator(patch)
+
+
+def _refuse_contradicted(
+    recognised: Recognised, reference_input: FloatArray, reference_output: FloatArray
+) -> None:
+    """Raise CheckpointError if the reference shows that a choice of the user's is wrong."""
+    said = {name: getattr(recognised.choices, name) for name in _ANSWERABLE}
+    said = {name: answer for name, answer in said.items() if answer is not None}
+    open_choices = replace(recognised.choices, **dict.fromkeys(said))
+    for candidate in candidates(recognise(recognised.checkpoint, open_choices)):
+        output = _output(candidate, reference_input)
+        if _compared(output, reference_output) <= TOLERANCE:
+            wrong = [name for name in said if getattr(candidate.choices, name) != said[name]]
+            raise CheckpointError(
+                f"The reference contradicts {_spelled(recognised, wrong)}: it was computed with "
+                f"{_spelled(candidate, wrong)}."
+            )
+
+
+def _spelled(recognised: Recognised, names: list[str]) -> str:
+    return " ".join(f"{flag(name)} {getattr(recognised.choices, name)}" for name in names)
 
 
 def _credited(chosen: Recognised, settled: tuple[Question, ...]) -> Recognised:

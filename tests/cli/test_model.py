@@ -249,7 +249,7 @@ class TestImport:
         )
         assert told < result.stdout.index("number of residual blocks") < assumed
         assert assumed < result.stdout.index("last activation") < asked
-        assert asked < result.stdout.index("reflect|replicate")
+        assert asked < result.stdout.index("reflect | replicate")
         needed = flags(DATA) | {"--padding"}
         assert flags(result.stdout[asked:]) == flags(result.stderr) == needed
         assert bench.files() == before
@@ -284,7 +284,22 @@ class TestImport:
         checkpoint = bench.checkpoint(module.state_dict())
         result = bench.import_(checkpoint, f"--padding reflect --reference {reference}")
         assert result.exit_code == 2
-        assert re.search(r"the closest is 0\.\d+ away", result.stderr)
+        assert (
+            "The reference contradicts --padding reflect: it was computed with --padding replicate."
+            in result.stderr
+        )
+        assert not bench.output.exists()
+
+    def test_a_reference_of_another_checkpoint_is_refused_with_its_distance(
+        self, bench: Bench
+    ) -> None:
+        reference = bench.folder / "reference.npz"
+        patch, output = pair_of(made.padded_resnet())
+        np.savez(reference, input=patch, output=output)
+        checkpoint = bench.checkpoint(made.trained(made.padded_resnet()).state_dict())
+        result = bench.import_(checkpoint, f"--reference {reference}")
+        assert result.exit_code == 2
+        assert re.search(r"the closest is \d.* away", result.stderr)
         assert not bench.output.exists()
 
 
@@ -405,7 +420,7 @@ class TestInspect:
         checkpoint = GANSLATE.checkpoint(bench, GANSLATE.make())
         result = run("inspect", checkpoint)
         assert result.exit_code == 0
-        for words in ("G_AB", "G_BA", "D_B", "--direction", "AtoB|BtoA", "--padding"):
+        for words in ("G_AB", "G_BA", "D_B", "--direction", "AtoB | BtoA", "--padding"):
             assert words in result.stdout
         found = json.loads(run("inspect", checkpoint, "--json").stdout)
         assert found["kind"] == "checkpoint"
