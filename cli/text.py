@@ -43,6 +43,12 @@ def memory(value: int) -> str:
     return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{_digits(mebibytes / 1024)} GiB"
 
 
+def file_size(value: int) -> str:
+    """Bytes of a file with the letter of their thousand: 950 B, 45.6 kB, 1.23 MB."""
+    number = scaled(value)
+    return f"{number} B" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}B"
+
+
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """1 study, 2 studies."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
