@@ -26,7 +26,7 @@ class Augmentation:
     degrees: float = 15.0
     scale: float = 0.1
     elastic: float = 1.5
-    bias: float = 0.1
+    bias: float = 0.05
     noise: float = 0.01
     texture: float = 0.0
 
