@@ -39,7 +39,7 @@ class CpuGenerator:
     def __init__(self, network: Network, threads: int | None = None) -> None:
         self.graph = network.graph
         self._model = to_onnx(network)
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or usable_cores()
         self._session: Any = None
 
     @property
@@ -74,3 +74,10 @@ class CpuGenerator:
         self.graph.check_patch((extents[0], extents[1], extents[2]))
         [translated] = self._session.run(None, {INPUT: patches})
         return translated
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on, which a scheduler or container may have limited."""
+    if hasattr(os, "sched_getaffinity"):  # not on Windows and macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,133 @@
+"""Many studies, one after another: each fails alone, each result is on record when it appears."""
+
+import os
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..io.errors import UnreadableScanError, WriteError
+from ..io.volume import Study, Volume
+from ..io.writing import write
+from .errors import OccupiedError
+from .events import Listen, StudyDone, StudyStarted, TilesDone
+from .failures import failure_of
+from .manifest import Entry, FileState, Manifest, Recipe
+from .memory import PeakMeter
+from .plan import PlannedStudy
+from .report import Failure, StudyReport
+from .report_json import program_version
+from .stopwatch import Stopwatch
+from .study_run import Translator, translate_study
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Studies under one set of settings, and where their results are recorded."""
+
+    planned: tuple[PlannedStudy, ...]
+    translator: Translator
+    recipe: Recipe
+    manifest: Manifest
+    listen: Listen
+
+    def run(self) -> tuple[StudyReport, ...]:
+        """The rows of all studies, or of those up to a KeyboardInterrupt, in their order."""
+        rows: list[StudyReport] = []
+        try:
+            for planned in self.planned:
+                row, trace = self._row(planned)
+                rows.append(row)
+                self.listen(StudyDone(row, trace))
+                if row.status == "interrupted":
+                    break
+        except KeyboardInterrupt:
+            pass
+        return tuple(rows)
+
+    def _row(self, planned: PlannedStudy) -> tuple[StudyReport, str | None]:
+        """A study's row and, if it failed, the traceback."""
+        row = StudyReport(
+            name=str(planned.study.name),
+            source=planned.study.files[0],
+            output=planned.target,
+            status="up to date",
+        )
+        if planned.action == "keep":
+            return row, None
+        if planned.action == "refuse":
+            failure = Failure("occupied", planned.reason or "", None)
+            return replace(row, status="failed", failure=failure), None
+        return self._translate(planned, replace(row, due=planned.reason))
+
+    def _translate(self, planned: PlannedStudy, row: StudyReport) -> tuple[StudyReport, str | None]:
+        self.listen(StudyStarted(planned))
+        watch, memory, trace = Stopwatch(), PeakMeter(), None
+        try:
+            voxels, tiles = self._make(planned, watch)
+            row = replace(row, status="translated", voxels=voxels, tiles=tiles)
+        except KeyboardInterrupt:
+            row = replace(row, status="interrupted")
+        except Exception as error:
+            # The one place that keeps a study's failure, of any kind, from the rest of the batch.
+            # Only text leaves it: the exception itself would keep the study's arrays alive.
+            trace = "".join(traceback.format_exception(error))
+            row = replace(row, status="failed", failure=failure_of(error, watch.stage))
+        seconds, stages = watch.total(), dict(watch.seconds)
+        return replace(row, seconds=seconds, stages=stages, peak_memory=memory.read()), trace
+
+    def _make(self, planned: PlannedStudy, watch: Stopwatch) -> tuple[int, int]:
+        """Translate and store one study; its voxels and tiles."""
+        # Before reading: a file that changes from here on has other marks at the next run.
+        with watch.time("read"):
+            inputs = _input_states(planned.study)
+        made = translate_study(planned.study, self.translator, watch, self._tell_tiles)
+        with watch.time("write"):
+            self._store(planned, made.volume, inputs)
+        return made.volume.voxels.size, made.tiles
+
+    def _store(self, planned: PlannedStudy, volume: Volume, inputs: tuple[FileState, ...]) -> None:
+        entry = Entry(
+            output=str(planned.study.name),
+            status="writing",
+            program=program_version(),
+            recipe=self.recipe,
+            inputs=inputs,
+        )
+        target = planned.target
+        if os.path.lexists(target) and not planned.replaces:
+            raise OccupiedError(
+                f"{target} appeared while the study was translated; move it away or use --overwrite"
+            )
+        try:
+            self.manifest.append(entry)
+            write(volume, target)
+            outputs = _states([target])
+            self.manifest.append(replace(entry, status="written", outputs=outputs))
+        except OSError as error:
+            raise WriteError(
+                f"{target} could not be stored ({error.strerror}); free some space or choose "
+                "another output folder."
+            ) from error
+        finally:
+            if not os.path.lexists(target):
+                with suppress(OSError):
+                    self.manifest.append(replace(entry, status="failed"))
+
+    def _tell_tiles(self, done: int, total: int) -> None:
+        self.listen(TilesDone(done, total))
+
+
+def _states(files: Sequence[Path]) -> tuple[FileState, ...]:
+    return tuple(FileState.of(file) for file in files)
+
+
+def _input_states(study: Study) -> tuple[FileState, ...]:
+    try:
+        return _states(study.files)
+    except OSError as error:
+        raise UnreadableScanError(
+            f"{error.filename} cannot be read ({error.strerror}); check that it is there and that "
+            "you may read it."
+        ) from error

@@ -1,0 +1,118 @@
+"""The batch report as JSON; its fields are a promise to scripts."""
+
+import json
+import os
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..io.atomic import whole_file
+from .memory import PeakMemory
+from .report import BatchReport, StudyReport
+
+Json: TypeAlias = dict[str, Any]
+
+SCHEMA = "cuda-cyclegan/translate-report/1"
+"""Raised when a field changes its meaning or goes; new fields may come without it."""
+
+LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel")
+
+
+def program_version() -> str:
+    """Version of this program."""
+    return version("cuda-cyclegan")
+
+
+def write_json(report: BatchReport, target: Path) -> None:
+    """Write the report whole or not at all. Raises WriteError."""
+    with whole_file(target) as part:
+        part.write_text(json.dumps(to_json(report), indent=2) + "\n", encoding="ascii")
+
+
+def to_json(report: BatchReport) -> Json:
+    """The report as JSON values; seconds, bytes and voxels are plain numbers."""
+    return {
+        "schema": SCHEMA,
+        "program": {"name": "cuda-cyclegan", "version": program_version()},
+        "libraries": {"python": platform.python_version(), **_library_versions()},
+        "machine": _machine(),
+        "device": report.device,
+        "model": {
+            "name": report.model.name,
+            "path": str(report.model.path),
+            "sha256": report.model.sha256,
+        },
+        "settings": {**asdict(report.settings), "sha256": report.settings.sha256()},
+        "output": str(report.output),
+        "started": report.started,
+        "seconds": report.seconds,
+        "interrupted": report.interrupted,
+        "totals": _totals(report),
+        "studies": [_study(row) for row in report.studies],
+        "skipped": [{"path": str(skip.path), "reason": skip.reason} for skip in report.skipped],
+    }
+
+
+def _study(row: StudyReport) -> Json:
+    failure = row.failure
+    return {
+        "name": row.name,
+        "source": str(row.source),
+        "output": str(row.output),
+        "status": row.status,
+        "class": failure.kind if failure else None,
+        "reason": failure.reason if failure else None,
+        "failed_in": failure.stage if failure else None,
+        "due": row.due,
+        "seconds": row.seconds,
+        "stages": dict(row.stages),
+        "voxels": row.voxels,
+        "voxels_per_second": row.voxels_per_second,
+        "tiles": row.tiles,
+        **_peak(row.peak_memory),
+    }
+
+
+def _totals(report: BatchReport) -> Json:
+    rows = report.translated()
+    return {
+        "studies": len(report.studies) + report.not_reached,
+        "translated": len(rows),
+        "up_to_date": report.count("up to date"),
+        "failed": report.count("failed"),
+        "interrupted": report.count("interrupted"),
+        "not_reached": report.not_reached,
+        "stages": report.stages(),
+        "voxels": sum(row.voxels for row in rows),
+        "voxels_per_second": report.voxels_per_second,
+        "tiles": sum(row.tiles for row in rows),
+        **_peak(report.peak_memory),
+    }
+
+
+def _peak(peak: PeakMemory | None) -> Json:
+    return {
+        "peak_host_bytes": peak.bytes if peak else None,
+        "peak_counts_from": None if peak is None else "run" if peak.of_run else "study",
+    }
+
+
+def _library_versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {}
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            versions[library] = None
+    return versions
+
+
+def _machine() -> Json:
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }

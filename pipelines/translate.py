@@ -1,0 +1,141 @@
+"""The main job: from input paths and a model file to a folder of results and a report."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.errors import DeviceUnavailableError
+from ..engine.model import Model
+from ..engine.model_file import load_model
+from ..io.atomic import remove_leftovers
+from ..io.discovery import Discovery, discover
+from .batch import Batch
+from .errors import SettingsError
+from .events import BatchStarted, Listen
+from .manifest import Manifest, Recipe, load
+from .plan import PlannedStudy, Planner
+from .report import BatchReport, ModelName, Skip
+from .settings import Blend, TranslateSettings
+from .study_run import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for; None takes the model's or the device's default.
+
+    overwrite: make everything anew and replace foreign files, instead of keeping what is up to
+    date.
+    """
+
+    inputs: tuple[Path, ...]
+    model: Path
+    output: Path
+    device: str = "auto"
+    precision: Precision | None = None
+    patch: tuple[int, int, int] | None = None
+    overlap: float = 0.25
+    blend: Blend = "gaussian"
+    volume_index: int | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that was found sound: its model read, its device chosen, its studies found."""
+
+    request: Request
+    model: Model
+    device: Device
+    settings: TranslateSettings
+    discovery: Discovery
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the results are made with."""
+        return Recipe(self.model.sha256, self.settings.sha256())
+
+    def plan(self) -> tuple[PlannedStudy, ...]:
+        """What a run would do about each study; writes nothing."""
+        output = self.request.output
+        planner = Planner(output, load(output), self.recipe, self.request.overwrite)
+        return planner.plan(self.discovery.studies)
+
+
+def open_job(request: Request) -> Job:
+    """Check a request against model and device, and find its studies; reads no scan.
+
+    Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
+    """
+    model = load_model(request.model)
+    _check_channels(model)
+    device = choose_device(request.device)
+    settings = TranslateSettings(
+        patch=request.patch or model.card.patch,
+        overlap=request.overlap,
+        blend=request.blend,
+        precision=_precision(request, device),
+        volume_index=request.volume_index,
+    )
+    model.network.graph.check_patch(settings.patch)
+    discovery = discover(request.inputs, request.output)
+    return Job(request, model, device, settings, discovery)
+
+
+def run_job(job: Job, listen: Listen) -> BatchReport:
+    """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
+
+    Raises OutputFolderError or EngineError, before the first study.
+    """
+    started, start = datetime.now().astimezone(), time.perf_counter()
+    request, settings = job.request, job.settings
+    with Manifest(request.output) as manifest:
+        remove_leftovers(request.output)
+        planner = Planner(request.output, manifest.entries, job.recipe, request.overwrite)
+        planned = planner.plan(job.discovery.studies)
+        for study in planned:
+            if study.refreshed:
+                manifest.append(study.refreshed)
+        with open_generator(job.model.network, job.device, settings.precision) as generator:
+            listen(BatchStarted(generator.device, job.device.note, planned))
+            translator = Translator(job.model, generator, settings)
+            rows = Batch(planned, translator, job.recipe, manifest, listen).run()
+            device = generator.device
+    return BatchReport(
+        model=ModelName(job.model.card.name, request.model, job.model.sha256),
+        settings=settings,
+        device=device,
+        output=request.output,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - start,
+        studies=rows,
+        skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
+        not_reached=len(planned) - len(rows),
+    )
+
+
+def _check_channels(model: Model) -> None:
+    card = model.card
+    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
+        raise SettingsError(
+            f"Model {card.name} takes {len(card.input_channels)} and makes "
+            f"{len(card.output_channels)} channels; only models of one channel can translate a "
+            "study so far."
+        )
+
+
+def _precision(request: Request, device: Device) -> Precision:
+    asked = request.precision
+    if asked is None:
+        return device.default_precision
+    if asked in device.precisions:
+        return asked
+    if request.device == "auto":
+        raise DeviceUnavailableError(
+            f"Precision {asked} needs a CUDA device, and {device.note}; leave --precision out."
+        )
+    raise SettingsError(
+        f"The CPU computes in fp32 only, not in {asked}; leave --precision out or choose a CUDA "
+        "device."
+    )
