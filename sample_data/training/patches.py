@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-SCAN = "icbm152_2009_t1_2mm.nii.gz"
-T2_LIKE = "t2_like.npz"
+HERE = Path(__file__).parent
+SCAN = HERE.parent / "scans" / "icbm152_2009_t1_2mm.nii.gz"
+T2_LIKE = HERE / "t2_like.npz"
 
 TOP_PERCENTILE = 99.9
 """The scan's own percentiles 0 and 99.9 become -1 and 1."""
@@ -36,11 +37,11 @@ T2_CHANGES = Augmentation(texture=0.04)
 """The T2-like contrast has a texture of its own that nothing in the T1 foretells."""
 
 
-def load(folder: Path) -> tuple[Tensor, Tensor]:
+def load() -> tuple[Tensor, Tensor]:
     """The T1 scan and the T2-like volume, both [1, 1, i, j, k] on the scale [0, 1]."""
-    scan = np.asarray(nib.Nifti1Image.from_filename(folder / SCAN).dataobj, np.float32)
+    scan = np.asarray(nib.Nifti1Image.from_filename(SCAN).dataobj, np.float32)
     t1 = np.clip(scan / np.percentile(scan, TOP_PERCENTILE), 0, 1)
-    with np.load(folder / T2_LIKE) as arrays:
+    with np.load(T2_LIKE) as arrays:
         t2 = arrays["t2_like"].astype(np.float32) / 255
     return torch.from_numpy(t1)[None, None], torch.from_numpy(t2)[None, None]
 

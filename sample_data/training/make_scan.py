@@ -5,7 +5,6 @@ volume is no scan: it is computed from the template's grey and white matter maps
 equation, so it is kept as an array beside the scan and not as an image file.
 """
 
-import argparse
 import gzip
 from pathlib import Path
 
@@ -26,8 +25,9 @@ ECHO_TIME_MS = 80.0
 PROTON_DENSITY_AND_T2_MS = {"gm": (0.82, 95.0), "wm": (0.70, 75.0), "csf": (1.0, 1500.0)}
 """Round values of the order met at 3 T. CSF is what is left of the brain after GM and WM."""
 
-SCAN = "icbm152_2009_t1_2mm.nii.gz"
-T2_LIKE = "t2_like.npz"
+HERE = Path(__file__).parent
+SCAN = HERE.parent / "scans" / "icbm152_2009_t1_2mm.nii.gz"
+T2_LIKE = HERE / "t2_like.npz"
 
 
 def read_1mm(path: Path) -> tuple[FloatArray, FloatArray]:
@@ -80,16 +80,12 @@ def write_scan(path: Path, voxels: FloatArray, affine: FloatArray) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent)
-    folder: Path = parser.parse_args().output
-
     t1, affine = read_1mm(struct.MNI152_FILE_PATH)
     gm, _ = read_1mm(struct.GM_MNI152_FILE_PATH)
     wm, _ = read_1mm(struct.WM_MNI152_FILE_PATH)
-    write_scan(folder / SCAN, halve(t1), halved_affine(affine))
+    write_scan(SCAN, halve(t1), halved_affine(affine))
     target = np.round(halve(t2_like(t1, gm, wm)) * 255).astype(np.uint8)
-    np.savez_compressed(folder / T2_LIKE, t2_like=target)
+    np.savez_compressed(T2_LIKE, t2_like=target)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 HERE = Path(__file__).parent
+REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
+"""The box of the scan whose translation is kept, to check other programs against."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Options:
     direction: str = "AtoB"
     gan_mode: str = "lsgan"
     patch_size: int = 48
-    batch_size: int = 4
-    n_iters: int = 6000
+    batch_size: int = 1
+    n_iters: int = 6250
     lr: float = 2e-4
     beta1: float = 0.5
     pool_size: int = 50
@@ -156,7 +158,7 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
     """Train for n_iters steps; every 50th adds the mean losses since the last to `log`."""
     torch.manual_seed(options.seed)
     gan = CycleGan(options, device)
-    t1, t2 = (seen(volume).to(device) for volume in load(HERE))
+    t1, t2 = (seen(volume).to(device) for volume in load())
     sampler = Sampler(options.patch_size, options.batch_size, options.seed, device)
     sums: dict[str, Tensor] = {}
     with log.open("w", newline="") as file:
@@ -183,8 +185,7 @@ def save(gan: CycleGan, folder: Path) -> None:
     lines += [f"{key:>25}: {value!s:<30}" for key, value in values]
     lines += ["----------------- End -------------------", ""]
     (folder / "train_opt.txt").write_text("\n".join(lines))
-    edge = gan.options.patch_size
-    patch = 2 * load(HERE)[0][:, :, 14 : 14 + edge, 24 : 24 + edge, 16 : 16 + edge] - 1
+    patch = 2 * load()[0][REFERENCE] - 1
     with torch.no_grad():
         output = generator(patch)
     np.savez_compressed(folder / "reference.npz", input=patch.numpy(), output=output.numpy())
@@ -192,7 +193,7 @@ def save(gan: CycleGan, folder: Path) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=HERE / "training")
+    parser.add_argument("--output", type=Path, default=HERE)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for option in fields(Options):
         if option.type in (int, float):
@@ -209,7 +210,7 @@ def main() -> None:
     start = time.perf_counter()
     gan = train(options, device, folder / "loss.csv")
     seconds = time.perf_counter() - start
-    figures = held_out_figures(gan.to_b, gan.to_a, *load(HERE), device)
+    figures = held_out_figures(gan.to_b, gan.to_a, *load(), device)
     training = {
         "seconds": round(seconds, 1),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
