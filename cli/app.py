@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import model, translate
+from . import model, report, translate
 from .streams import settle
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("report", epilog=report.EXAMPLE)(report.report)
 app.add_typer(model.app, name="model")
 
 

@@ -4,14 +4,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from .memory import PeakMemory
+from .seam_score import SeamScore
 from .settings import TranslateSettings
 from .stopwatch import STAGES, Stage
-
-if TYPE_CHECKING:
-    from .seams import SeamScore
 
 Status: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[
@@ -57,7 +55,7 @@ class StudyReport:
     tiles: int = 0
     peak_memory: PeakMemory | None = None
     preview: Path | None = None
-    seams: "SeamScore | None" = None
+    seams: SeamScore | None = None
     failure: Failure | None = None
 
     @property

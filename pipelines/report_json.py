@@ -47,14 +47,12 @@ import platform
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..io.atomic import whole_file
 from .memory import PeakMemory
 from .report import BatchReport, StudyReport
-
-if TYPE_CHECKING:
-    from .seams import SeamScore
+from .seam_score import SeamScore
 
 Json: TypeAlias = dict[str, Any]
 
@@ -140,7 +138,7 @@ def _totals(report: BatchReport) -> Json:
     }
 
 
-def _seams(score: "SeamScore | None") -> Json | None:
+def _seams(score: SeamScore | None) -> Json | None:
     return score and {**dict(zip("dhw", score.axes, strict=True)), "worst": score.worst}
 
 

@@ -1,31 +1,15 @@
 """How visible the borders between tiles are in a translated volume."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from ..engine.graph import FloatArray
 from .blending import patch_weights
+from .seam_score import SeamScore
 from .settings import Blend
 from .tiling import Tiling
 
 Steps = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class SeamScore:
-    """Scores along D, H and W: 1.0 where no seam shows, above it where one does.
-
-    None along an axis without borders, or without any steps to compare.
-    """
-
-    axes: tuple[float | None, float | None, float | None]
-
-    @property
-    def worst(self) -> float | None:
-        """The largest of the three; None if one tile covers the volume."""
-        return max((score for score in self.axes if score is not None), default=None)
 
 
 def seam_score(

@@ -13,7 +13,8 @@ from .inference import translate_array
 from .mid_slices import Slice, mid_slices
 from .preparation import Prepared, finish, prepare
 from .preview import draw_preview
-from .seams import SeamScore, seam_score
+from .seam_score import SeamScore
+from .seams import seam_score
 from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Stopwatch
 from .tiling import Tiling, tile

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.graph import FloatArray
 from cuda_cyclegan.pipelines.inference import translate_array
-from cuda_cyclegan.pipelines.seams import SeamScore, seam_score
+from cuda_cyclegan.pipelines.seam_score import SeamScore
+from cuda_cyclegan.pipelines.seams import seam_score
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.tiling import Tiling, tile
 
