@@ -47,16 +47,35 @@ def stage_bar(stages: Mapping[Stage, float], longest: float) -> Element:
     return bar
 
 
+def legend() -> Element:
+    """Which colour is which stage."""
+    return element(
+        "ul",
+        *(
+            element(
+                "li",
+                element(
+                    "svg", element("rect", width=10, height=10, fill=colour), viewBox="0 0 10 10"
+                ),
+                stage,
+            )
+            for stage, colour in STAGE_COLOURS.items()
+        ),
+        class_="legend",
+    )
+
+
 def over_time(spans: Sequence[Span], label: Callable[[float], str]) -> Element:
     """A plot of one bar a study, as wide as it took and as high as its value.
 
     label: how a value reads at its axis.
     """
     unit, length = _time_unit(max(span.stop for span in spans))
-    across = _ticks(max(span.stop for span in spans) / length)
+    longest = max(span.stop for span in spans) / length
+    across = [tick for tick in _ticks(longest) if tick <= longest]
     up = _ticks(max(span.value for span in spans))
     right, floor_y = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    x_scale = (right - _LEFT) / across[-1] / length
+    x_scale = (right - _LEFT) / (longest or 1) / length
     y_scale = (floor_y - _TOP) / up[-1]
     plot = element("svg", class_="plot", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img")
     for tick in up:

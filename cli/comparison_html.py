@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..pipelines.comparing import Comparison
-from .charts import stage_bar
+from .charts import legend, stage_bar
 from .markup import Child, element, table
 from .report_text import outcome, ratio
 from .text import memory, seconds
@@ -15,9 +15,10 @@ def comparison(found: Comparison) -> Iterator[Child]:
     for sentence in outcome(found):
         yield element("p", sentence)
     if found.pairs:
-        yield element("h2", "Stages of the studies in both, seconds")
+        yield element("h2", "Time by stage, studies in both")
+        yield legend()
         yield _stages(found)
-        yield element("h2", "Studies in both, seconds")
+        yield element("h2", "Studies in both")
         yield _pairs(found)
     if found.differences:
         yield element("h2", "What differs")
@@ -42,7 +43,7 @@ def _stages(found: Comparison) -> Child:
     first, second = found.peaks
     if first and second:
         rows.append(["peak memory", "", memory(first), memory(second), ratio(first / second)])
-    return table(["stage", "", "first", "second", "ratio"], rows, numbers=(2, 3, 4))
+    return table(["stage", "", "first", "second", "first / second"], rows, numbers=(2, 3, 4))
 
 
 def _pairs(found: Comparison) -> Child:
@@ -50,7 +51,7 @@ def _pairs(found: Comparison) -> Child:
         max(sum(p.first.stages.values()), sum(p.second.stages.values())) for p in found.pairs
     )
     return table(
-        ["study", "stages", "first", "second", "ratio"],
+        ["study", "stages", "first, s", "second, s", "first / second"],
         [
             [
                 pair.first.name,

@@ -41,6 +41,7 @@ def table(
     rows: Iterable[Sequence[Child]],
     numbers: Collection[int] = (),
     total: Sequence[Child] = (),
+    class_: str | None = None,
 ) -> Element:
     """A table; `numbers`: which columns stand right."""
 
@@ -58,6 +59,7 @@ def table(
         element("thead", line("th", head)),
         element("tbody", *(line("td", row) for row in rows)),
         element("tfoot", line("td", total)) if total else None,
+        class_=class_,
     )
 
 

@@ -2,27 +2,27 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
+from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ..pipelines.comparing import compare, conditions
 from ..pipelines.preview_files import preview_png
 from ..pipelines.report import BatchReport, StudyReport
 from ..pipelines.report_reading import StoredReport
-from .charts import STAGE_COLOURS, Span, over_time, stage_bar
+from .charts import Span, legend, over_time, stage_bar
 from .comparison_html import comparison
 from .lines import failure_text
 from .markup import Child, document, element, table
 from .summary import STATUS
 from .text import counted, duration, memory, scaled, seconds
 
-PREVIEWS = 60
-"""Previews embedded of one batch; at a quarter of a megabyte each a page stays usable."""
+PREVIEWS = 40
+"""Previews embedded of one batch; at up to half a megabyte each a page stays usable."""
 
 
 def page(stored: Sequence[StoredReport]) -> str:
     """The page; every failure stands at its end."""
-    style = files(__package__).joinpath("report.css").read_text("utf-8")
+    style = Path(__file__).with_name("report.css").read_text("utf-8")
     title = " and ".join(one.file.name for one in stored[:2])
     parts: list[Child] = []
     if len(stored) == 2:
@@ -36,11 +36,15 @@ def page(stored: Sequence[StoredReport]) -> str:
 def _batch(one: StoredReport) -> Iterator[Child]:
     batch = one.batch
     yield element("h1", f"{batch.model.name}: {one.file.name}")
-    yield element("p", f"{batch.started} on {one.machine.host}, {batch.device}", class_="faint")
+    yield element(
+        "p",
+        f"{batch.started.replace('T', ' ')} on {one.machine.host}, {batch.device}",
+        class_="faint",
+    )
     yield _figures(batch)
     if batch.translated():
         yield element("h2", "Time by stage")
-        yield _legend()
+        yield legend()
         yield _stages(batch)
         yield element("h2", "Along the batch")
         yield _plots(batch)
@@ -91,26 +95,9 @@ def _figures(batch: BatchReport) -> Element:
     )
 
 
-def _legend() -> Element:
-    return element(
-        "ul",
-        *(
-            element(
-                "li",
-                element(
-                    "svg", element("rect", width=10, height=10, fill=colour), viewBox="0 0 10 10"
-                ),
-                stage,
-            )
-            for stage, colour in STAGE_COLOURS.items()
-        ),
-        class_="legend",
-    )
-
-
 def _stages(batch: BatchReport) -> Element:
     spent = batch.stages()
-    total = sum(spent.values())
+    total = sum(spent.values()) or 1.0
     return table(
         ["stage", "", "seconds", "share"],
         [
@@ -118,6 +105,7 @@ def _stages(batch: BatchReport) -> Element:
             for stage, value in spent.items()
         ],
         numbers=(2, 3),
+        class_="narrow",
     )
 
 
@@ -163,7 +151,7 @@ def _studies(batch: BatchReport) -> Element:
                 scaled(row.voxels_per_second) if row.voxels_per_second else "",
                 memory(row.peak_memory.bytes) if row.peak_memory else "",
                 *([_seam(row)] if seams else []),
-                element("span", STATUS[row.status], class_=row.status),
+                element("span", STATUS[row.status], class_=f"status {row.status}"),
             ]
             for row in rows
         ],

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .report import StudyReport
+from .report import BatchReport, StudyReport
 from .report_reading import StoredReport
 from .stopwatch import STAGES, Stage
 
@@ -100,6 +100,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "overlap": f"{settings.overlap:g}",
         "blend": settings.blend,
         **({} if settings.volume_index is None else {"volume": str(settings.volume_index)}),
+        "extras": _extras(batch),
         "host": machine.host,
         "system": machine.system,
         "cores": str(machine.cores),
@@ -107,6 +108,13 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "cuda-cyclegan": stored.program,
         **{name: number or "not installed" for name, number in stored.libraries.items()},
     }
+
+
+def _extras(batch: BatchReport) -> str:
+    """What the batch made besides its results, which took time too."""
+    made = batch.translated()
+    previews = ["previews"] if any(row.preview for row in made) else []
+    return ", ".join([*previews, *(["seam scores"] if any(row.seams for row in made) else [])])
 
 
 def _ratio(first: float, second: float) -> float | None:

@@ -1,6 +1,5 @@
 """Previews on disk, for a page that shows them."""
 
-
 from .report import StudyReport
 from .report_reading import StoredReport
 

@@ -40,7 +40,8 @@ class StudyReport:
 
     name: its place below the output folder. due: why an older result was made anew, if there was
     one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
-    hashing the input, writing includes hashing the output. voxels: of the source grid.
+    hashing the input, writing includes hashing the output, finishing includes
+    preview and seam score. voxels: of the source grid.
     preview: the picture beside the result, if one was asked for.
     """
 
