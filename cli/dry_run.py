@@ -1,15 +1,19 @@
 """`translate --dry-run`: every study found and every file skipped, with the reason."""
 
 from collections.abc import Iterator, Sequence
+from io import StringIO
 
 from rich.box import SIMPLE
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..io.discovery import Skipped
 from ..pipelines.dry_run import DryRow
-from .rendering import rendered
 from .text import counted, printable
+
+UNBOUNDED = 10_000
+"""Width of a table that no terminal limits."""
 
 
 def lines(rows: Sequence[DryRow], skipped: Sequence[Skipped], columns: int | None) -> Iterator[str]:
@@ -18,12 +22,19 @@ def lines(rows: Sequence[DryRow], skipped: Sequence[Skipped], columns: int | Non
     columns: width of the terminal, or None for no limit.
     """
     if rows:
-        yield from rendered(_studies(rows), columns)
+        yield from _rendered(_studies(rows), columns)
         yield ""
     if skipped:
-        yield from rendered(_skipped(skipped), columns)
+        yield from _rendered(_skipped(skipped), columns)
         yield ""
     yield totals(rows, skipped)
+
+
+def _rendered(table: Table, columns: int | None) -> Iterator[str]:
+    console = Console(file=StringIO(), width=columns or UNBOUNDED)
+    with console.capture() as capture:
+        console.print(table)
+    return map(str.rstrip, capture.get().splitlines())
 
 
 def totals(rows: Sequence[DryRow], skipped: Sequence[Skipped]) -> str:

@@ -1,6 +1,7 @@
 """`cuda-cyclegan translate`: options in, progress and tables out."""
 
 import shlex
+import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from ..io.errors import WriteError
 from ..pipelines.settings import Blend
 from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
-from .rendering import columns
 from .signals import Stop, stop_signals
 from .streams import say
 from .text import counted
@@ -166,7 +166,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     from .tables import failures, table, totals
 
     if not view.quiet:
-        for line in [*table(report, columns()), *totals(report)]:
+        for line in [*table(report, _columns()), *totals(report)]:
             say(line, sys.stdout)
         for line in failures(report):
             say(line, sys.stderr)
@@ -174,6 +174,11 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         say(_how_to_resume(report), sys.stderr)
         return stop.status
     return Exit.SOME_FAILED if report.failures else Exit.DONE
+
+
+def _columns() -> int | None:
+    """Width of the terminal that results go to, or None."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _how_to_resume(report: "BatchReport") -> str:
@@ -200,7 +205,7 @@ def _dry_run(job: "Job") -> Exit:
     from .dry_run import lines
 
     rows = list(dry_run(job))
-    for line in lines(rows, job.discovery.skipped, columns()):
+    for line in lines(rows, job.discovery.skipped, _columns()):
         say(line, sys.stdout)
     if not rows:
         return _nothing_found(job)
