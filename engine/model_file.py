@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,8 @@ REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
 # ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
 _LARGEST_FILE = 2 << 30
 _LARGEST_HEADER = 1 << 20
+# The deepest U-Net takes no less than 256 x 256 x 256.
+_LARGEST_REFERENCE = 256**3
 _CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
 _CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
@@ -196,6 +199,11 @@ def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[
     if len(stored) != 5:
         raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
     extents = stored[2], stored[3], stored[4]
+    if prod(extents) > _LARGEST_REFERENCE:
+        raise ModelFileError(
+            f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}; a reference patch has at most "
+            f"{_LARGEST_REFERENCE} voxels."
+        )
     try:
         graph.check_patch(extents)
     except EngineError as error:

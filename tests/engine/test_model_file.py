@@ -204,6 +204,13 @@ def test_a_card_for_a_bigger_network_is_refused_before_anything_is_made() -> Non
         decode_model(data)
 
 
+def test_a_reference_that_would_fill_the_memory_is_refused() -> None:
+    card, network, *_ = model_parts()
+    endless = np.broadcast_to(np.float32(0), (1, 1, 1024, 1024, 1024))
+    with pytest.raises(ModelFileError, match=r"'reference\.input' .* has at most 16777216 voxels"):
+        encode_model(card, network, endless, endless)
+
+
 @given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
 @settings(max_examples=150, deadline=None)
 def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> None:
