@@ -232,7 +232,7 @@ def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> No
 def test_an_edited_card_is_refused() -> None:
     edited = SOUND.replace(b'\\"axes\\":\\"RAS\\"', b'\\"axes\\":\\"LAS\\"')
     assert edited != SOUND
-    with pytest.raises(ModelFileError, match="The card or the weights do not have .* SHA-256"):
+    with pytest.raises(ModelFileError, match=r"The card or the weights do not have .* SHA-256"):
         decode_model(edited)
 
 
