@@ -8,9 +8,8 @@ import typer
 
 from . import model_import
 from .errors import Exit, complain, told
-from .rendering import columns
 from .signals import stop_signals
-from .streams import say
+from .streams import columns_of, say
 from .text import file_size, printable
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def inspect(
         if json:
             say(inspect_json.text(found, file), sys.stdout)
             return
-        width = columns()
+        width = columns_of(sys.stdout)
         for line in (
             model_listing.model_lines(found, width)
             if isinstance(found, Model)

@@ -10,9 +10,8 @@ from .errors import Exit, complain, told
 from .intensity_text import FORMS, parsed_intensity
 from .model_options import parsed_axes, parsed_names, parsed_spacing
 from .options import parsed_patch
-from .rendering import columns
 from .signals import stop_signals
-from .streams import say
+from .streams import columns_of, say
 from .text import counted
 
 if TYPE_CHECKING:
@@ -173,14 +172,14 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
     sources = [request.checkpoint, *([request.reference] if request.reference else [])]
     check_free(output, replace=force, sources=tuple(sources))
     found = survey(request)
-    for line in survey_lines(found, columns()):
+    for line in survey_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
     if found.undecided:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
     made = make_model(found)
     save(output, made.content)
-    for line in imported_lines(made, output, columns()):
+    for line in imported_lines(made, output, columns_of(sys.stdout)):
         say(line, sys.stdout)
     return Exit.DONE
 

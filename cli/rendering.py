@@ -1,7 +1,5 @@
 """Tables as lines of text, as wide as the terminal they go to."""
 
-import shutil
-import sys
 from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -11,11 +9,6 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 10_000
 """Width of a table that no terminal limits."""
-
-
-def columns() -> int | None:
-    """Width of the terminal that results go to, or None."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def rendered(table: "Table", columns: int | None) -> Iterator[str]:

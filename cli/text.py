@@ -9,14 +9,6 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str, width: int) -> str:
-    """At most `width` characters; the middle goes first, since names differ at their ends."""
-    if len(text) <= width:
-        return text
-    tail = max(0, (2 * width) // 3 - 1)
-    return f"{text[: width - tail - 1]}…{text[len(text) - tail :]}"
-
-
 def seconds(value: float) -> str:
     """Three digits or more: 0.12, 1.23, 12.3, 123."""
     return _digits(value)
