@@ -25,7 +25,7 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
     path = study.files[0]
-    with _causes_named(path):
+    with causes_named(path):
         for file in study.files:
             check_start(file)
         if study.format == "nifti":
@@ -34,7 +34,7 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
 
 
 @contextmanager
-def _causes_named(path: Path) -> Generator[None]:
+def causes_named(path: Path) -> Generator[None]:
     """Name the cause behind what the file system, isal and nibabel raise."""
     try:
         yield

@@ -117,7 +117,7 @@ class Search:
             self._skip(path, f"it cannot be opened: {error.strerror}")
         else:
             if not stat.S_ISREG(mode):
-                self._skip(path, "it is no regular file")
+                self._skip(path, "it is a pipe, socket or device, not a file")
             elif self._is_new(path):
                 self.files.append(path)
 

@@ -154,7 +154,7 @@ def test_what_looks_like_a_scan_is_named_with_its_reason(tmp_path: Path) -> None
         "b.img": "the .hdr that describes it is missing",
         "c.hdr": "its voxels are missing: c.img",
         "d.brik.gz": ".brik.gz scans are not read; convert it to .nii.gz",
-        "pipe.nii": "it is no regular file",
+        "pipe.nii": "it is a pipe, socket or device, not a file",
     }
 
 
