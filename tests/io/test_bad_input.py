@@ -360,6 +360,14 @@ def test_bad_metaimage_headers(
     assert said in refusal(path, kind)
 
 
+def test_more_axes_than_metaio_has_room_for(tmp_path: Path) -> None:
+    """MetaIO fills arrays of ten with them and breaks the process."""
+    path = tmp_path / "a.mha"
+    head = METAIMAGE.replace("NDims = 3", "NDims = 100").replace("3 4 5", "3 4 5" + " 1" * 97)
+    path.write_bytes(head.encode() + PLAIN)
+    assert "NDims is 100" in refusal(path)
+
+
 @pytest.mark.parametrize("size", [-9, -1, 1, 9])
 def test_a_wrong_packed_size_is_not_read_as_voxels(tmp_path: Path, size: int) -> None:
     """ITK fills what it could not unpack with zeros or with the packed bytes themselves."""
