@@ -9,12 +9,15 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast
 import numpy as np
 from isal import igzip_lib as _igzip_lib
 from isal import igzip_threaded as _igzip_threaded
+from isal import isal_zlib as _isal_zlib
 
 from .volume import AnyArray
 
-igzip_lib: Any = _igzip_lib  # typed only in part, as the next
+igzip_lib: Any = _igzip_lib  # typed only in part, as the next two
 igzip_threaded: Any = _igzip_threaded
+isal_zlib: Any = _isal_zlib
 
+GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error)
 Packing: TypeAlias = Literal["gzip", "zlib"]
 
 BLOCK_BYTES = 1 << 20
