@@ -405,8 +405,12 @@ def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None
     (world.inputs / "bad.nii").touch()
     terminal, end = os.openpty()
     command = [*COMMAND, *world.arguments("--report", str(world.report))]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end) as process:
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=end, env=environment
+    ) as process:
         os.close(end)
+        os.read(terminal, 1)  # the bars have begun
         os.close(terminal)
     assert process.returncode == 1
     assert set(world.files()) == {"a.nii", "b.nii", "c.nii"}
