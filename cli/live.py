@@ -1,6 +1,5 @@
 """Progress as a live display of two bars: the batch, and the study at hand."""
 
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -54,15 +53,10 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with suppress(OSError):
-            self._progress.stop()
+        self._progress.stop()
 
     def __call__(self, event: Event) -> None:
         self._pace.hear(event)
-        with suppress(OSError):  # as in `say`, the studies matter more than the terminal
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
         match event:
             case BatchStarted(device, note, planned):
                 self._print(device_line(device, note))
