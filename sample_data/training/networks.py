@@ -56,7 +56,10 @@ class ResnetGenerator(nn.Module):
 
 
 class PatchDiscriminator(nn.Module):
-    """[N, 1, D, H, W] to a map of verdicts, one for each receptive field of 34 voxels edge."""
+    """[N, 1, D, H, W] to a map of verdicts, one for each receptive field of 18 voxels edge.
+
+    It has no norm: whether an absolute intensity is right is half of what it must learn.
+    """
 
     def __init__(self, ndf: int) -> None:
         super().__init__()
@@ -64,12 +67,10 @@ class PatchDiscriminator(nn.Module):
             nn.Conv3d(1, ndf, 4, stride=2, padding=1),
             nn.LeakyReLU(0.2, inplace=True),
             nn.Conv3d(ndf, 2 * ndf, 4, stride=2, padding=1),
-            _norm(2 * ndf),
             nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv3d(2 * ndf, 4 * ndf, 4, stride=1, padding=1),
-            _norm(4 * ndf),
+            nn.Conv3d(2 * ndf, 2 * ndf, 3, padding=1),
             nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv3d(4 * ndf, 1, 4, stride=1, padding=1),
+            nn.Conv3d(2 * ndf, 1, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:

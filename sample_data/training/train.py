@@ -19,41 +19,48 @@ import numpy as np
 import torch
 from heldout import held_out_figures
 from networks import PatchDiscriminator, ResnetGenerator, freeze, initialise, parameters
-from patches import T1_CHANGES, T2_CHANGES, Sampler, load, seen
+from patches import CHANGES, Sampler, load, seen
+from replay import Replay
 from torch import Tensor, nn
 from torch.nn import functional
 
 HERE = Path(__file__).parent
+LOSSES = ("G_A", "G_B", "cycle_A", "cycle_B", "idt_A", "idt_B", "D_A", "D_B")
+LOG_EVERY = 50
 REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
 """The box of the scan whose translation is kept, to check other programs against."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What train_opt.txt records; names as in training code of this family."""
+    """What train_opt.txt records; names as in training code of this family.
+
+    lambda_identity is low: what is dark in T1 is bright in T2, so that "leave B as it is" and
+    "turn A into B" ask the same intensities for different things.
+    """
 
     name: str = "t1_to_t2_like_demo"
-    netG: str = "resnet_6blocks"  # noqa: N815
+    netG: str = "resnet_3blocks"  # noqa: N815
     norm: str = "instance"
     padding_type: str = "reflect"
     no_dropout: bool = True
     input_nc: int = 1
     output_nc: int = 1
-    ngf: int = 8
-    n_blocks: int = 6
+    ngf: int = 12
+    n_blocks: int = 3
     n_downsampling: int = 1
-    ndf: int = 24
+    ndf: int = 32
     direction: str = "AtoB"
     gan_mode: str = "lsgan"
     patch_size: int = 48
     batch_size: int = 1
-    n_iters: int = 6250
+    n_iters: int = 20000
     lr: float = 2e-4
     beta1: float = 0.5
     pool_size: int = 50
     lambda_A: float = 10.0  # noqa: N815
     lambda_B: float = 10.0  # noqa: N815
-    lambda_identity: float = 0.5
+    lambda_identity: float = 0.05
     seed: int = 20090152
 
 
@@ -66,7 +73,7 @@ class FakeBuffer:
     def exchange(self, fakes: Tensor) -> Tensor:
         """As many patches as came in; those that came in may be kept for later."""
         leaving: list[Tensor] = []
-        for fake in fakes.detach():
+        for fake in fakes.clone():
             if len(self._fakes) < self._size:
                 self._fakes.append(fake)
                 leaving.append(fake)
@@ -94,64 +101,66 @@ class CycleGan:
         self.judge_a, self.judge_b = (PatchDiscriminator(options.ndf).to(device) for _ in range(2))
         for network in (self.to_b, self.to_a, self.judge_a, self.judge_b):
             initialise(network)
-        self.buffer_a = FakeBuffer(options.pool_size, options.seed)
-        self.buffer_b = FakeBuffer(options.pool_size, options.seed + 1)
-        self.generating = self._adam(self.to_b, self.to_a)
-        self.judging = self._adam(self.judge_a, self.judge_b)
-        optimizers = self.generating, self.judging
-        self.schedules = [torch.optim.lr_scheduler.LambdaLR(o, self._rate) for o in optimizers]
+        self._buffer_a = FakeBuffer(options.pool_size, options.seed)
+        self._buffer_b = FakeBuffer(options.pool_size, options.seed + 1)
+        self._rate = torch.tensor(options.lr, device=device)
+        self._generating = self._adam(self.to_b, self.to_a)
+        self._judging = self._adam(self.judge_a, self.judge_b)
+        self._generate, self._judge = self._step_generators, self._step_discriminators
+        if device.type == "cuda":
+            patch = torch.rand(options.batch_size, 1, *[options.patch_size] * 3, device=device)
+            self._generate = Replay(self._step_generators, patch, patch)
+            self._judge = Replay(self._step_discriminators, patch, patch, patch, patch)
 
     def _adam(self, *networks: nn.Module) -> torch.optim.Adam:
-        weights = itertools.chain(*(network.parameters() for network in networks))
-        return torch.optim.Adam(weights, self.options.lr, (self.options.beta1, 0.999))
+        weights = list(itertools.chain(*(network.parameters() for network in networks)))
+        betas = self.options.beta1, 0.999
+        return torch.optim.Adam(weights, self._rate, betas, capturable=weights[0].is_cuda)
 
-    def _rate(self, iteration: int) -> float:
-        return min(1.0, 2 * (1 - iteration / self.options.n_iters))
+    def step(self, a: Tensor, b: Tensor, iteration: int) -> Tensor:
+        """One update of the generators, then one of the discriminators: [8], as LOSSES names."""
+        self._rate.fill_(self.options.lr * min(1.0, 2 * (1 - iteration / self.options.n_iters)))
+        fake_a, fake_b, generating = self._generate(a, b)
+        old_a, old_b = self._buffer_a.exchange(fake_a), self._buffer_b.exchange(fake_b)
+        (judging,) = self._judge(a, b, old_a, old_b)
+        return torch.cat([generating, judging])
 
-    def step(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-        """One update of the generators, then one of the discriminators; the losses by name."""
-        fake_b, fake_a, losses = self._step_generators(a, b)
-        losses |= self._step_discriminators(a, b, fake_a, fake_b)
-        for schedule in self.schedules:
-            schedule.step()
-        return losses
-
-    def _step_generators(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _step_generators(self, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         options = self.options
         freeze(self.judge_a, True)
         freeze(self.judge_b, True)
-        fake_b, fake_a = self.to_b(a), self.to_a(b)
-        losses = {
-            "G_A": adversarial(self.judge_b(fake_b), True),
-            "G_B": adversarial(self.judge_a(fake_a), True),
-            "cycle_A": functional.l1_loss(self.to_a(fake_b), a) * options.lambda_A,
-            "cycle_B": functional.l1_loss(self.to_b(fake_a), b) * options.lambda_B,
-        }
-        if options.lambda_identity:
-            same_b = functional.l1_loss(self.to_b(b), b) * options.lambda_B
-            same_a = functional.l1_loss(self.to_a(a), a) * options.lambda_A
-            losses["idt_A"] = same_b * options.lambda_identity
-            losses["idt_B"] = same_a * options.lambda_identity
-        self.generating.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        self.generating.step()
-        return fake_b, fake_a, losses
+        fake_a, fake_b = self.to_a(b), self.to_b(a)
+        losses = torch.stack(
+            [
+                adversarial(self.judge_b(fake_b), True),
+                adversarial(self.judge_a(fake_a), True),
+                functional.l1_loss(self.to_a(fake_b), a) * options.lambda_A,
+                functional.l1_loss(self.to_b(fake_a), b) * options.lambda_B,
+                functional.l1_loss(self.to_b(b), b) * options.lambda_B * options.lambda_identity,
+                functional.l1_loss(self.to_a(a), a) * options.lambda_A * options.lambda_identity,
+            ]
+        )
+        self._generating.zero_grad()
+        losses.sum().backward()
+        self._generating.step()
+        return fake_a.detach(), fake_b.detach(), losses.detach()
 
     def _step_discriminators(
         self, a: Tensor, b: Tensor, fake_a: Tensor, fake_b: Tensor
-    ) -> dict[str, Tensor]:
-        losses: dict[str, Tensor] = {}
-        self.judging.zero_grad()
-        for name, judge, real, fake in (
-            ("D_A", self.judge_b, b, self.buffer_b.exchange(fake_b)),
-            ("D_B", self.judge_a, a, self.buffer_a.exchange(fake_a)),
-        ):
-            freeze(judge, False)
-            verdict = adversarial(judge(real), True) + adversarial(judge(fake), False)
-            losses[name] = verdict / 2
-        torch.stack(list(losses.values())).sum().backward()
-        self.judging.step()
-        return losses
+    ) -> tuple[Tensor, ...]:
+        freeze(self.judge_a, False)
+        freeze(self.judge_b, False)
+        losses = torch.stack(
+            [
+                adversarial(judge(real), True) + adversarial(judge(fake), False)
+                for judge, real, fake in ((self.judge_b, b, fake_b), (self.judge_a, a, fake_a))
+            ]
+        )
+        losses = losses / 2
+        self._judging.zero_grad()
+        losses.sum().backward()
+        self._judging.step()
+        return (losses.detach(),)
 
 
 def train(options: Options, device: torch.device, log: Path) -> CycleGan:
@@ -160,19 +169,17 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
     gan = CycleGan(options, device)
     t1, t2 = (seen(volume).to(device) for volume in load())
     sampler = Sampler(options.patch_size, options.batch_size, options.seed, device)
-    sums: dict[str, Tensor] = {}
+    sums = torch.zeros(len(LOSSES), device=device)
     with log.open("w", newline="") as file:
         rows = csv.writer(file)
+        rows.writerow(["iteration", *LOSSES])
         for iteration in range(1, options.n_iters + 1):
-            losses = gan.step(sampler.draw(t1, T1_CHANGES), sampler.draw(t2, T2_CHANGES))
-            sums = {name: sums.get(name, 0) + loss.detach() for name, loss in losses.items()}
-            if iteration == 1:
-                rows.writerow(["iteration", *losses])
-            if iteration % 50 == 0:
-                means = {name: f"{total.item() / 50:.5f}" for name, total in sums.items()}
-                rows.writerow([iteration, *means.values()])
-                print(iteration, *(f"{name} {mean}" for name, mean in means.items()), flush=True)
-                sums = {}
+            sums += gan.step(sampler.draw(t1, CHANGES), sampler.draw(t2, CHANGES), iteration)
+            if iteration % LOG_EVERY == 0:
+                means = [f"{mean:.5f}" for mean in (sums / LOG_EVERY).tolist()]
+                rows.writerow([iteration, *means])
+                print(iteration, *means, flush=True)
+                sums.zero_()
     return gan
 
 
