@@ -52,7 +52,7 @@ def draw(scan: FloatArray, translated: FloatArray, truth: FloatArray) -> plt.Fig
         "input: T1": (scan / np.percentile(scan, 99.9), "gray", 0, 1),
         "output: T2-like": (translated, "gray", 0, 1),
         "what it should be": (truth, "gray", 0, 1),
-        "difference": (translated - truth, "RdBu_r", -0.5, 0.5),
+        "output minus that": (translated - truth, "RdBu_r", -0.5, 0.5),
     }
     figure, panels = plt.subplots(3, 4, figsize=(9, 7.4), layout="constrained")
     for row, (plane, (axis, index)) in zip(panels, PLANES.items(), strict=True):
