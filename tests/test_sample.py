@@ -18,7 +18,9 @@ SCAN = Path("scans") / "icbm152_2009_t1_2mm.nii.gz"
 FULL_SCALE = 1000
 HELD_OUT_FROM = 66
 
-nibabel: Any = nib
+nibabel: Any = nib  # the package leaves much untyped
+numpy: Any = np
+approx: Any = pytest.approx
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +42,13 @@ def test_the_model_computes_what_the_training_code_computed() -> None:
 
 def test_the_model_holds_the_reference_that_training_wrote() -> None:
     model = load_model(SAMPLE / "model.safetensors")
-    with np.load(SAMPLE / "training" / "reference.npz") as arrays:
-        np.testing.assert_array_equal(model.reference_input, arrays["input"])
-        np.testing.assert_array_equal(model.reference_output, arrays["output"])
+    with numpy.load(SAMPLE / "training" / "reference.npz") as arrays:
+        numpy.testing.assert_array_equal(model.reference_input, arrays["input"])
+        numpy.testing.assert_array_equal(model.reference_output, arrays["output"])
 
 
 def test_the_scan_is_the_only_study(results: Path) -> None:
-    report = json.loads((results / "report.json").read_text())
+    report: dict[str, list[dict[str, str]]] = json.loads((results / "report.json").read_text())
     assert [row["name"] for row in report["studies"]] == [SCAN.as_posix()]
 
 
@@ -57,18 +59,18 @@ def test_the_result_lies_on_the_grid_of_the_scan(results: Path) -> None:
     for form in ("get_sform", "get_qform"):
         expected, code = getattr(scan, form)(coded=True)
         found, found_code = getattr(result, form)(coded=True)
-        np.testing.assert_array_equal(found, expected)
+        numpy.testing.assert_array_equal(found, expected)
         assert found_code == code
 
 
 def test_the_result_is_as_near_to_the_truth_as_recorded(results: Path) -> None:
-    recorded = json.loads((SAMPLE / "figures.json").read_text())
-    translated = np.asarray(nibabel.load(results / SCAN).dataobj) / FULL_SCALE
-    with np.load(SAMPLE / "training" / "t2_like.npz") as arrays:
+    recorded: dict[str, float] = json.loads((SAMPLE / "figures.json").read_text())
+    translated = numpy.asarray(nibabel.load(results / SCAN).dataobj) / FULL_SCALE
+    with numpy.load(SAMPLE / "training" / "t2_like.npz") as arrays:
         truth = arrays["t2_like"] / 255
     region = truth > 0
     region[:, :HELD_OUT_FROM] = False
     error = translated[region] - truth[region]
     assert region.sum() == recorded["voxels"]
-    assert np.abs(error).mean() == pytest.approx(recorded["mae"], abs=5e-4)
-    assert -10 * np.log10(np.square(error).mean()) == pytest.approx(recorded["psnr_db"], abs=0.05)
+    assert numpy.abs(error).mean() == approx(recorded["mae"], abs=5e-4)
+    assert -10 * numpy.log10(numpy.square(error).mean()) == approx(recorded["psnr_db"], abs=0.05)
