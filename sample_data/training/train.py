@@ -1,12 +1,17 @@
 """Train the demonstration model: a small 3D CycleGAN from T1 to a T2-like contrast, unpaired.
 
-Losses and schedule follow Zhu et al. 2017: least squares for the adversary, L1 for cycle and
-identity, a buffer of 50 old fakes, Adam with beta1 0.5, a rate that falls to zero in the second
-half. Domain A are patches of the T1 scan, domain B patches of the T2-like volume; each is drawn and
-deformed on its own, so no A patch has its B partner in the batch.
+Losses and schedule follow Zhu et al. 2017: least squares for the adversary, L1 for the cycle, a
+buffer of 50 old fakes, Adam with beta1 0.5, a rate that falls to zero in the second half. There is
+no identity loss: what is dark in T1 is bright in T2, so that "leave B as it is" and "turn A into B"
+ask different things of the same intensities. Two things keep speckle out: noise on the way round
+the cycle, under which a generator cannot hide detail for its partner (Bashkirova et al. 2019), and
+weights averaged over the last steps (Yazici et al. 2019). Domain A are patches of the T1 scan,
+domain B patches of the T2-like volume; each is drawn and deformed on its own, so no A patch has its
+B partner in the batch.
 """
 
 import argparse
+import copy
 import csv
 import itertools
 import json
@@ -25,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 HERE = Path(__file__).parent
-LOSSES = ("G_A", "G_B", "cycle_A", "cycle_B", "idt_A", "idt_B", "D_A", "D_B")
+LOSSES = ("G_A", "G_B", "cycle_A", "cycle_B", "D_A", "D_B")
 LOG_EVERY = 50
 REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
 """The box of the scan whose translation is kept, to check other programs against."""
@@ -33,10 +38,10 @@ REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
 
 @dataclass(frozen=True)
 class Options:
-    """What train_opt.txt records; names as in training code of this family.
+    """What train_opt.txt records; names as in training code of this family, where it has them.
 
-    lambda_identity is low: what is dark in T1 is bright in T2, so that "leave B as it is" and
-    "turn A into B" ask the same intensities for different things.
+    cycle_noise: standard deviation, on the scale [-1, 1], of what fakes gain before the way back.
+    ema_decay: what is left of the averaged weights after a step.
     """
 
     name: str = "t1_to_t2_like_demo"
@@ -60,7 +65,9 @@ class Options:
     pool_size: int = 50
     lambda_A: float = 10.0  # noqa: N815
     lambda_B: float = 10.0  # noqa: N815
-    lambda_identity: float = 0.05
+    lambda_identity: float = 0.0
+    cycle_noise: float = 0.05
+    ema_decay: float = 0.998
     seed: int = 20090152
 
 
@@ -92,7 +99,10 @@ def adversarial(verdicts: Tensor, real: bool) -> Tensor:
 
 
 class CycleGan:
-    """Two generators, two discriminators and one step of training them."""
+    """Two generators, two discriminators and one step of training them.
+
+    `mean_to_b` and `mean_to_a` are the generators with weights averaged over the last steps.
+    """
 
     def __init__(self, options: Options, device: torch.device) -> None:
         self.options = options
@@ -101,6 +111,7 @@ class CycleGan:
         self.judge_a, self.judge_b = (PatchDiscriminator(options.ndf).to(device) for _ in range(2))
         for network in (self.to_b, self.to_a, self.judge_a, self.judge_b):
             initialise(network)
+        self.mean_to_b, self.mean_to_a = copy.deepcopy(self.to_b), copy.deepcopy(self.to_a)
         self._buffer_a = FakeBuffer(options.pool_size, options.seed)
         self._buffer_b = FakeBuffer(options.pool_size, options.seed + 1)
         self._rate = torch.tensor(options.lr, device=device)
@@ -118,7 +129,7 @@ class CycleGan:
         return torch.optim.Adam(weights, self._rate, betas, capturable=weights[0].is_cuda)
 
     def step(self, a: Tensor, b: Tensor, iteration: int) -> Tensor:
-        """One update of the generators, then one of the discriminators: [8], as LOSSES names."""
+        """One update of the generators, then one of the discriminators: [6], as LOSSES names."""
         self._rate.fill_(self.options.lr * min(1.0, 2 * (1 - iteration / self.options.n_iters)))
         fake_a, fake_b, generating = self._generate(a, b)
         old_a, old_b = self._buffer_a.exchange(fake_a), self._buffer_b.exchange(fake_b)
@@ -134,16 +145,24 @@ class CycleGan:
             [
                 adversarial(self.judge_b(fake_b), True),
                 adversarial(self.judge_a(fake_a), True),
-                functional.l1_loss(self.to_a(fake_b), a) * options.lambda_A,
-                functional.l1_loss(self.to_b(fake_a), b) * options.lambda_B,
-                functional.l1_loss(self.to_b(b), b) * options.lambda_B * options.lambda_identity,
-                functional.l1_loss(self.to_a(a), a) * options.lambda_A * options.lambda_identity,
+                functional.l1_loss(self.to_a(self._noisy(fake_b)), a) * options.lambda_A,
+                functional.l1_loss(self.to_b(self._noisy(fake_a)), b) * options.lambda_B,
             ]
         )
         self._generating.zero_grad()
         losses.sum().backward()
         self._generating.step()
+        self._average()
         return fake_a.detach(), fake_b.detach(), losses.detach()
+
+    def _noisy(self, fakes: Tensor) -> Tensor:
+        return fakes + self.options.cycle_noise * torch.randn_like(fakes)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        for mean, newest in ((self.mean_to_b, self.to_b), (self.mean_to_a, self.to_a)):
+            for average, weights in zip(mean.parameters(), newest.parameters(), strict=True):
+                average.lerp_(weights, 1 - self.options.ema_decay)
 
     def _step_discriminators(
         self, a: Tensor, b: Tensor, fake_a: Tensor, fake_b: Tensor
@@ -185,7 +204,7 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
 
 def save(gan: CycleGan, folder: Path) -> None:
     """The A-to-B generator, its options, and what it makes of one patch of the scan."""
-    generator = gan.to_b.cpu().eval()
+    generator = gan.mean_to_b.cpu().eval()
     torch.save(generator.state_dict(), folder / "latest_net_G_A.pth")
     values = asdict(gan.options).items()
     lines = ["----------------- Options ---------------"]
@@ -217,13 +236,13 @@ def main() -> None:
     start = time.perf_counter()
     gan = train(options, device, folder / "loss.csv")
     seconds = time.perf_counter() - start
-    figures = held_out_figures(gan.to_b, gan.to_a, *load(), device)
+    figures = held_out_figures(gan.mean_to_b, gan.mean_to_a, *load(), device)
     training = {
         "seconds": round(seconds, 1),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "parameters": parameters(gan.to_b),
+        "parameters": parameters(gan.mean_to_b),
     }
     report = {"training": training, **figures}
     (folder / "figures.json").write_text(json.dumps(report, indent=2) + "\n")
