@@ -21,6 +21,7 @@ GEOMETRY_FIELDS = (
     *("qform_code", "sform_code", "quatern_b", "quatern_c", "quatern_d"),
     *("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z", "xyzt_units"),
 )
+_VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 # Kinds of NIfTI's fifth axis (vector, matrix, ...) say nothing about one volume picked from it.
 FIRST_AXIS_OF_COMPONENTS = 5
 
@@ -49,6 +50,14 @@ def write(volume: Volume, target: Path) -> None:
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
             write_voxels(stream, volume.voxels)
         _verify(part, target, header, volume)
+
+
+def places(target: Path) -> tuple[Path, ...]:
+    """Every file that `write` may make for `target`, which comes first."""
+    suffix = target.suffix.lower()
+    if target.name.lower().endswith((".hdr", ".hdr.gz")):
+        return target, image_beside(target)
+    return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
 
 
 def _header_for(volume: Volume, target: Path) -> Header:

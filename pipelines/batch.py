@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..io.errors import UnreadableScanError, WriteError
-from ..io.volume import Study, Volume
-from ..io.writing import write
+from ..io.errors import WriteError
+from ..io.reading import causes_named
+from ..io.volume import Volume
+from ..io.writing import places, write
 from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
 from .failures import failure_of
@@ -80,8 +81,8 @@ class Batch:
     def _make(self, planned: PlannedStudy, watch: Stopwatch) -> tuple[int, int]:
         """Translate and store one study; its voxels and tiles."""
         # Before reading: a file that changes from here on has other marks at the next run.
-        with watch.time("read"):
-            inputs = _input_states(planned.study)
+        with watch.time("read"), causes_named(planned.study.files[0]):
+            inputs = _states(planned.study.files)
         made = translate_study(planned.study, self.translator, watch, self._tell_tiles)
         with watch.time("write"):
             self._store(planned, made.volume, inputs)
@@ -96,14 +97,16 @@ class Batch:
             inputs=inputs,
         )
         target = planned.target
-        if os.path.lexists(target) and not planned.replaces:
+        appeared = [file for file in places(target) if os.path.lexists(file)]
+        if appeared and not planned.replaces:
             raise OccupiedError(
-                f"{target} appeared while the study was translated; move it away or use --overwrite"
+                f"{appeared[0]} appeared while the study was translated; move it away or use "
+                "--overwrite"
             )
         try:
             self.manifest.append(entry)
             write(volume, target)
-            outputs = _states([target])
+            outputs = _states([file for file in places(target) if file.exists()])
             self.manifest.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
@@ -121,13 +124,3 @@ class Batch:
 
 def _states(files: Sequence[Path]) -> tuple[FileState, ...]:
     return tuple(FileState.of(file) for file in files)
-
-
-def _input_states(study: Study) -> tuple[FileState, ...]:
-    try:
-        return _states(study.files)
-    except OSError as error:
-        raise UnreadableScanError(
-            f"{error.filename} cannot be read ({error.strerror}); check that it is there and that "
-            "you may read it."
-        ) from error

@@ -111,6 +111,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         seconds=time.perf_counter() - start,
         studies=rows,
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
+        ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
 
