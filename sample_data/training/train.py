@@ -59,13 +59,12 @@ class Options:
     gan_mode: str = "lsgan"
     patch_size: int = 48
     batch_size: int = 1
-    n_iters: int = 20000
+    n_iters: int = 6500
     lr: float = 2e-4
     beta1: float = 0.5
     pool_size: int = 50
     lambda_A: float = 10.0  # noqa: N815
     lambda_B: float = 10.0  # noqa: N815
-    lambda_identity: float = 0.0
     cycle_noise: float = 0.05
     ema_decay: float = 0.998
     seed: int = 20090152
