@@ -23,6 +23,7 @@ Packing: TypeAlias = Literal["gzip", "zlib"]
 BLOCK_BYTES = 1 << 20
 COMPRESSION_LEVEL = 1
 COMPRESSION_THREADS = 2
+COMPRESSION_BLOCK_BYTES = 1 << 18  # the fastest of 2^17 to 2^20 on two cores
 LARGEST_PADDING_BYTES = 4096
 _UNPACKED_BY: dict[Packing, int] = {
     "gzip": igzip_lib.DECOMP_GZIP,
@@ -61,7 +62,7 @@ def open_writer(path: Path, gzip: bool) -> Generator[BinaryIO]:
             "wb",
             compresslevel=COMPRESSION_LEVEL,
             threads=COMPRESSION_THREADS,
-            block_size=BLOCK_BYTES,
+            block_size=COMPRESSION_BLOCK_BYTES,
         )
         with cast(AbstractContextManager[BinaryIO], packer) as packed:
             yield packed
