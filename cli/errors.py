@@ -23,6 +23,7 @@ class Exit(IntEnum):
     USAGE = 2
     NO_STUDY = 3
     MISSING = 4
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -16,7 +16,7 @@ from ..pipelines.settings import Blend, Extras
 from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
-from .streams import columns_of, say, tell
+from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class _View:
         from .lines import PlainLines
         from .live import LiveProgress
 
-        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        terminal = cast("TextIO", LastingStream(sys.stderr))
+        console = Console(file=terminal, highlight=False, markup=False, emoji=False)
         if self.quiet or not console.is_terminal or console.is_dumb_terminal:
             yield PlainLines(quiet=self.quiet, verbose=self.verbose)
             return

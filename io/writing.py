@@ -34,7 +34,7 @@ def write(volume: Volume, target: Path) -> None:
     """
     if volume.format != "nifti":
         with whole_files(target) as part:
-            itk.write(volume, part)
+            itk.write(volume, part, target)
         return
     header = _header_for(volume, target)
     if is_single_file(target):

@@ -94,8 +94,12 @@ def folders(tmp_path: Path) -> Folders:
 
 @pytest.mark.parametrize(
     ("place", "number", "status"),
-    [(INFERRING, signal.SIGINT, 130), (WRITING, signal.SIGTERM, 143)],
-    ids=["Ctrl-C while inferring", "SIGTERM while writing"],
+    [
+        (INFERRING, signal.SIGINT, 130),
+        (WRITING, signal.SIGTERM, 143),
+        (INFERRING, signal.SIGHUP, 129),
+    ],
+    ids=["Ctrl-C while inferring", "SIGTERM while writing", "terminal closed"],
 )
 def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
     folders: Folders, place: tuple[str, str], number: signal.Signals, status: int

@@ -399,6 +399,24 @@ class TestWords:
         assert len(world.files()) == 3
 
 
+def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None:
+    for name in "abc":
+        scan(world.inputs / f"{name}.nii")
+    (world.inputs / "bad.nii").touch()
+    terminal, end = os.openpty()
+    command = [*COMMAND, *world.arguments("--report", str(world.report))]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=end, env=environment
+    ) as process:
+        os.close(end)
+        os.read(terminal, 1)  # the bars have begun
+        os.close(terminal)
+    assert process.returncode == 1
+    assert set(world.files()) == {"a.nii", "b.nii", "c.nii"}
+    assert len(world.rows()) == 4
+
+
 def test_help_and_version_import_nothing_heavy() -> None:
     heavy = "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal'"
     program = (
