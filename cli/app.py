@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import model, report, translate
+from . import doctor, model, report, translate
 from .streams import settle
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
 app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(model.app, name="model")
 
 
