@@ -54,7 +54,7 @@ def _print(stored: "list[StoredReport]") -> None:
 
     columns = columns_of(sys.stdout)
     for section in report_text.sections(stored, columns):
-        for line in section.table:
+        for line in section.lines:
             say(line, sys.stdout)
         tell(section.sentences, sys.stdout)
 

@@ -19,16 +19,16 @@ _FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
 class Section:
     """Lines that keep their columns, and sentences below them that may be broken."""
 
-    table: Iterable[str]
-    sentences: Iterable[str]
+    lines: Iterable[str]
+    sentences: Iterable[str] = ()
 
 
 def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Section]:
     """Each batch, then the comparison of two, and every failure last."""
     for one in stored:
-        yield Section([], _heading(one))
-        yield Section(summary.table(one.batch, columns), summary.totals(one.batch))
-        yield Section(_stage_bars(one), [""])
+        yield Section([], [_heading(one)])
+        yield Section(["", *summary.table(one.batch, columns)], summary.totals(one.batch))
+        yield Section([*_stage_bars(one), ""])
     if len(stored) == 2:
         yield from _comparison(compare(*stored), columns)
     for one in stored:
@@ -41,13 +41,12 @@ def ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _heading(one: StoredReport) -> Iterator[str]:
+def _heading(one: StoredReport) -> str:
     batch = one.batch
-    yield (
+    return (
         f"{_name(one)}: {printable(batch.model.name)} on {printable(batch.device)}, "
         f"{printable(batch.started)}, cuda-cyclegan {printable(one.program)}"
     )
-    yield ""
 
 
 def _name(one: StoredReport) -> str:
@@ -76,10 +75,10 @@ def _bar(share: float) -> str:
 
 def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:
     first, second = _name(found.first), _name(found.second)
-    yield Section([], [f"{second} against {first}:", ""])
+    yield Section([], [f"{second} against {first}:"])
     if found.pairs:
-        yield Section(_pairs(found).lines(columns), [""])
-        yield Section(_totals(found).lines(columns), [""])
+        yield Section(["", *_pairs(found).lines(columns), ""])
+        yield Section([*_totals(found).lines(columns), ""])
     yield Section([], _differences(found))
 
 

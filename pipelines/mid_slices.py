@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from ..engine.graph import FloatArray
 from ..io.volume import AnyArray, Volume
 from .orientation import orientation
 
@@ -18,7 +18,7 @@ class Slice:
     """
 
     name: str
-    values: FloatArray
+    values: npt.NDArray[np.float64]
     edges: tuple[str, str, str, str]
     extents: tuple[float, float]
 
@@ -38,9 +38,7 @@ def mid_slices(volume: Volume) -> tuple[Slice, Slice, Slice]:
         name: str, plane: AnyArray, edges: tuple[str, str, str, str], across: float, up: float
     ) -> Slice:
         """A plane [across, up], whose axes both run against those of the picture."""
-        values = plane.T[::-1, ::-1].astype(np.float32)
-        values *= np.float32(volume.slope)
-        values += np.float32(volume.intercept)
+        values = plane.T[::-1, ::-1] * np.float64(volume.slope) + volume.intercept
         rows, columns = values.shape
         return Slice(name, values, edges, (rows * up, columns * across))
 

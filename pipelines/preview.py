@@ -12,7 +12,7 @@ from ..engine.card import IntensityMap, ModelCard, Window
 from ..engine.graph import FloatArray
 from .measuring import Range
 from .mid_slices import Slice
-from .shades import Shades, difference_shades, grey_shades
+from .shades import Shades, Values, difference_shades, grey_shades
 
 _LONGEST = 300
 """Pixels of the longest edge of any slice; all others follow at the same scale."""
@@ -28,7 +28,7 @@ class _Column:
     """A title, the planes below it, and the shades that these are shown in."""
 
     title: str
-    planes: Sequence[FloatArray]
+    planes: Sequence[Values]
     shades: Shades
 
 
@@ -50,7 +50,8 @@ def draw_preview(given: Sequence[Slice], made: Sequence[Slice], card: ModelCard)
         _write(picture, (middle, _HEAD // 2), column.title, _LARGE)
         for plane, values, (across, down) in zip(given, column.planes, sizes, strict=True):
             box = (middle - across // 2, top + _LETTERS, across, down)
-            picture.paste(Image.fromarray(column.shades.rgb(_resized(values, box))), box[:2])
+            level = _resized(column.shades.level(values), box)
+            picture.paste(Image.fromarray(column.shades.rgb(level)), box[:2])
             _letter(picture, plane, box)
             top += down + 2 * _LETTERS
         _legend(picture, column.shades, (middle, top))
@@ -59,9 +60,7 @@ def draw_preview(given: Sequence[Slice], made: Sequence[Slice], card: ModelCard)
     return stored.getvalue()
 
 
-def _columns(
-    given: Sequence[FloatArray], made: Sequence[FloatArray], card: ModelCard
-) -> list[_Column]:
+def _columns(given: Sequence[Values], made: Sequence[Values], card: ModelCard) -> list[_Column]:
     before = grey_shades(given, _fixed(card.intensity_in))
     if card.intensity_in == card.intensity_out:
         after, title = before, "output - input"
@@ -87,8 +86,8 @@ def _pixels(plane: Slice, scale: float) -> tuple[int, int]:
     return max(round(columns * scale), 1), max(round(rows * scale), 1)
 
 
-def _resized(values: FloatArray, box: tuple[int, int, int, int]) -> FloatArray:
-    resized = Image.fromarray(values).resize(box[2:], Image.Resampling.BILINEAR)
+def _resized(level: Values, box: tuple[int, int, int, int]) -> FloatArray:
+    resized = Image.fromarray(level.astype(np.float32)).resize(box[2:], Image.Resampling.BILINEAR)
     return np.asarray(resized, np.float32)
 
 
@@ -109,7 +108,7 @@ def _legend(picture: Image.Image, shades: Shades, place: tuple[int, int]) -> Non
     middle, top = place
     width, height = 120, 10
     low, high = shades.window.low, shades.window.high
-    ramp = np.linspace(low, high, width, dtype=np.float32)
+    ramp = np.linspace(0, 1, width, dtype=np.float32)
     bar = Image.fromarray(np.repeat(shades.rgb(ramp)[None], height, axis=0))
     left = middle - width // 2
     ImageDraw.Draw(picture).rectangle(

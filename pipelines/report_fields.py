@@ -1,7 +1,6 @@
 """Fields of a JSON object, each of the type that is asked for, or an error that names the field."""
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,9 @@ from .errors import ReportFileError
 
 Json: TypeAlias = str | int | float | bool | list["Json"] | dict[str, "Json"] | None
 Word = TypeVar("Word", bound=str)
+
+_SMALLEST, _LARGEST = 1e-9, 1e15
+"""No time, count or size is beyond them; what is would break plots and quotients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,11 @@ class Fields:
         return None if self.content.get(name) is None else self.word(name, known)
 
     def number(self, name: str) -> float:
-        """A number that is not negative."""
-        found = float(cast("float", self._of((int, float), name, "a number")))
-        if not 0 <= found < math.inf:
-            raise self._wrong(name, "is not a number from 0 up")
-        return found
+        """A number that is not negative; what is too small to be measured is 0."""
+        found = cast("float", self._of((int, float), name, "a number"))
+        if not 0 <= found <= _LARGEST:
+            raise self._wrong(name, f"is not a number from 0 to {_LARGEST:g}")
+        return 0.0 if found < _SMALLEST else float(found)
 
     def number_or_none(self, name: str) -> float | None:
         """As `number`, or None where the file has null or no such field."""
@@ -55,8 +57,8 @@ class Fields:
     def whole(self, name: str) -> int:
         """A whole number that is not negative."""
         found = cast("int", self._of((int,), name, "a whole number"))
-        if found < 0:
-            raise self._wrong(name, "is not a number from 0 up")
+        if not 0 <= found <= _LARGEST:
+            raise self._wrong(name, f"is not a number from 0 to {_LARGEST:g}")
         return found
 
     def whole_or_none(self, name: str) -> int | None:
@@ -83,7 +85,9 @@ class Fields:
     def wholes(self, name: str, count: int) -> tuple[int, ...]:
         """So many whole numbers."""
         found = cast("list[Json]", self._of((list,), name, "a list"))
-        if len(found) != count or not all(type(item) is int and item > 0 for item in found):
+        if len(found) != count or not all(
+            type(item) is int and 0 < item <= _LARGEST for item in found
+        ):
             raise self._wrong(name, f"is not {count} whole numbers")
         return tuple(cast("list[int]", found))
 
