@@ -54,6 +54,20 @@ def test_only_the_axis_with_the_seam_is_blamed() -> None:
     assert score.axes[1:] == (None, None)
 
 
+def test_the_score_is_the_quotient_of_mean_steps() -> None:
+    """A ramp of steps of 1; tiles that are 9 apart step by 1 + 4.5 where the mean begins and ends.
+
+    Half of the mix changes there, so half of each of these two steps counts as elsewhere.
+    """
+    ramp = np.broadcast_to(np.arange(28, dtype=np.float32)[:, None, None], (1, 28, 4, 4)).copy()
+    calls = count()
+    tiling = tile((28, 4, 4), (16, 4, 4), 0.25)
+    score = scored(lambda p: p + np.float32(9 * next(calls)), tiling, "constant", ramp)
+    elsewhere = (25 * 1 + 2 * 0.5 * 5.5) / (25 + 2 * 0.5)
+    assert score.axes[0] == pytest.approx(5.5 / elsewhere, rel=1e-5)
+    assert score.axes[1:] == (None, None)
+
+
 def test_one_tile_has_no_score() -> None:
     score = scored(
         lambda patches: patches,
