@@ -12,7 +12,7 @@ import typer
 
 from ..engine.devices import Precision
 from ..io.errors import WriteError
-from ..pipelines.settings import Blend
+from ..pipelines.settings import Blend, Extras
 from .errors import Exit, complain, told
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
@@ -77,6 +77,12 @@ def translate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
     ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
+    ] = False,
+    seam_score: Annotated[
+        bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
     ] = None,
@@ -108,6 +114,7 @@ def translate(
                 blend=blend,
                 volume_index=volume,
                 overwrite=overwrite,
+                extras=Extras(preview=preview, seam_score=seam_score),
             )
         )
         view = _View(report, quiet, verbose)
