@@ -9,7 +9,7 @@ from .lines import failure_text
 from .tables import Row, Table
 from .text import counted, memory, printable, scaled, seconds
 
-NAME_ROOM = 24
+NAME_ROOM = 16
 """Columns a name should have; a terminal without that much is shown no stages."""
 
 STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
