@@ -10,7 +10,7 @@ import nibabel as _nibabel
 from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
-from . import itk, nifti
+from . import dicom, itk, nifti
 from .errors import UnreadableScanError
 from .streams import TooManyBytesError, is_gzip_name
 from .volume import Study, Volume
@@ -36,6 +36,8 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
             _check_start(file)
         if study.format == "nifti":
             return nifti.read(study, volume_index)
+        if study.format == "dicom":
+            return dicom.read(study, volume_index)
         return itk.read(study, volume_index)
 
 
