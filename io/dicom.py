@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,26 @@ class DicomHeader:
     """What the writer needs of the source, slice by slice.
 
     headers: data sets without pixels and private elements; the same one for all slices of an
-    enhanced file. padding: where [k, j, i] the source held no value, packed eight a byte, or None.
+    enhanced file.
     """
 
     series: Series
     frames: Stack
     headers: tuple[DataSet, ...]
-    padding: AnyArray | None
+    padding: "Padding | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Where a scan held no values.
+
+    packed: one bit a voxel [k, j, i]. value, dtype, scale: how the scan stored its padding.
+    """
+
+    packed: AnyArray
+    value: int
+    dtype: "np.dtype[Any]"
+    scale: Scale
 
 
 def read(study: Study, volume_index: int | None) -> Volume:
@@ -55,8 +69,9 @@ def read(study: Study, volume_index: int | None) -> Volume:
     with quiet():
         for dataset, groups, frame in _opened(frames):
             pile.add(dataset, groups, frame)
+    padding = pile.padding()
     voxels, scale = pile.values()
-    header = DicomHeader(series, frames, tuple(pile.headers), pile.packed_padding())
+    header = DicomHeader(series, frames, tuple(pile.headers), padding)
     affine = grid_of(frames).affine
     return Volume(voxels.T, affine, header, "dicom", scale.slope, scale.intercept)
 
@@ -108,8 +123,12 @@ class _Pile:
             stored[self._padding] = rest.min() if scale.slope > 0 else rest.max()
         return stored, scale
 
-    def packed_padding(self) -> AnyArray | None:
-        return None if self._padding is None else np.packbits(self._padding)
+    def padding(self) -> Padding | None:
+        if self._padding is None or self._stored is None:
+            return None
+        value = int(self._stored[self._padding][0])
+        packed = np.packbits(self._padding)
+        return Padding(packed, value, self._stored.dtype, self._scales[0])
 
 
 def _opened(frames: Sequence[Frame]) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:

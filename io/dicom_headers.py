@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
 from .dicom_instance import DataSet, Frame, Instance, items, number, numbers, word, words
-from .dicom_kinds import obstacle
+from .dicom_kinds import is_directory, obstacle
 from .dicom_library import InvalidDicomError, pydicom, quiet
 
 SCANNING_THREADS = 8
@@ -36,11 +36,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a scan of files came to; `others` counts the files that are not DICOM."""
+    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM."""
 
     instances: tuple[Instance, ...]
     unreadable: tuple[Unreadable, ...]
-    others: int
+    others: tuple[Path, ...]
 
 
 def scan(files: Sequence[Path]) -> Headers:
@@ -50,7 +50,7 @@ def scan(files: Sequence[Path]) -> Headers:
     return Headers(
         tuple(each for each in found if isinstance(each, Instance)),
         tuple(each for each in found if isinstance(each, Unreadable)),
-        found.count(None),
+        tuple(path for path, each in zip(files, found, strict=True) if each is None),
     )
 
 
@@ -73,6 +73,8 @@ def _read(path: Path) -> Instance | Unreadable | None:
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | Unreadable | None:
+    if is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
+        return None
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
     series = word(dataset, "SeriesInstanceUID")
     if not (sop_class and uid and series):

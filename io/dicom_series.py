@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from .choice import Choice
 from .dicom_geometry import SAME_PLACE_MM, depth_of, grid_of, normal_of
 from .dicom_instance import Frame, Instance
 
@@ -17,8 +18,6 @@ Stack: TypeAlias = tuple[Frame, ...]
 
 HASH_DIGITS = 8
 SAME_COSINE = 1e-3
-FEWEST_SLICES = 8
-"""Of a volume unless the user says otherwise; localizers have fewer in each direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Series:
     study_numbers: frozenset[int] = frozenset()
 
 
-def assemble(instances: Iterable[Instance], fewest_slices: int = FEWEST_SLICES) -> list[Series]:
+def assemble(instances: Iterable[Instance], choice: Choice) -> list[Series]:
     """All series, sorted by label; what no volume can be made of has a row of its own."""
     members: dict[tuple[str, str], list[Instance]] = defaultdict(list)
     numbers: dict[str, set[int]] = defaultdict(set)
@@ -56,12 +55,12 @@ def assemble(instances: Iterable[Instance], fewest_slices: int = FEWEST_SLICES) 
     found = [
         replace(series, study_numbers=frozenset(numbers[study]))
         for (study, _), same in members.items()
-        for series in _series(same, fewest_slices)
+        for series in _series(same, choice)
     ]
     return sorted(found, key=lambda series: (series.label, series.files))
 
 
-def _series(members: Sequence[Instance], fewest_slices: int) -> Iterator[Series]:
+def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
     unique = list({member.uid: member for member in reversed(members)}.values())[::-1]
     first = unique[0]
     digest = sha256(first.series.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
@@ -88,7 +87,7 @@ def _series(members: Sequence[Instance], fewest_slices: int) -> Iterator[Series]
     parts = _parts(frames)
     for count, part in enumerate(parts, 1):
         label = row.label if len(parts) == 1 else f"{row.label}-{count}"
-        yield _judged(replace(row, label=label, images=len(part)), part, fewest_slices)
+        yield _judged(replace(row, label=label, images=len(part)), part, choice)
 
 
 def _parts(frames: Iterable[Frame]) -> list[list[Frame]]:
@@ -110,12 +109,15 @@ def _parallel(one: Frame, other: Frame) -> bool:
     )
 
 
-def _judged(row: Series, part: list[Frame], fewest_slices: int) -> Series:
+def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
     normal = normal_of(part[0])
     part.sort(key=lambda frame: depth_of(frame, normal))
     row = replace(row, files=tuple(dict.fromkeys(frame.file for frame in part)))
+    left_out = choice.refusal(row.modality, row.description, row.label)
+    if left_out:
+        return replace(row, reason=left_out)
     places = _places(part)
-    if len(places) < max(2, fewest_slices):
+    if len(places) < max(2, choice.fewest_slices):
         slices = f"{len(places)} slice{'s' if len(places) > 1 else ''} of this kind"
         return replace(row, reason=f"it has only {slices}; --min-slices sets the fewest")
     if len(_sizes(part)) > 1:

@@ -2,10 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from .atomic import is_part
+from .choice import Choice, OutputFormat
+from .dicom_headers import scan
+from .dicom_series import Series, assemble
 from .errors import ScanError
 from .nifti import header_beside, image_beside
 from .text_header import read_text_header
@@ -22,7 +25,11 @@ SUFFIXES: dict[str, Format] = {
     ".mhd": "metaimage",
 }
 IMAGE_SUFFIXES = (".img", ".img.gz")
+DICOM_DIRECTORY = "DICOMDIR"
 OTHER_SCANS = (".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz")
+
+
+EVERYTHING = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +44,43 @@ class Skipped:
 class Discovery:
     """What was found, both sorted by path.
 
-    skipped: files asked for by name, files that look like scans, and folders that did not open.
-    ignored: how many other files the folders hold.
+    skipped: files asked for by name, files that look like scans, DICOM series that hold nothing to
+    translate, and folders that did not open. ignored: how many other files the folders hold.
+    series: every DICOM series, taken or not, by label.
     """
 
     studies: tuple[Study, ...]
     skipped: tuple[Skipped, ...]
     ignored: int = 0
+    series: tuple[Series, ...] = ()
 
 
 @dataclass
 class _Search:
-    """What a search has met so far; real places are (device, inode)."""
+    """What a search has met so far; real places are (device, inode).
+
+    unnamed: files whose names say no kind; those that begin as DICOM does are DICOM. named: which
+    of them the user gave by name.
+    """
 
     output: Path
     files: list[Path] = field(default_factory=list[Path])
+    unnamed: list[Path] = field(default_factory=list[Path])
+    named: set[Path] = field(default_factory=set[Path])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     seen: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     ignored: int = 0
 
 
-def discover(inputs: Sequence[Path], output: Path) -> Discovery:
+def discover(inputs: Sequence[Path], output: Path, choice: Choice = EVERYTHING) -> Discovery:
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
-    Results are named relative to the one input folder, or to the folder that all inputs share.
+    A DICOMDIR stands for the folder it lies in. Results are named relative to the one input folder, or to the folder that all inputs share.
     Links are followed, but no real file is listed twice; `.part` files and the folder `output` are
     left out. Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
-    named = [Path(os.path.abspath(path)) for path in inputs]  # noqa: PTH100
+    named = [_without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
     for path in named:
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
@@ -78,9 +93,71 @@ def discover(inputs: Sequence[Path], output: Path) -> Discovery:
     root = _shared_folder(named)
     found = sorted(search.files)
     studies = [study for path in found if (study := _study(path, root, search)) is not None]
+    series = _dicom_series(search, choice)
+    studies += [_dicom_study(each, root) for each in series if each.verdict != "skipped"]
+    studies = _in_format(studies, choice.format, search)
     _refuse_overwriting(studies, search.output)
     skipped = sorted(search.skipped, key=lambda row: row.path)
-    return Discovery(tuple(studies), tuple(skipped), search.ignored)
+    return Discovery(tuple(studies), tuple(skipped), search.ignored, tuple(series))
+
+
+def _dicom_series(search: _Search, choice: Choice) -> list[Series]:
+    """All DICOM series among the files that were met; the other files are accounted for."""
+    headers = scan(sorted(search.unnamed))
+    search.skipped += [Skipped(bad.file, bad.reason) for bad in headers.unreadable]
+    for path in headers.others:
+        if path in search.named:
+            kinds = ", ".join(SUFFIXES)
+            search.skipped.append(
+                Skipped(path, f"it is of no known kind; known are DICOM, {kinds}")
+            )
+        elif _suffix(path) in IMAGE_SUFFIXES:
+            search.skipped.append(Skipped(path, "the .hdr that describes it is missing"))
+        else:
+            search.ignored += 1
+    series = assemble(headers.instances, choice)
+    for each in series:
+        if each.verdict == "skipped":
+            images = f"{each.images} image{'s' if each.images > 1 else ''}"
+            reason = f"{each.label} ({each.modality}, {images}): {each.reason}"
+            search.skipped.append(Skipped(each.files[0].parent, reason))
+    return series
+
+
+def _dicom_study(series: Series, root: Path) -> Study:
+    folder = Path(os.path.commonpath([file.parent for file in series.files]))
+    name = PurePosixPath(folder.relative_to(root).as_posix()) / series.label
+    return Study(name, series.files, "dicom", series)
+
+
+def _in_format(studies: Sequence[Study], wanted: OutputFormat, search: _Search) -> list[Study]:
+    """The studies whose results can have the format, under the names that it gives them."""
+    if wanted == "nifti":
+        taken = {study.name for study in studies if study.format == "nifti"}
+        return [_as_nifti(study, taken) for study in studies]
+    if wanted == "dicom":
+        search.skipped += [
+            Skipped(study.files[0], "it is no DICOM series, which --format dicom derives from")
+            for study in studies
+            if study.format != "dicom"
+        ]
+        return [study for study in studies if study.format == "dicom"]
+    return list(studies)
+
+
+def _as_nifti(study: Study, taken: set[PurePosixPath]) -> Study:
+    if study.format == "nifti":
+        return study
+    stem = study.name.name if study.format == "dicom" else study.name.stem
+    name = study.name.with_name(f"{stem}.nii.gz")
+    if name in taken:
+        name = study.name.with_name(f"{study.name.name}.nii.gz")
+    taken.add(name)
+    return replace(study, name=name)
+
+
+def _without_directory(path: Path) -> Path:
+    return path.parent if path.name.upper() == DICOM_DIRECTORY else path
 
 
 def _shared_folder(named: Sequence[Path]) -> Path:
@@ -134,12 +211,10 @@ def _meet_in_folder(path: Path, search: _Search) -> None:
     suffix = _suffix(path)
     if suffix in OTHER_SCANS:
         search.skipped.append(Skipped(path, f"{suffix} scans are not read; convert it to .nii.gz"))
-    elif suffix in IMAGE_SUFFIXES and not _header_beside(path):
-        search.skipped.append(Skipped(path, "the .hdr that describes it is missing"))
     elif suffix in SUFFIXES:
         _meet_scan(path, search)
-    elif suffix not in IMAGE_SUFFIXES:
-        search.ignored += 1
+    elif suffix not in IMAGE_SUFFIXES or not _header_beside(path):
+        _meet_unnamed(path, search)
 
 
 def _meet_named(path: Path, search: _Search) -> None:
@@ -147,8 +222,18 @@ def _meet_named(path: Path, search: _Search) -> None:
     if header is not None and _suffix(header) in SUFFIXES:
         _meet_scan(header, search)
     else:
-        kinds = ", ".join(SUFFIXES)
-        search.skipped.append(Skipped(path, f"it is of no known kind; known are {kinds}"))
+        search.named.add(path)
+        _meet_unnamed(path, search)
+
+
+def _meet_unnamed(path: Path, search: _Search) -> None:
+    if path.is_file():
+        if _is_new(path, search):
+            search.unnamed.append(path)
+    elif path in search.named:
+        search.skipped.append(Skipped(path, "it is no file, or a link that leads nowhere"))
+    else:
+        search.ignored += 1
 
 
 def _meet_scan(path: Path, search: _Search) -> None:

@@ -1,5 +1,6 @@
 """Many studies, one after another: each fails alone, each result is on record when it appears."""
 
+import hashlib
 import os
 import traceback
 from collections.abc import Sequence
@@ -8,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..io.errors import UnreadableScanError, WriteError
-from ..io.volume import Study, Volume
+from ..io.volume import Derivation, Study, Volume
 from ..io.writing import write
 from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
 from .failures import failure_of
-from .manifest import Entry, FileState, Manifest, Recipe
+from .manifest import Entry, FileState, Manifest, Recipe, result_files
 from .memory import PeakMeter
 from .plan import PlannedStudy
 from .report import Failure, StudyReport
@@ -102,8 +103,8 @@ class Batch:
             )
         try:
             self.manifest.append(entry)
-            write(volume, target)
-            outputs = _states([target])
+            write(volume, target, self._derivation(inputs))
+            outputs = _states(result_files(target))
             self.manifest.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
@@ -114,6 +115,18 @@ class Batch:
             if not os.path.lexists(target):
                 with suppress(OSError):
                     self.manifest.append(replace(entry, status="failed"))
+
+    def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
+        card = self.translator.model.card
+        made_with = [self.recipe.model, self.recipe.settings, program_version()]
+        parts = [*made_with, *(state.sha256 for state in inputs)]
+        return Derivation(
+            model=card.name,
+            source=card.source,
+            target=card.target,
+            program=program_version(),
+            fingerprint=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        )
 
     def _tell_tiles(self, done: int, total: int) -> None:
         self.listen(TilesDone(done, total))

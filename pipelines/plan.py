@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..io.volume import Study
-from .manifest import Entry, FileState, Recipe
+from .manifest import Entry, FileState, Recipe, result_files
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
@@ -68,7 +68,7 @@ class Planner:
     def _judge(self, ours: PlannedStudy, entry: Entry) -> PlannedStudy:
         """A study whose result is there and was written by an earlier run."""
         try:
-            outputs = _again(entry.outputs, [ours.target.with_name(s.name) for s in entry.outputs])
+            outputs = _again(entry.outputs, result_files(ours.target))
         except FileNotFoundError:
             return replace(ours, reason="a part of its result was deleted")
         except OSError as error:

@@ -10,7 +10,8 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
-from ..io.discovery import Discovery, discover
+from ..io.choice import Choice
+from ..io.discovery import EVERYTHING, Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
 from .events import BatchStarted, Listen
@@ -38,6 +39,7 @@ class Request:
     overlap: float = 0.25
     blend: Blend = "gaussian"
     volume_index: int | None = None
+    choice: Choice = EVERYTHING
     overwrite: bool = False
 
 
@@ -77,9 +79,10 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
+        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
-    discovery = discover(request.inputs, request.output)
+    discovery = discover(request.inputs, request.output, request.choice)
     return Job(request, model, device, settings, discovery)
 
 
