@@ -57,9 +57,7 @@ def _check_words(card: ModelCard) -> None:
         ("output_channels", card.output_channels, spec.out_channels),
     ):
         if len(channels) != count:
-            raise refusal(
-                name, f"must name {count} of the network's channels, not {len(channels)}"
-            )
+            raise refusal(name, f"must name {count} of the network's channels, not {len(channels)}")
         if not all(channel.strip() for channel in channels) or len(set(channels)) != count:
             raise refusal(name, "must give each channel a name of its own")
 

@@ -217,18 +217,20 @@ def gadgets(sentinel: Path) -> dict[str, object]:
     }
 
 
-NAMES = list(gadgets(Path("sentinel")))
+PICKLED = [
+    (name, protocol)
+    for name in gadgets(Path("sentinel"))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+    if protocol >= 2 or name != "torch.load"  # older protocols cannot hold its BytesIO
+]
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "protocol"), PICKLED)
 def test_gadgets_are_refused_by_name_and_never_run(
     name: str, protocol: int, tmp_path: Path
 ) -> None:
     sentinel = tmp_path / "ran"
     gadget = gadgets(sentinel)[name]
-    if protocol < 2 and name == "torch.load":
-        pytest.skip("BytesIO does not pickle by these protocols")
     pickled = pickle.dumps({"a": gadget}, protocol)
     for content in (pickled, archive(pickled)):
         with pytest.raises(CheckpointError, match="asks to run"):
