@@ -63,9 +63,9 @@ def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
 
 
 def _contrast(groups: FrameGroups) -> tuple[str, ...]:
-    types = next((found for kind in _FRAME_TYPES if (found := groups(kind))), {})
+    types: DataSet = next((found for kind in _FRAME_TYPES if (found := groups(kind))), None)
     return (
-        *words(types, "FrameType")[2:],
+        *(words(types, "FrameType")[2:] if types else ()),
         f"echo {number(groups('MREchoSequence'), 'EffectiveEchoTime'):.3f}",
         word(groups("FrameContentSequence"), "StackID"),
     )

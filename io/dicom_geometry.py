@@ -24,6 +24,8 @@ UNEVEN_SHARE, UNEVEN_MM = 0.05, 0.1
 many millimetres. Rounded positions in headers stay well below."""
 GAP_FROM = 1.5
 """Spacings of the stack between two slices from which on a slice is missing there."""
+SHIFT_NOISE_MM = 0.01
+"""Sideways shift over the whole stack that comes from rounded positions; the stack is upright."""
 SHIFT_PIXELS = 0.5
 """Pixels that slices may shift sideways over the whole stack before that counts as tilt."""
 
@@ -62,6 +64,9 @@ def grid_of(frames: Sequence[Frame]) -> Grid:
     origins = np.array([frame.position for frame in frames], dtype=np.float64)
     depths = (origins - origins[0]) @ normal
     step = (origins[-1] - origins[0]) / (len(frames) - 1)
+    upright = normal * depths[-1] / (len(frames) - 1)
+    if np.linalg.norm(step - upright) * (len(frames) - 1) <= SHIFT_NOISE_MM:
+        step = upright
     affine = np.eye(4)
     row, column = np.reshape(first.orientation, (2, 3))
     between_rows, between_columns = first.spacing

@@ -11,7 +11,7 @@ LARGEST_NUMBER = 2**31 - 1
 
 
 def derived_uid(derivation: Derivation, *parts: str) -> str:
-    """A UID from what made the object and which of its objects it is (PS3.5 B.2: 2.25 and a UUID)."""
+    """A UID of what made the object and which one it is, as 2.25 and a UUID (PS3.5 B.2)."""
     text = "\0".join([derivation.fingerprint, *parts])
     digest = sha256(text.encode(errors="surrogateescape")).digest()
     return f"2.25.{uuid.UUID(bytes=digest[:16], version=5).int}"
@@ -20,7 +20,9 @@ def derived_uid(derivation: Derivation, *parts: str) -> str:
 def derived_number(series: Series) -> int:
     """A SeriesNumber that says which series it comes from and that no series of its study has."""
     part = series.label.rpartition("-")[2]
-    wanted = FIRST_DERIVED_NUMBER + 10 * max(series.number, 0) + (int(part) if len(part) == 1 else 0)
+    wanted = (
+        FIRST_DERIVED_NUMBER + 10 * max(series.number, 0) + (int(part) if len(part) == 1 else 0)
+    )
     if wanted > LARGEST_NUMBER:
         wanted = FIRST_DERIVED_NUMBER
     while wanted in series.study_numbers:

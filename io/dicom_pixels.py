@@ -43,7 +43,10 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None) -> Scale:
     values have a unit of their own.
     """
     source = groups("PixelValueTransformationSequence") if groups else dataset
-    slope, intercept = number(source, "RescaleSlope", 1.0) or 1.0, number(source, "RescaleIntercept")
+    slope, intercept = (
+        number(source, "RescaleSlope", 1.0) or 1.0,
+        number(source, "RescaleIntercept"),
+    )
     unit = word(source, "RescaleType").upper()
     modality = word(dataset, "Modality").upper()
     inverted = word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
@@ -92,7 +95,9 @@ def _ends(bits: int, *, signed: bool) -> tuple[int, int]:
 def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
     syntax = getattr(getattr(dataset, "file_meta", None), "TransferSyntaxUID", None)
     if syntax is None:
-        return UnreadableScanError(f"{path} does not say how its pixels are packed; export it again.")
+        return UnreadableScanError(
+            f"{path} does not say how its pixels are packed; export it again."
+        )
     if isinstance(error, NotImplementedError):
         return UnsupportedScanError(
             f"{path} packs its pixels as {syntax.name}, which is not read; export it uncompressed."

@@ -137,7 +137,7 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:
     """Frames, sorted by depth, at each place; those at one place in the order they were made."""
     depths = np.array([depth_of(frame, normal_of(part[0])) for frame in part])
-    starts = np.flatnonzero(np.diff(depths, prepend=-np.inf) > SAME_PLACE_MM)
+    starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
     ends = [*starts[1:], len(part)]
     return [
         sorted(part[start:end], key=lambda frame: (frame.order, frame.file, frame.number))

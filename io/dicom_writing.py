@@ -6,15 +6,14 @@ from pathlib import Path
 
 from pydicom.uid import (
     CTImageStorage,
-    ExplicitVRLittleEndian,
     MRImageStorage,
     SecondaryCaptureImageStorage,
 )
 
 from .dicom import DicomHeader
 from .dicom_identity import derived_number, derived_uid
-from .dicom_instance import DataSet, Frame, word
-from .dicom_library import pydicom, quiet
+from .dicom_instance import DataSet, Frame, number, word
+from .dicom_library import Template, pydicom, quiet
 from .dicom_modality import modality_of
 from .dicom_modules import (
     ACQUIRED,
@@ -81,23 +80,23 @@ def _datasets(result: _Result) -> Iterator[DataSet]:
     common = _common(result)
     series = derived_uid(result.derivation, result.header.series.uid, result.header.series.label)
     common.SeriesInstanceUID = series
+    common.SOPInstanceUID = series
+    template = Template(common)
     for at, (frame, source) in enumerate(
         zip(result.header.frames, result.header.headers, strict=True)
     ):
-        dataset = pydicom.Dataset(dict(common.items()))
+        dataset = template.copy()
         dataset.update(kept(source, ACQUIRED))
         dataset.update(_plane(frame, source))
         uid = derived_uid(result.derivation, series, str(at))
         dataset.SOPInstanceUID = uid
         dataset.InstanceNumber = at + 1
-        several = frame.number + 1 if word(source, "NumberOfFrames") else None
+        several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
         dataset.SourceImageSequence = [
             source_image(word(source, "SOPClassUID"), frame.instance, several)
         ]
         dataset.PixelData = result.stored.pixels[at].tobytes()
         dataset["PixelData"].VR = "OW"
-        dataset.file_meta = pydicom.dataset.FileMetaDataset()
-        dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
         yield dataset
 
 
@@ -148,7 +147,7 @@ def _of_class(sop_class: str) -> DataSet:
     elif sop_class == MRImageStorage:
         dataset.ScanningSequence, dataset.SequenceVariant = "RM", "NONE"
         dataset.ScanOptions = dataset.MRAcquisitionType = None
-        dataset.EchoTime = dataset.EchoTrainLength = None
+        dataset.RepetitionTime = dataset.EchoTime = dataset.EchoTrainLength = None
     else:
         dataset.ConversionType = "WSD"
     return dataset
