@@ -77,7 +77,9 @@ def discover(inputs: Sequence[Path], output: Path, choice: Choice = EVERYTHING) 
 
     A DICOMDIR stands for the folder it lies in. Results are named relative to the one input folder,
     or to the folder that all inputs share. Links are followed, but no real file is listed twice;
-    `.part` files and the folder `output` are left out. Raises ScanError for an input that is missing and for an output over its own source.
+    `.part` files and the folder `output` are left out.
+
+    Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
     named = [_without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
