@@ -11,7 +11,7 @@ import typer
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import PipelineError
-from .streams import say
+from .streams import tell
 from .text import printable
 
 
@@ -74,5 +74,5 @@ def sentence(error: Exception) -> str:
 
 
 def complain(text: str) -> None:
-    """One line on stderr."""
-    say(f"Error: {printable(text)}", sys.stderr)
+    """One sentence on stderr."""
+    tell([f"Error: {printable(text)}"], sys.stderr)

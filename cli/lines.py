@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..pipelines.events import BatchStarted, Event, StudyDone
 from ..pipelines.plan import PlannedStudy
-from ..pipelines.report import StudyReport
+from ..pipelines.report import Failure, StudyReport
 from .streams import say
 from .text import counted, memory, printable, scaled, seconds
 
@@ -69,11 +69,11 @@ def study_line(row: StudyReport) -> str:
             again = f" (again: {row.due})" if row.due else ""
             return f"translated {name}{again}: {seconds(row.seconds)} s, {rate} voxels/s{peak}"
         case "failed":
-            return f"failed {name}: {failure_text(row)}"
+            return f"failed {name}: {failure_text(row.failure)}"
         case "up to date" | "interrupted":
             return f"{row.status} {name}"
 
 
-def failure_text(row: StudyReport) -> str:
-    """Class and reason of a failed study."""
-    return f"{row.failure.kind}: {printable(row.failure.reason)}" if row.failure else ""
+def failure_text(failure: Failure | None) -> str:
+    """Class and reason."""
+    return f"{failure.kind}: {printable(failure.reason)}" if failure else ""

@@ -3,14 +3,15 @@
 from types import TracebackType
 from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ..pipelines.events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone
 from ..pipelines.pace import Pace
-from .lines import device_line, opening_line, study_line
-from .text import duration, printable, scaled, shortened
+from .lines import device_line, opening_line
+from .text import duration, printable, scaled
 
 WIDEST = 120
 
@@ -18,7 +19,8 @@ WIDEST = 120
 class LiveProgress:
     """A context manager that draws on a terminal between `__enter__` and `__exit__`.
 
-    Failures stay on the screen above the bars; what went well is left to the table at the end.
+    The names of failed studies stay on the screen above the bars; reasons, and all that went well,
+    are left to the end.
     """
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
@@ -64,8 +66,8 @@ class LiveProgress:
             case TilesDone():
                 pass
             case StudyDone(row, trace):
-                if row.status in ("failed", "interrupted"):
-                    self._print(study_line(row))
+                if row.failure:
+                    self._print(f"failed {printable(row.name)}: {row.failure.kind}")
                 if trace and self._verbose:
                     self._print(trace.rstrip())
         self._draw()
@@ -97,3 +99,15 @@ class LiveProgress:
 def scaled_rate(rate: float) -> str:
     """Tiles a second, also when it takes many seconds a tile."""
     return scaled(rate) if rate >= 100 else f"{rate:.3g}"
+
+
+def shortened(text: str, width: int) -> str:
+    """At most `width` columns; the middle goes first, since names differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    head, tail = text, text
+    while cell_len(tail) > 2 * width // 3:
+        tail = tail[1:]
+    while cell_len(head) > width - 1 - cell_len(tail):
+        head = head[:-1]
+    return f"{head}…{tail}"

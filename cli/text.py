@@ -9,14 +9,6 @@ def printable(text: str) -> str:
     )
 
 
-def shortened(text: str, width: int) -> str:
-    """At most `width` characters; the middle goes first, since names differ at their ends."""
-    if len(text) <= width:
-        return text
-    tail = max(0, (2 * width) // 3 - 1)
-    return f"{text[: width - tail - 1]}…{text[len(text) - tail :]}"
-
-
 def seconds(value: float) -> str:
     """Three digits or more: 0.12, 1.23, 12.3, 123."""
     return _digits(value)
@@ -44,6 +36,12 @@ def memory(value: int) -> str:
     """Bytes of memory in MiB, and in GiB from 1000 MiB on."""
     mebibytes = value / 2**20
     return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{_digits(mebibytes / 1024)} GiB"
+
+
+def file_size(value: int) -> str:
+    """Bytes of a file with the letter of their thousand: 950 B, 45.6 kB, 1.23 MB."""
+    number = scaled(value)
+    return f"{number} B" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}B"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -1,7 +1,6 @@
 """`cuda-cyclegan translate`: options in, progress and tables out."""
 
 import shlex
-import shutil
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
-from .streams import say
+from .streams import columns_of, say, tell
 from .text import counted
 
 if TYPE_CHECKING:
@@ -179,22 +178,17 @@ def _stored(report: "BatchReport", view: _View) -> Exit:
 
 
 def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
-    from .tables import failures, table, totals
+    from .summary import failures, table, totals
 
     if not view.quiet:
-        for line in [*table(report, _columns()), *totals(report)]:
+        for line in table(report, columns_of(sys.stdout)):
             say(line, sys.stdout)
-        for line in failures(report):
-            say(line, sys.stderr)
+        tell(totals(report), sys.stdout)
+        tell(failures(report), sys.stderr)
     if report.interrupted:
         say(_how_to_resume(report), sys.stderr)
         return stop.status
     return Exit.SOME_FAILED if report.failures else Exit.DONE
-
-
-def _columns() -> int | None:
-    """Width of the terminal that results go to, or None."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _how_to_resume(report: "BatchReport") -> str:
@@ -208,21 +202,23 @@ def _how_to_resume(report: "BatchReport") -> str:
 
 
 def _nothing_found(job: "Job") -> Exit:
-    skipped = job.discovery.skipped
     where = ", ".join(str(path) for path in job.request.inputs)
-    why = f"; the first of {counted(len(skipped), 'skipped file')} is " if skipped else ""
-    first = f"{skipped[0].path} ({skipped[0].reason})" if skipped else ""
-    complain(f"No study found in {where}{why}{first}.")
+    why = "; name scan files, or folders that hold some"
+    for skip in job.discovery.skipped[:1]:
+        others = len(job.discovery.skipped) - 1
+        why = f": {skip.path}: {skip.reason}" + (f" ({others} more are skipped)" if others else "")
+    complain(f"No study found in {where}{why}.")
     return Exit.NO_STUDY
 
 
 def _dry_run(job: "Job") -> Exit:
     from ..pipelines.dry_run import dry_run
-    from .dry_run import lines
+    from .dry_run import lines, reasons
 
-    rows = list(dry_run(job))
-    for line in lines(rows, job.discovery.skipped, _columns()):
-        say(line, sys.stdout)
-    if not rows:
+    if not job.discovery.studies:
         return _nothing_found(job)
+    rows = list(dry_run(job))
+    for line in lines(rows, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    tell(reasons(rows, job.discovery.skipped), sys.stdout)
     return Exit.SOME_FAILED if any(row.failure for row in rows) else Exit.DONE

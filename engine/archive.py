@@ -19,8 +19,7 @@ from .torch_objects import (
 
 MAGIC = b"PK\x03\x04"
 _LARGEST_PICKLE = 64 << 20
-# zipfile lets all of these out on damaged archives.
-_ZIP_FAULTS = (
+ZIP_FAULTS = (
     zipfile.BadZipFile,
     NotImplementedError,
     RuntimeError,
@@ -31,6 +30,7 @@ _ZIP_FAULTS = (
     IndexError,
     struct.error,
 )
+"""What zipfile lets out on damaged archives."""
 
 
 class _Archive:
@@ -40,7 +40,7 @@ class _Archive:
         try:
             self._file = zipfile.ZipFile(BytesIO(data))
             entries = self._file.infolist()
-        except _ZIP_FAULTS as error:
+        except ZIP_FAULTS as error:
             raise _damaged(str(error)) from error
         self._entries = _by_name(entries, len(data))
 
@@ -64,7 +64,7 @@ class _Archive:
             )
         try:
             content = self._file.read(entry)
-        except _ZIP_FAULTS as error:
+        except ZIP_FAULTS as error:
             raise _damaged(f"{quoted(name)}: {error}") from error
         if len(content) != self.size(name):
             raise _damaged(f"{quoted(name)} is cut short")

@@ -34,8 +34,10 @@ REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
 # ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
 _LARGEST_FILE = 2 << 30
 _LARGEST_HEADER = 1 << 20
+_CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
 _CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
+_OPENING = b"{"  # of the header's text, behind its length of eight bytes
 _IMPORT = "turn it into a model with 'cuda-cyclegan model import'"
 
 
@@ -44,14 +46,16 @@ def encode_model(
 ) -> bytes:
     """Bytes of the model file; equal models give equal bytes.
 
-    Raises ModelFileError if the parts do not fit together, as decode_model would.
+    Raises ModelFileError for what decode_model would refuse.
     """
+    if network.graph != build(card.architecture):
+        raise ValueError("the network is not the one that the card describes")
     tensors = {
         **network.weights,
         REFERENCE_INPUT: reference_input,
         REFERENCE_OUTPUT: reference_output,
     }
-    _check_tensors(card, network.graph, tensors)
+    _check_tensors(network.graph, tensors)
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     plain: bytes = safetensors_numpy.save(contiguous)
     header, data = _split(plain)
@@ -61,7 +65,7 @@ def encode_model(
         "data_sha256": hashlib.sha256(data).hexdigest(),
     }
     # The library writes metadata in an order that changes from run to run.
-    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(header))}
+    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(bytes(header)))}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, data))
@@ -85,6 +89,16 @@ def load_model(path: Path) -> Model:
         raise ModelFileError(f"{path}: {error}") from error
 
 
+def is_model_file(path: Path) -> bool:
+    """Whether a file claims to be a model of this program, sound or not; False if unreadable."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8 + _LARGEST_HEADER)
+    except OSError:
+        return False
+    return start[8:9] == _OPENING and _CLAIM in start
+
+
 def decode_model(data: bytes) -> Model:
     """The model in a model file's bytes.
 
@@ -95,7 +109,7 @@ def decode_model(data: bytes) -> Model:
     card = _card(header, body)
     tensors = _tensors(data)
     graph = build(card.architecture)
-    _check_tensors(card, graph, tensors)
+    _check_tensors(graph, tensors)
     reference_input, reference_output = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
     return Model(
         card=card,
@@ -108,11 +122,13 @@ def decode_model(data: bytes) -> Model:
 
 def _split(data: bytes) -> tuple[memoryview, memoryview]:
     """Header text and tensor data of a safetensors file."""
-    if data.startswith(_CHECKPOINT_MAGIC):
-        raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
-    length = int.from_bytes(data[:8], "little")
-    if data[8:9] != b"{":
+    if not data:
+        raise ModelFileError("The file is empty; copy or download it again.")
+    if data[8:9] != _OPENING:
+        if data.startswith(_CHECKPOINT_MAGIC):
+            raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
         raise ModelFileError(f"This is not a model file; if it is a checkpoint, {_IMPORT}.")
+    length = int.from_bytes(data[:8], "little")
     if length > _LARGEST_HEADER:
         raise ModelFileError(
             f"The header claims {length} bytes; no model needs more than {_LARGEST_HEADER}."
@@ -157,14 +173,15 @@ def _tensors(data: bytes) -> dict[str, FloatArray]:
     return tensors
 
 
-def _check_tensors(card: ModelCard, graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
-    expected = dict(graph.weight_shapes())
-    expected |= _reference_shapes(card, graph, tensors)
-    if missing := sorted(expected.keys() - tensors.keys()):
+def _check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
+    shapes = dict(graph.weight_shapes())
+    known = shapes.keys() | {REFERENCE_INPUT, REFERENCE_OUTPUT}
+    if missing := sorted(known - tensors.keys()):
         raise ModelFileError(f"Tensor {missing[0]!r} of the card's architecture is missing.")
-    if extra := sorted(tensors.keys() - expected.keys()):
+    if extra := sorted(tensors.keys() - known):
         raise ModelFileError(f"Tensor {extra[0][:80]!r} has no place in the card's architecture.")
-    for name, shape in expected.items():
+    shapes |= _reference_shapes(graph, tensors[REFERENCE_INPUT].shape)
+    for name, shape in shapes.items():
         if tensors[name].shape != shape:
             raise ModelFileError(
                 f"Tensor {name!r} is {_times(tensors[name].shape)}, but the card's architecture "
@@ -174,21 +191,18 @@ def _check_tensors(card: ModelCard, graph: Graph, tensors: Mapping[str, FloatArr
             raise ModelFileError(f"Tensor {name!r} holds numbers that are not finite.")
 
 
-def _reference_shapes(
-    card: ModelCard, graph: Graph, tensors: Mapping[str, FloatArray]
-) -> dict[str, tuple[int, ...]]:
-    """Shapes of the reference pair: the input chooses the extents, the network the rest."""
-    spec = card.architecture
-    extents = tensors[REFERENCE_INPUT].shape[2:] if REFERENCE_INPUT in tensors else ()
-    if len(extents) != 3:
-        extents = graph.stride
+def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the reference pair: the stored input chooses the extents, the network the rest."""
+    if len(stored) != 5:
+        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
+    extents = stored[2], stored[3], stored[4]
     try:
-        graph.check_patch((extents[0], extents[1], extents[2]))
+        graph.check_patch(extents)
     except EngineError as error:
         raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} does not fit: {error}") from error
     return {
-        REFERENCE_INPUT: (1, spec.in_channels, *extents),
-        REFERENCE_OUTPUT: (1, spec.out_channels, *extents),
+        REFERENCE_INPUT: (1, graph.in_channels, *extents),
+        REFERENCE_OUTPUT: (1, graph.out_channels, *extents),
     }
 
 

@@ -53,6 +53,11 @@ class Question:
     answers: tuple[str, ...]
     why: str
 
+    @property
+    def subject(self) -> str:
+        """Name under which the answer is told."""
+        return subject(self.field)
+
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
@@ -95,7 +100,7 @@ class Evidence:
         self._asked.add(name)
         chosen = getattr(self.choices, name)
         if chosen is not None:
-            self.tell(name.replace("_", " "), chosen, f"said with {flag(name)}")
+            self.tell(subject(name), chosen, f"said with {flag(name)}")
         return chosen
 
     def ask(self, name: str, answers: Iterable[str], why: str) -> str:
@@ -114,6 +119,11 @@ class Evidence:
                 raise CheckpointError(
                     f"{flag(item.name)} has no meaning for this generator; leave it out."
                 )
+
+
+def subject(name: str) -> str:
+    """A field of Choices in words."""
+    return name.replace("_", " ")
 
 
 def flag(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 from .errors import ModelFileError
 
-Json: TypeAlias = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+Json: TypeAlias = str | int | float | bool | list["Json"] | dict[str, "Json"] | None
 Kinds: TypeAlias = Mapping[type, str]
 """The word that tells apart the dataclasses that may stand in one field."""
 

@@ -49,7 +49,7 @@ def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Tensors:
 
     Raises CheckpointError if there is none, or several that nothing tells apart.
     """
-    groups = [group for group in _groups("", checkpoint.contents) if group.rank >= 4]
+    groups = networks(checkpoint)
     if not groups:
         raise CheckpointError("The file holds no convolution weights, so no generator.")
     group = _chosen(groups, evidence)
@@ -60,6 +60,11 @@ def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Tensors:
         )
     _tell_direction(group, checkpoint, evidence)
     return group.tensors
+
+
+def networks(checkpoint: Checkpoint) -> list[Group]:
+    """The networks in a checkpoint that hold convolutions, whatever they are for."""
+    return [group for group in _groups("", checkpoint.contents) if group.rank >= 4]
 
 
 def _chosen(groups: list[Group], evidence: Evidence) -> Group:
@@ -91,20 +96,27 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
 
 
 def _tell_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) -> None:
+    if any(question.field == "direction" for question in evidence.undecided):
+        return
     if group.name:
         evidence.tell("weights", group.name, "name of the entry in the file")
+    said = evidence.choices.direction
+    stem = checkpoint.path.name.removesuffix(".tar").rsplit(".", 1)[0]
     if direction := _direction(group.name):
-        evidence.tell("direction", direction, "name of the entry in the file")
-    elif direction := _direction(checkpoint.path.name.removesuffix(".tar").rsplit(".", 1)[0]):
-        evidence.tell("direction", direction, f"file name {checkpoint.path.name}")
-    elif evidence.choices.direction is None:
+        reason = "name of the entry in the file"
+    elif direction := _direction(stem):
+        reason = f"file name {checkpoint.path.name}"
+    else:
+        direction, reason = said, "said with --direction"
+    if direction is None:
         evidence.assume("direction", "unknown", "neither the file nor its name says it")
-    if evidence.choices.direction is not None and "direction" not in _subjects(evidence):
-        evidence.tell("direction", evidence.choices.direction, "said with --direction")
-
-
-def _subjects(evidence: Evidence) -> set[str]:
-    return {finding.subject for finding in evidence.told}
+    elif said not in (None, direction):
+        raise CheckpointError(
+            f"--direction {said} contradicts the {reason}, which says {direction}; "
+            "take the file of the other generator, or leave --direction out."
+        )
+    elif all(finding.subject != "direction" for finding in evidence.told):
+        evidence.tell("direction", direction, reason)
 
 
 def _direction(name: str) -> str | None:

@@ -32,3 +32,6 @@ class Choice:
         if self.series and not (self.series.search(description) or self.series.search(label)):
             return "--series leaves it out"
         return None
+
+
+EVERYTHING = Choice()

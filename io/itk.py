@@ -1,5 +1,6 @@
 """NRRD and MetaImage through SimpleITK, in this program's RAS+ affine."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -8,13 +9,15 @@ import numpy as np
 import SimpleITK as _SimpleITK
 
 from .errors import UnreadableScanError, UnsupportedScanError, WriteError
-from .promises import check_extents, check_size, pick_volume
-from .text_header import read_text_header
-from .volume import Affine, AnyArray, Study, Volume
+from .promises import check_extents, check_size, check_start, pick_volume
+from .streams import expect_packed
+from .text_header import TextHeader, read_text_header
+from .volume import Affine, AnyArray, Format, Study, Volume
 
 sitk: Any = _SimpleITK  # typed only in part
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
 
+_IMAGE_IO: dict[Format, str] = {"nrrd": "NrrdImageIO", "metaimage": "MetaImageIO"}
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 COMPRESSION_LEVEL = 1
 # ITK would store its own note under this key, and cannot hand over values that are not text.
@@ -42,11 +45,14 @@ class ItkHeader:
 def read(study: Study, volume_index: int | None) -> Volume:
     """Read one volume or component; raises ScanError and OSError."""
     path = study.files[0]
+    if not _is_utf8(path):
+        raise UnsupportedScanError(f"{path} has a name that is not UTF-8; rename it.")
     text = read_text_header(path)
-    data = text.data_file or path
+    check_start(text.data_file)
     reader = sitk.ImageFileReader()
+    reader.SetImageIO(_IMAGE_IO[study.format])
+    reader.SetFileName(str(path))
     try:
-        reader.SetFileName(str(path))
         reader.ReadImageInformation()
     except RuntimeError as error:
         raise _unreadable(path, error) from error
@@ -56,8 +62,8 @@ def read(study: Study, volume_index: int | None) -> Volume:
     check_extents(path, size)
     extents = (*size[:3], components, *size[3:])
     index = pick_volume(path, extents, volume_index)
-    check_size(data, int(np.prod(extents, dtype=object)) * stored.itemsize, not text.plain_bytes)
-    header = ItkHeader(*_geometry(reader), _metadata(reader), text.compressed)
+    _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
+    header = ItkHeader(*_geometry(reader), _metadata(reader), text.encoding in ("gzip", "zlib"))
     voxels = _read_voxels(reader, path, size, index)
     return Volume(voxels, _affine(header, path), header, study.format)
 
@@ -81,8 +87,18 @@ def write(volume: Volume, target: Path) -> None:
     image.SetDirection(header.direction)
     for key, value in header.metadata.items():
         image.SetMetaData(key, value)
+    if not _is_utf8(target):
+        raise WriteError(f"{target} was not written: its name is not UTF-8; rename the source.")
+    # MetaImage would write X.MHA as x.mhd and x.raw.
+    named = target.with_suffix(target.suffix.lower())
+    writer = sitk.ImageFileWriter()
+    writer.SetImageIO(_IMAGE_IO[volume.format])
+    writer.SetFileName(str(named))
+    writer.SetUseCompression(header.compressed)
+    writer.SetCompressionLevel(COMPRESSION_LEVEL)
     try:
-        sitk.WriteImage(image, str(target), header.compressed, "", COMPRESSION_LEVEL)
+        writer.Execute(image)
+        named.rename(target)
     except RuntimeError as error:
         raise WriteError(
             f"{target} was not written: {_last_line(error)}; see that the disk has room."
@@ -91,6 +107,15 @@ def write(volume: Volume, target: Path) -> None:
     _compare(
         volume, read(Study(PurePosixPath(target.name), (target,), volume.format), None), target
     )
+
+
+def _is_utf8(name: Path | str) -> bool:
+    """Whether ITK can take it: any other file name ends the whole process."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _compare(meant: Volume, found: Volume, target: Path) -> None:
@@ -103,6 +128,18 @@ def _compare(meant: Volume, found: Volume, target: Path) -> None:
         raise WriteError(
             f"{target} was not written: it does not read back as meant; see that the disk has room."
         )
+
+
+def _check_voxel_bytes(text: TextHeader, promised: int) -> None:
+    """Raise unless all voxels are there: ITK makes voxels of packed bytes that it cannot unpack."""
+    if text.encoding == "plain":
+        check_size(text.data_file, text.offset + promised, compressed=False)
+        return
+    check_size(text.data_file, promised, compressed=True)
+    if text.encoding != "text":
+        with text.data_file.open("rb") as file:
+            file.seek(text.offset)
+            expect_packed(file, text.encoding, text.packed_bytes, promised)
 
 
 def _read_voxels(reader: Any, path: Path, size: tuple[int, ...], index: int) -> AnyArray:
@@ -143,7 +180,8 @@ def _geometry(reader: Any) -> tuple[tuple[float, ...], tuple[float, ...], tuple[
 
 
 def _metadata(reader: Any) -> dict[str, str]:
-    pairs = {key: str(reader.GetMetaData(key)) for key in reader.GetMetaDataKeys()}
+    keys = (key for key in reader.GetMetaDataKeys() if _is_utf8(key))
+    pairs = {key: str(reader.GetMetaData(key)) for key in keys}
     return {
         key: value
         for key, value in pairs.items()
@@ -169,5 +207,7 @@ def _unreadable(path: Path, error: RuntimeError) -> UnreadableScanError:
 
 
 def _last_line(error: RuntimeError) -> str:
+    """What ITK says; MetaImage adds an unrelated "Reason", the last error of the system."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rstrip(".") if lines else "ITK gives no reason"
+    said = [line for line in lines if not line.startswith("Reason:")]
+    return said[-1].rstrip(".") if said else "ITK gives no reason"

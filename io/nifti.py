@@ -79,9 +79,10 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     header_class = _class_of(start, single, path)
     start += read_exactly(stream, header_class.sizeof_hdr - len(start))
     header = header_class(start, check=False)
+    _voxel_type(header, path)
     header.check_fix(_log, UNREADABLE_AT_LEVEL)
     offset = float(header["vox_offset"])
-    if not 0 <= offset <= LARGEST_HEADER_BYTES:
+    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
         raise UnreadableScanError(
             f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
         )
@@ -155,14 +156,21 @@ def _read_volume(
 def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:
     try:
         stored: np.dtype[Any] = header.get_data_dtype()
-    except nibabel.spatialimages.HeaderDataError:
+    except (nibabel.spatialimages.HeaderDataError, KeyError):
         stored = np.dtype(np.void)
     if stored.kind not in "iuf" or stored.itemsize > 8:
-        kind = nibabel.nifti1.data_type_codes.label.get(int(header["datatype"]), "unknown")
         raise UnsupportedScanError(
-            f"{path} stores {kind} voxels; convert it to one integer or float value a voxel."
+            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
+            "a voxel."
         )
     return stored
+
+
+def _type_name(header: Header) -> str:
+    try:
+        return nibabel.nifti1.data_type_codes.label[int(header["datatype"])]
+    except KeyError:
+        return "unknown"
 
 
 def _native(voxels: AnyArray) -> AnyArray:

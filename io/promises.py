@@ -2,14 +2,33 @@
 
 import math
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import UnreadableScanError, UnsupportedScanError
+from .streams import is_gzip_name
 
+GZIP_MAGIC = b"\x1f\x8b"
 # Deflate codes at most 258 bytes in two bits, so no honest gzip file grows by more than this.
 LARGEST_DEFLATE_RATIO = 1032
+
+
+def check_start(path: Path) -> None:
+    """Look at the file once, so that its absence or emptiness is told apart from damage."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableScanError(f"{path} is not a regular file; give a scan file.")
+    with path.open("rb") as file:
+        start = file.read(len(GZIP_MAGIC))
+    if not start:
+        raise UnreadableScanError(f"{path} is empty; copy or export it again.")
+    if is_gzip_name(path) and start != GZIP_MAGIC:
+        raise UnreadableScanError(
+            f"{path} is not gzip although its name says so; rename or export it again."
+        )
+    if path.suffix.lower() == ".nii" and start == GZIP_MAGIC:
+        raise UnreadableScanError(f"{path} is gzip although its name is not; add .gz to its name.")
 
 
 def check_extents(path: Path, extents: Sequence[int]) -> None:

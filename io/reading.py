@@ -12,14 +12,14 @@ from isal import isal_zlib as _isal_zlib
 
 from . import dicom, itk, nifti
 from .errors import UnreadableScanError
-from .streams import TooManyBytesError, is_gzip_name
+from .promises import check_start
+from .streams import TooManyBytesError
 from .volume import Study, Volume
 
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next two
 isal_zlib: Any = _isal_zlib
 nibabel: Any = _nibabel
 
-GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_ERRORS: tuple[type[Exception], ...] = (isal_zlib.error, igzip_lib.IsalError)
 
 
@@ -31,9 +31,9 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
     path = study.files[0]
-    with _causes_named(path):
+    with causes_named(path):
         for file in study.files:
-            _check_start(file)
+            check_start(file)
         if study.format == "nifti":
             return nifti.read(study, volume_index)
         if study.format == "dicom":
@@ -41,22 +41,8 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
         return itk.read(study, volume_index)
 
 
-def _check_start(path: Path) -> None:
-    """Open the file once, so that its absence or emptiness is told apart from damage."""
-    with path.open("rb") as file:
-        start = file.read(len(GZIP_MAGIC))
-    if not start:
-        raise UnreadableScanError(f"{path} is empty; copy or export it again.")
-    if is_gzip_name(path) and start != GZIP_MAGIC:
-        raise UnreadableScanError(
-            f"{path} is not gzip although its name says so; rename or export it again."
-        )
-    if path.suffix.lower() == ".nii" and start == GZIP_MAGIC:
-        raise UnreadableScanError(f"{path} is gzip although its name is not; add .gz to its name.")
-
-
 @contextmanager
-def _causes_named(path: Path) -> Generator[None]:
+def causes_named(path: Path) -> Generator[None]:
     """Name the cause behind what the file system, isal and nibabel raise."""
     try:
         yield

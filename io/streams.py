@@ -1,21 +1,30 @@
 """Voxel bytes between files and arrays: through isal where they are gzip, with no second copy."""
 
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 import numpy as np
+from isal import igzip_lib as _igzip_lib
 from isal import igzip_threaded as _igzip_threaded
 
 from .volume import AnyArray
 
-igzip_threaded: Any = _igzip_threaded  # typed only in part
+igzip_lib: Any = _igzip_lib  # typed only in part, as the next
+igzip_threaded: Any = _igzip_threaded
+
+Packing: TypeAlias = Literal["gzip", "zlib"]
 
 BLOCK_BYTES = 1 << 20
 COMPRESSION_LEVEL = 1
 COMPRESSION_THREADS = 2
 LARGEST_PADDING_BYTES = 4096
+_UNPACKED_BY: dict[Packing, int] = {
+    "gzip": igzip_lib.DECOMP_GZIP,
+    "zlib": igzip_lib.DECOMP_ZLIB,
+}
 
 
 class TooManyBytesError(Exception):
@@ -85,6 +94,37 @@ def expect_end(stream: BinaryIO) -> None:
     rest = stream.read(LARGEST_PADDING_BYTES + 1)
     if len(rest) > LARGEST_PADDING_BYTES or any(rest):
         raise TooManyBytesError
+
+
+def expect_packed(
+    file: BinaryIO, packing: Packing, packed_bytes: int | None, promised: int
+) -> None:
+    """Unpack what follows in `file`, `packed_bytes` of it if given, and drop the result.
+
+    Raises EOFError if that is fewer than `promised` bytes, TooManyBytesError if it is more, and
+    igzip_lib.IsalError if the packed bytes are damaged.
+    """
+    unpacker: Any = None
+    for block in _blocks(file, sys.maxsize if packed_bytes is None else packed_bytes):
+        while block:
+            unpacker = unpacker or igzip_lib.IgzipDecompressor(flag=_UNPACKED_BY[packing])
+            promised -= len(unpacker.decompress(block, BLOCK_BYTES))
+            while promised >= 0 and not (unpacker.needs_input or unpacker.eof):
+                promised -= len(unpacker.decompress(b"", BLOCK_BYTES))
+            if promised < 0:
+                raise TooManyBytesError
+            block = unpacker.unused_data  # empty until the end of a gzip member
+            if unpacker.eof:
+                unpacker = None
+                if promised == 0:
+                    return
+    raise EOFError
+
+
+def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
+    while block := file.read(min(left, BLOCK_BYTES)):
+        left -= len(block)
+        yield block
 
 
 def write_voxels(stream: BinaryIO, voxels: AnyArray) -> None:

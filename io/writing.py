@@ -23,6 +23,7 @@ GEOMETRY_FIELDS = (
     *("qform_code", "sform_code", "quatern_b", "quatern_c", "quatern_d"),
     *("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z", "xyzt_units"),
 )
+_VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 # Kinds of NIfTI's fifth axis (vector, matrix, ...) say nothing about one volume picked from it.
 FIRST_AXIS_OF_COMPONENTS = 5
 
@@ -61,6 +62,21 @@ def write(volume: Volume, target: Path, derivation: Derivation | None = None) ->
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
             write_voxels(stream, volume.voxels)
         _verify(part, target, header, volume)
+
+
+def files_at(target: Path) -> list[Path]:
+    """The files of a result that is there: those of its folder, or those beside each other."""
+    if target.is_dir():
+        return sorted(path for path in target.rglob("*") if not path.is_dir())
+    return [path for path in places(target) if path.exists()]
+
+
+def places(target: Path) -> tuple[Path, ...]:
+    """Every file that `write` may make for `target`, which comes first."""
+    suffix = target.suffix.lower()
+    if target.name.lower().endswith((".hdr", ".hdr.gz")):
+        return target, image_beside(target)
+    return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
 
 
 def _header_for(volume: Volume, target: Path) -> Header:

@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..io.errors import UnreadableScanError, WriteError
-from ..io.volume import Derivation, Study, Volume
-from ..io.writing import write
+from ..io.errors import WriteError
+from ..io.reading import causes_named
+from ..io.volume import Derivation, Volume
+from ..io.writing import files_at, places, write
 from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
 from .failures import failure_of
-from .manifest import Entry, FileState, Manifest, Recipe, result_files
+from .manifest import Entry, FileState, Manifest, Recipe
 from .memory import PeakMeter
 from .plan import PlannedStudy
 from .report import Failure, StudyReport
@@ -81,8 +82,8 @@ class Batch:
     def _make(self, planned: PlannedStudy, watch: Stopwatch) -> tuple[int, int]:
         """Translate and store one study; its voxels and tiles."""
         # Before reading: a file that changes from here on has other marks at the next run.
-        with watch.time("read"):
-            inputs = _input_states(planned.study)
+        with watch.time("read"), causes_named(planned.study.files[0]):
+            inputs = _states(planned.study.files)
         made = translate_study(planned.study, self.translator, watch, self._tell_tiles)
         with watch.time("write"):
             self._store(planned, made.volume, inputs)
@@ -97,14 +98,16 @@ class Batch:
             inputs=inputs,
         )
         target = planned.target
-        if os.path.lexists(target) and not planned.replaces:
+        appeared = [file for file in places(target) if os.path.lexists(file)]
+        if appeared and not planned.replaces:
             raise OccupiedError(
-                f"{target} appeared while the study was translated; move it away or use --overwrite"
+                f"{appeared[0]} appeared while the study was translated; move it away or use "
+                "--overwrite"
             )
         try:
             self.manifest.append(entry)
             write(volume, target, self._derivation(inputs))
-            outputs = _states(result_files(target))
+            outputs = _states(files_at(target))
             self.manifest.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
@@ -117,15 +120,14 @@ class Batch:
                     self.manifest.append(replace(entry, status="failed"))
 
     def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
-        card = self.translator.model.card
-        made_with = [self.recipe.model, self.recipe.settings, program_version()]
-        parts = [*made_with, *(state.sha256 for state in inputs)]
+        card, program = self.translator.model.card, program_version()
+        hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         return Derivation(
             model=card.name,
             source=card.source,
             target=card.target,
-            program=program_version(),
-            fingerprint=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+            program=program,
+            fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
         )
 
     def _tell_tiles(self, done: int, total: int) -> None:
@@ -134,13 +136,3 @@ class Batch:
 
 def _states(files: Sequence[Path]) -> tuple[FileState, ...]:
     return tuple(FileState.of(file) for file in files)
-
-
-def _input_states(study: Study) -> tuple[FileState, ...]:
-    try:
-        return _states(study.files)
-    except OSError as error:
-        raise UnreadableScanError(
-            f"{error.filename} cannot be read ({error.strerror}); check that it is there and that "
-            "you may read it."
-        ) from error

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..engine.graph import FloatArray
+from .settings import Blend
 from .tiling import Origins, Tile, Tiling
-
-Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 
 _SIGMA = 0.125
 """Standard deviation of the gaussian as a share of the patch edge (MONAI, nnU-Net)."""
@@ -64,6 +62,9 @@ class Blender:
     """Weighted mean of translated patches, released slab by slab along D.
 
     It holds as many rows as a patch is deep, never the volume. Tiles come in the tiling's order.
+
+    The mean is kept up to date patch by patch (West, Comm. ACM 22, 1979) instead of as a sum to be
+    divided at the end: where all patches agree, the result is their value to the last bit.
     """
 
     def __init__(self, tiling: Tiling, channels: int, blend: Blend) -> None:
@@ -71,8 +72,7 @@ class Blender:
         rows = min(tiling.patch[0], depth)
         self._tiling = tiling
         self._patch_weights = patch_weights(tiling, blend)
-        self._weighted = np.empty((channels, *tiling.patch), np.float32)
-        self._sums = np.zeros((channels, rows, height, width), np.float32)
+        self._mean = np.zeros((channels, rows, height, width), np.float32)
         self._weights = np.zeros((rows, height, width), np.float32)
         self._start = 0
         self._released = 0
@@ -89,9 +89,12 @@ class Blender:
         part = self._tiling.within_patch(tile)
         depth, height, width = self._tiling.within_volume(tile)
         rows = slice(depth.start - self._start, depth.stop - self._start)
-        np.multiply(patch, self._patch_weights, out=self._weighted)
-        self._sums[:, rows, height, width] += self._weighted[:, *part]
-        self._weights[rows, height, width] += self._patch_weights[part]
+        mean, weights = self._mean[:, rows, height, width], self._weights[rows, height, width]
+        weights += self._patch_weights[part]
+        with np.errstate(invalid="ignore"):  # infinities become NaN, which `finish` refuses
+            change = patch[:, *part] - mean
+            change *= self._patch_weights[part] / weights
+            mean += change
         return self._release(tile)
 
     def _release(self, tile: Tile) -> Slab | None:
@@ -104,18 +107,16 @@ class Blender:
             self._released = self._tiling.extents[0] - self._start
         else:
             self._released = along_d[following] - self._start
-        finished = self._sums[:, : self._released]
-        finished /= self._weights[: self._released]
-        return Slab(self._start, finished)
+        return Slab(self._start, self._mean[:, : self._released])
 
     def _forget_released(self) -> None:
         if not self._released:
             return
         kept = len(self._weights) - self._released
         for row in range(kept):  # row by row: numpy would copy an overlapping move as a whole
-            self._sums[:, row] = self._sums[:, row + self._released]
+            self._mean[:, row] = self._mean[:, row + self._released]
             self._weights[row] = self._weights[row + self._released]
-        self._sums[:, kept:] = 0
+        self._mean[:, kept:] = 0
         self._weights[kept:] = 0
         self._start += self._released
         self._released = 0

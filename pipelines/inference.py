@@ -9,7 +9,8 @@ import numpy as np
 from ..engine.card import SmallVolumePadding
 from ..engine.cpu import Generator
 from ..engine.graph import FloatArray
-from .blending import Blend, Blender, Slab
+from .blending import Blender, Slab
+from .settings import Blend
 from .tiling import Tile, Tiling
 
 

@@ -77,13 +77,6 @@ class Entry:
     outputs: tuple[FileState, ...] = ()
 
 
-def result_files(target: Path) -> list[Path]:
-    """The files of a result: itself, or all that its folder holds. Raises OSError."""
-    if not target.is_dir():
-        return [target]
-    return sorted(path for path in target.rglob("*") if not path.is_dir())
-
-
 def load(output: Path) -> dict[str, Entry]:
     """The newest entry of every output; lines that cannot be understood are passed over.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 
@@ -21,7 +22,12 @@ class Range:
 
 
 def study_range(volume: Volume) -> Range:
-    """Lowest and highest value; PreparationError unless all are finite and they differ."""
+    """Lowest and highest value.
+
+    Raises PreparationError if there are no voxels, one of them is NaN or infinite (also if only the
+    background is: what a network makes of it reaches the anatomy), all are equal, or they are too
+    large for 32-bit floats.
+    """
     if volume.voxels.size == 0:
         extents = "x".join(str(extent) for extent in volume.shape)
         raise PreparationError(f"The volume of {extents} holds no voxels; check how it was saved.")
@@ -39,6 +45,11 @@ def study_range(volume: Volume) -> Range:
             "translate; check how the scan was saved."
         )
     ends = sorted((_scaled(volume, low), _scaled(volume, high)))
+    if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
+        raise PreparationError(
+            f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot hold; "
+            "check the voxel type and the scaling in the scan's header."
+        )
     return Range(ends[0], ends[1])
 
 
@@ -49,11 +60,14 @@ def percentiles(volume: Volume, low: float, high: float) -> Range:
     """
     flips = volume.slope < 0
     asked = [100 - high, 100 - low] if flips else [low, high]
-    if volume.voxels.dtype.kind in "iu" and volume.voxels.dtype.itemsize <= 2:
-        stored = _counted_percentiles(volume.voxels, asked)
-    else:
-        stored = [float(value) for value in np.percentile(_flat(volume.voxels), asked)]
-    ends = [_scaled(volume, value) for value in (stored[::-1] if flips else stored)]
+    last = volume.voxels.size - 1
+    ranks = [percent / 100 * last for percent in asked]
+    at = _values_at(volume.voxels, [bound for rank in ranks for bound in (floor(rank), ceil(rank))])
+    stored = [
+        at[floor(rank)] + (at[ceil(rank)] - at[floor(rank)]) * (rank - floor(rank))
+        for rank in ranks
+    ]
+    ends = sorted(_scaled(volume, value) for value in stored)
     return Range(ends[0], ends[1])
 
 
@@ -67,19 +81,17 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
     return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
 
 
-def _counted_percentiles(voxels: AnyArray, asked: list[float]) -> list[float]:
+def _values_at(voxels: AnyArray, ranks: list[int]) -> dict[int, float]:
+    """The values at these places of the sorted voxels, in float64 so that none overflows."""
+    if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
+        ordered = np.partition(_flat(voxels), ranks)
+        return {rank: float(ordered[rank]) for rank in ranks}
     lowest = int(voxels.min())
     counts = np.zeros(int(voxels.max()) - lowest + 1, np.int64)
     for part in _chunks(voxels):
         counts += np.bincount(part.astype(np.int64) - lowest, minlength=len(counts))
     up_to = np.cumsum(counts)
-    found: list[float] = []
-    for percent in asked:
-        rank, fraction = divmod(percent / 100 * (voxels.size - 1), 1)
-        here = int(np.searchsorted(up_to, rank, side="right"))
-        above = int(np.searchsorted(up_to, min(rank + 1, voxels.size - 1), side="right"))
-        found.append(lowest + here + (above - here) * fraction)
-    return found
+    return {rank: float(lowest + np.searchsorted(up_to, rank, side="right")) for rank in ranks}
 
 
 def _scaled(volume: Volume, stored: float) -> float:

@@ -1,5 +1,6 @@
 """Peak host memory of this process, by the kernel's own account."""
 
+import ctypes
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ class PeakMeter:
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process = process
+        _return_free_memory()
         try:
             (process / "clear_refs").write_text(_CLEAR_PEAK)
             self._was_reset = True
@@ -38,3 +40,13 @@ class PeakMeter:
                     return PeakMemory(int(line.split()[1]) * 1024, of_run=False)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return PeakMemory(kibibytes * 1024, of_run=True)
+
+
+def _return_free_memory() -> None:
+    """Hand what earlier work freed back to the system, where glibc would keep it for later.
+
+    It would count into the peak of a study that never used it.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

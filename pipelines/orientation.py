@@ -11,6 +11,9 @@ from .errors import PreparationError
 
 orientations: Any = _orientations  # the package's types are loose
 
+_FLATTEST = 1e-3
+"""Smallest singular value of the unit axes; below it two of them are one (header rounding)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
@@ -36,18 +39,22 @@ def orientation(affine: Affine, axes: str) -> Orientation:
     An oblique scan takes the nearest such orientation (nibabel's io_orientation) and keeps its own
     rotation. Raises PreparationError if the affine does not span three directions.
     """
-    if not np.isfinite(affine).all() or not np.linalg.norm(affine[:3, :3], axis=0).all():
+    if not _spans_space(affine):
         raise PreparationError(
             "The scan's affine does not give three directions in space; repair its header."
         )
     scan = orientations.io_orientation(affine)
     wanted = orientations.axcodes2ornt(tuple(axes))
-    if np.isnan(scan).any():
-        raise PreparationError(
-            "The scan's affine does not give three directions in space; repair its header."
-        )
     target, flip = orientations.ornt_transform(scan, wanted).T
     order = np.argsort(target)
     d, h, w = (int(axis) for axis in order)
     flip_d, flip_h, flip_w = (bool(flip[axis] < 0) for axis in order)
     return Orientation((d, h, w), (flip_d, flip_h, flip_w))
+
+
+def _spans_space(affine: Affine) -> bool:
+    columns = affine[:3, :3]
+    lengths = np.linalg.norm(columns, axis=0)
+    if not np.isfinite(affine).all() or not lengths.all():
+        return False
+    return int(np.linalg.matrix_rank(columns / lengths, tol=_FLATTEST)) == 3

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..io.volume import Study
-from .manifest import Entry, FileState, Recipe, result_files
+from ..io.writing import files_at, places
+from .manifest import Entry, FileState, Recipe
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
@@ -44,22 +45,36 @@ class Planner:
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
         sources = _identities(file for study in studies for file in study.files)
-        return tuple(self._plan(study, sources) for study in studies)
+        owners: dict[Path, Study] = {}
+        planned: list[PlannedStudy] = []
+        for study in studies:
+            wanted = places(self.output / study.name)
+            clash = next((file for file in wanted if file in owners), None)
+            if clash is None:
+                owners |= dict.fromkeys(wanted, study)
+                planned.append(self._plan(study, sources))
+            else:
+                reason = (
+                    f"its voxels would be stored as {clash}, which belongs to the result of "
+                    f"{owners[clash].name}; translate it into another output folder"
+                )
+                planned.append(PlannedStudy(study, wanted[0], "refuse", reason))
+        return tuple(planned)
 
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         due = PlannedStudy(study, self.output / study.name, "translate")
-        target = due.target
-        if _identities([target]) & sources:
-            reason = f"{target} is itself an input; choose another output folder"
+        standing = [file for file in places(due.target) if os.path.lexists(file)]
+        if inputs := [file for file in standing if _identities([file]) & sources]:
+            reason = f"{inputs[0]} is itself an input; choose another output folder"
             return replace(due, action="refuse", reason=reason)
         if self.overwrite:
             return replace(due, replaces=True)
         entry = self.entries.get(str(study.name))
-        if not os.path.lexists(target):
+        if not standing:
             missing = entry is not None and entry.status == "written"
             return replace(due, reason="its result was deleted" if missing else None)
         if entry is None or entry.status == "failed":
-            return _refused(due, "was not made by this program")
+            return _refused(due, standing[0], "was not made by this program")
         ours = replace(due, replaces=True)
         if entry.status == "writing":
             return replace(ours, reason="an earlier run was stopped while writing it")
@@ -68,13 +83,13 @@ class Planner:
     def _judge(self, ours: PlannedStudy, entry: Entry) -> PlannedStudy:
         """A study whose result is there and was written by an earlier run."""
         try:
-            outputs = _again(entry.outputs, result_files(ours.target))
+            outputs = _again(entry.outputs, _files_of(ours.target, entry))
         except FileNotFoundError:
             return replace(ours, reason="a part of its result was deleted")
         except OSError as error:
-            return _refused(ours, f"cannot be checked ({error.strerror})")
+            return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(entry.outputs):
-            return _refused(ours, "was changed after this program wrote it")
+            return _refused(ours, ours.target, "was changed after this program wrote it")
         if entry.recipe.model != self.recipe.model:
             return replace(ours, reason="the model changed")
         if entry.recipe.settings != self.recipe.settings:
@@ -89,9 +104,20 @@ class Planner:
         return replace(ours, action="keep", refreshed=now if now != entry else None)
 
 
-def _refused(due: PlannedStudy, trouble: str) -> PlannedStudy:
-    reason = f"{due.target} {trouble}; move it away or use --overwrite"
+def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
+    reason = f"{file} {trouble}; move it away or use --overwrite"
     return replace(due, action="refuse", reason=reason)
+
+
+def _files_of(target: Path, entry: Entry) -> list[Path]:
+    """The files of an earlier result, with all others that a result folder holds now."""
+    names = [state.name for state in entry.outputs]
+    if not target.is_dir():
+        return [target.with_name(name) for name in names]
+    found = files_at(target)
+    if missing := set(names) - {file.name for file in found}:
+        raise FileNotFoundError(*missing)
+    return found
 
 
 def _again(states: Sequence[FileState], files: Sequence[Path]) -> tuple[FileState, ...]:

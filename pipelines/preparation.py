@@ -42,7 +42,8 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
     The intensity map comes first, so its clipping keeps metal from smearing over its neighbours.
     Memory beside the volume: the array, 4 bytes a voxel of the model's grid, and a few slabs.
 
-    Raises PreparationError if the scan is empty, constant, not finite, or cannot be oriented.
+    Raises PreparationError if the scan is empty, constant, flat or not finite, if its affine is
+    unusable, or if the model takes more than one channel.
     """
     if len(card.input_channels) != 1 or len(card.output_channels) != 1:
         raise PreparationError(
@@ -57,6 +58,7 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
     view = turned.oriented(volume.voxels)
     spacing = turned.sorted_spacing(volume.spacing)
     resample = resampling(_extents(view), spacing, card.spacing)
+    _check_grid(_extents(view) if resample is None else resample.target)
     stored = scaling.of_stored(volume.slope, volume.intercept)
     array = _gathered(lambda start, stop: stored.forward(view[start:stop]), view, resample)
     return Prepared(
@@ -116,6 +118,14 @@ def _produced_range(network: FloatArray) -> Range:
             "check the model, or translate again with --precision fp32."
         )
     return produced
+
+
+def _check_grid(extents: Triple) -> None:
+    if min(extents) < 2:
+        raise PreparationError(
+            f"On the model's grid the scan has {'x'.join(map(str, extents))} voxels, and a 3D "
+            "model needs at least 2 along each axis; check the scan and its spacing."
+        )
 
 
 def _without_voxels(volume: Volume) -> Volume:

@@ -71,7 +71,7 @@ class ModelName:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something that was found among the inputs and is not a study."""
+    """Something among the inputs that looks like a scan or was asked for, and is not a study."""
 
     path: Path
     reason: str
@@ -81,7 +81,8 @@ class Skip:
 class BatchReport:
     """A batch's rows, and under what they were made.
 
-    started: ISO 8601 with zone. not_reached: studies behind the one that was interrupted.
+    started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
+    not_reached: studies behind the one that was interrupted.
     """
 
     model: ModelName
@@ -92,6 +93,7 @@ class BatchReport:
     seconds: float
     studies: tuple[StudyReport, ...]
     skipped: tuple[Skip, ...]
+    ignored: int = 0
     not_reached: int = 0
 
     @property

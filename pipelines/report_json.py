@@ -52,6 +52,7 @@ def to_json(report: BatchReport) -> Json:
         "totals": _totals(report),
         "studies": [_study(row) for row in report.studies],
         "skipped": [{"path": str(skip.path), "reason": skip.reason} for skip in report.skipped],
+        "ignored": report.ignored,
     }
 
 

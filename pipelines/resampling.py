@@ -9,6 +9,7 @@ import numpy as np
 import SimpleITK as _SimpleITK
 
 from ..engine.graph import FloatArray, Triple
+from .errors import PreparationError
 
 sitk: Any = _SimpleITK  # the package ships no types
 
@@ -18,6 +19,9 @@ Rows: TypeAlias = Callable[[int, int], FloatArray]
 
 SAME_SPACING = 1e-3
 """Spacings that differ relatively by no more are one: headers round to float32 and decimals."""
+
+LARGEST = 1 << 32
+"""Voxels of the largest grid that is made; 16 GiB of intensities, so the header must be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ def resampling(extents: Triple, spacing: Spacing, wanted: Spacing | None) -> Res
     """How a scan comes to the wanted spacing; None if it has it, or if none is wanted.
 
     The new grid has exactly the wanted spacing and covers the whole field of view, so along each
-    axis it may reach beyond it by less than one of its voxels.
+    axis it may reach beyond it by less than one of its voxels. Raises PreparationError if the grid
+    would be absurdly large.
     """
     if wanted is None:
         return None
@@ -89,4 +94,9 @@ def resampling(extents: Triple, spacing: Spacing, wanted: Spacing | None) -> Res
         max(ceil(extent / step - SAME_SPACING), 1)
         for extent, step in zip(extents, steps, strict=True)
     )
+    if d * h * w > LARGEST:
+        raise PreparationError(
+            f"At the model's spacing the scan would have {d}x{h}x{w} voxels; its header says "
+            f"{' x '.join(f'{have:g}' for have in spacing)} mm a voxel, so check that."
+        )
     return Resampling(extents, (d, h, w), steps)

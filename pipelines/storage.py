@@ -71,13 +71,14 @@ def storage_of(volume: Volume) -> Storage:
 
 
 def _fits(storage: Storage, demand: Demand) -> bool:
+    """Whether a type holds the range, to the half step by which storing rounds anyway."""
     limits = np.iinfo(storage.dtype)
     ends = sorted(end * storage.slope + storage.intercept for end in (limits.min, limits.max))
-    span = demand.range.high - demand.range.low
+    step = abs(storage.slope)
     return (
-        ends[0] <= demand.range.low
-        and demand.range.high <= ends[1]
-        and abs(storage.slope) * demand.steps <= span
+        ends[0] - step / 2 <= demand.range.low
+        and demand.range.high <= ends[1] + step / 2
+        and demand.range.high - demand.range.low >= step * (demand.steps - 0.5)
     )
 
 

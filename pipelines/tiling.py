@@ -74,8 +74,9 @@ def tile(extents: Triple, patch: Triple, overlap: float, stride: Triple = (1, 1,
     extents: of the volume (D, H, W). overlap: least share of a patch edge that neighbours share,
     0 <= overlap < 1. stride: the network's, see `Graph.stride`.
 
-    The count is that of MONAI's `sliding_window_inference`; where its regular grid fits the volume
-    the origins are its own, elsewhere MONAI bunches the last two tiles and this spreads all.
+    The count is that of MONAI's `sliding_window_inference`. Where its regular grid fits the volume
+    the origins, and so the result, are its own; elsewhere it pulls the last tile back onto the one
+    before, and this spreads all of them. (Given MONAI's own origins, a `Tiling` gives its result.)
 
     A network that shrinks its maps gives other results when its input moves by less than its
     stride (Majurski and Bajcsy, J. Res. NIST 126, 2021). So origins are multiples of the stride

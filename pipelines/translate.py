@@ -10,8 +10,8 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
-from ..io.choice import Choice
-from ..io.discovery import EVERYTHING, Discovery, discover
+from ..io.choice import EVERYTHING, Choice
+from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
 from .events import BatchStarted, Listen
@@ -114,6 +114,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         seconds=time.perf_counter() - start,
         studies=rows,
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
+        ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
 

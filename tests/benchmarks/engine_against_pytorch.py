@@ -1,6 +1,6 @@
 """The engine against every PyTorch mode, in one process on one card.
 
-    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main] [--output FILE.json]
+    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main]
 
 Both start from patches on the device and end with translated patches on the device. Times are
 medians by CUDA events over runs that take different random patches in turn. Memory is that of the

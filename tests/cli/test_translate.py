@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,8 +38,10 @@ class World:
     def translate(self, *options: str) -> Result:
         return CliRunner().invoke(app, ["translate", *self.arguments(*options)])
 
-    def run(self, *options: str, **how: Any) -> "subprocess.CompletedProcess[str]":
-        command = [*COMMAND, *self.arguments(*options)]
+    def run(
+        self, *options: str, prefix: tuple[str, ...] = (), **how: Any
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [*prefix, *COMMAND, *self.arguments(*options)]
         return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
     def files(self) -> dict[str, bytes]:
@@ -57,6 +60,15 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+def without_privileges() -> tuple[str, ...]:
+    """What to put before a command so that file permissions count, also for root."""
+    if os.geteuid() != 0:
+        return ()
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may do everything, and setpriv is not there to take that away")
+    return "setpriv", "--bounding-set=-dac_override,-dac_read_search"
 
 
 def one_sentence(result: Result) -> str:
@@ -165,6 +177,7 @@ class TestBadInput:
         expected = bad_scans(world.inputs)
         scan(world.inputs / "good.nii.gz")
         scan(world.inputs / "z" / "good.nii")
+        (world.inputs / "z" / "loop").symlink_to(world.inputs)
         result = world.translate("--report", str(world.report))
         assert result.exit_code == 1
         assert "Traceback" not in result.output
@@ -183,13 +196,21 @@ class TestBadInput:
 
     def test_a_file_that_may_not_be_read_fails_alone(self, world: World) -> None:
         scan(world.inputs / "a.nii")
-        scan(world.inputs / "b.nii")
-        # Root may read everything, so the file's place is taken by a link that leads nowhere good.
-        (world.inputs / "b.nii").unlink()
-        (world.inputs / "b.nii").symlink_to("/proc/1/mem")
+        scan(world.inputs / "b.nii").chmod(0)
+        result = world.run("--report", str(world.report), prefix=without_privileges())
+        assert result.returncode == 1
+        rows = world.rows()
+        assert rows["a.nii"]["status"] == "translated"
+        assert rows["b.nii"]["class"] == "unreadable"
+        assert "may not be read by this user" in rows["b.nii"]["reason"]
+
+    def test_what_is_no_file_is_skipped_without_waiting_for_it(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        os.mkfifo(world.inputs / "b.nii")
         result = world.translate("--report", str(world.report))
-        assert result.exit_code == 1
-        assert world.rows()["a.nii"]["status"] == "translated"
+        assert result.exit_code == 0
+        [skipped] = json.loads(world.report.read_text())["skipped"]
+        assert "pipe" in skipped["reason"]
 
     def test_the_traceback_is_there_when_asked_for(self, world: World) -> None:
         (world.inputs / "a.nii").write_bytes(b"")
@@ -278,6 +299,23 @@ class TestStatus:
         assert result.exit_code == 2
         assert "Another run is writing" in one_sentence(result)
 
+    def test_an_output_folder_that_may_not_be_written_is_2(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        world.output.mkdir(mode=0o555)
+        result = world.run(prefix=without_privileges())
+        assert result.returncode == 2
+        [line] = result.stderr.splitlines()
+        assert re.search(r"^Error: .*results cannot be used \(Permission denied\); .*\.$", line)
+
+    def test_a_subfolder_that_may_not_be_written_fails_its_study(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        scan(world.inputs / "sub" / "b.nii")
+        (world.output / "sub").mkdir(parents=True, mode=0o555)
+        result = world.run("--report", str(world.report), prefix=without_privileges())
+        assert result.returncode == 1
+        rows = world.rows()
+        assert (rows["a.nii"]["status"], rows["sub/b.nii"]["class"]) == ("translated", "write")
+
     def test_a_full_disk_fails_the_study_and_leaves_no_part(self, world: World) -> None:
         scan(world.inputs / "a.nii", shape=(64, 64, 64))
         scan(world.inputs / "b.nii", shape=(16, 16, 16))
@@ -330,15 +368,16 @@ class TestWords:
         before = world.files()
         scan(world.inputs / "new.nii", shape=(20, 16, 16))
         (world.inputs / "broken.nii").touch()
-        (world.inputs / "notes.txt").write_text("hello")
+        (world.inputs / "brain.mgz").touch()
         manifest = (world.output / FOLDER / "manifest.jsonl").read_bytes()
         result = world.translate("--dry-run", "--overlap", "0")
         assert result.exit_code == 1
         rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
         assert re.search(r"new.nii\s+2\s+translated", rows["new.nii"])
-        assert re.search(r"a.nii\s+4\s+redone\s+the settings changed", rows["a.nii"])
-        assert re.search(r"broken.nii\s+failed\s+unreadable: ", rows["broken.nii"])
-        assert str(world.inputs / "notes.txt") in result.stdout
+        assert re.search(r"a.nii\s+4\s+redone: the settings changed", rows["a.nii"])
+        assert re.search(r"broken.nii\s+failed", rows["broken.nii"])
+        assert "would fail: broken.nii: unreadable: " in result.stdout
+        assert f"skipped: {world.inputs / 'brain.mgz'}: " in result.stdout
         assert world.files() == before
         assert (world.output / FOLDER / "manifest.jsonl").read_bytes() == manifest
 
@@ -375,7 +414,8 @@ def test_help_and_version_import_nothing_heavy() -> None:
 def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     scan(world.inputs / "a.nii")
     (world.inputs / "b.nii").touch()
-    (world.inputs / "c.txt").touch()
+    (world.inputs / "c.mgz").touch()
+    (world.inputs / "d.txt").touch()
     world.translate("--report", str(world.report))
     report = json.loads(world.report.read_text())
     assert report["schema"] == "cuda-cyclegan/translate-report/1"
@@ -414,6 +454,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         },
         "studies": "list",
         "skipped": "list",
+        "ignored": "int",
     }
     translated, failed = report["studies"]
     assert kind(translated) == {
@@ -426,7 +467,8 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]
     [skipped] = report["skipped"]
-    assert skipped["path"].endswith("c.txt")
+    assert skipped["path"].endswith("c.mgz")
+    assert report["ignored"] == 1
 
 
 STAGES = dict.fromkeys(["read", "prepare", "infer", "blend", "finish", "write"], "float")

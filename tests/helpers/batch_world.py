@@ -7,6 +7,19 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.card import (
+    Identity,
+    IntensityMap,
+    ModelCard,
+    Percentiles,
+    Provenance,
+    Reference,
+)
+from cuda_cyclegan.engine.graph import FloatArray, Network
+from cuda_cyclegan.engine.model_file import encode_model
+from cuda_cyclegan.engine.reference import array_sha256, make_reference
+
 nibabel: Any = _nibabel
 SHAPE = (20, 18, 16)
 
@@ -31,27 +44,101 @@ def bad_scans(folder: Path) -> dict[str, str]:
     (folder / "sound.nii.gz").unlink()
     (folder / "truncated.nii.gz").write_bytes(sound[: len(sound) // 2])
     (folder / "truncated.nii").write_bytes(gzip.decompress(sound)[:5000])
+    (folder / "bomb.nii.gz").write_bytes(gzip.compress(gzip.decompress(sound) + bytes(1 << 24)))
+    (folder / "not-gzip.nii.gz").write_bytes(gzip.decompress(sound))
     (folder / "empty.nii.gz").touch()
     (folder / "garbage.nii").write_bytes(b"not a scan at all " * 40)
+    (folder / "garbage.mha").write_bytes(b"not a scan at all " * 40)
+    (folder / "promise.nii").write_bytes(_promising_2_to_the_40())
+    (folder / "promise.nrrd").write_text(
+        "NRRD0004\ntype: short\ndimension: 3\nsizes: 1099511627776 8 8\nencoding: raw\n"
+        "endian: little\n\n"
+    )
+    (folder / "no-voxels.mhd").write_text(
+        "ObjectType = Image\nNDims = 3\nDimSize = 8 8 8\nElementType = MET_SHORT\n"
+        "ElementDataFile = gone.raw\n"
+    )
     stored(folder / "nan.nii", np.full(SHAPE, np.nan, np.float32))
+    stored(folder / "infinite.nii", np.full(SHAPE, np.inf, np.float32))
     stored(folder / "constant.nii", np.full(SHAPE, 7, np.int16))
     stored(folder / "zero-size.nii", np.zeros((8, 0, 8), np.int16))
     stored(folder / "four-d.nii", np.zeros((8, 8, 8, 3), np.int16))
     stored(folder / "flat.nii", np.zeros((8, 8), np.int16))
+    stored(folder / "complex.nii", np.ones(SHAPE, np.complex64))
     return {
-        "truncated.nii.gz": "unreadable",
-        "truncated.nii": "unreadable",
-        "empty.nii.gz": "unreadable",
-        "garbage.nii": "unreadable",
-        "nan.nii": "preparation",
-        "constant.nii": "preparation",
-        "zero-size.nii": "unsupported",
-        "four-d.nii": "unsupported",
-        "flat.nii": "unsupported",
+        **dict.fromkeys(
+            [
+                "truncated.nii.gz",
+                "truncated.nii",
+                "bomb.nii.gz",
+                "not-gzip.nii.gz",
+                "empty.nii.gz",
+                "garbage.nii",
+                "garbage.mha",
+                "promise.nii",
+                "promise.nrrd",
+                "no-voxels.mhd",
+                "zero-size.nii",
+            ],
+            "unreadable",
+        ),
+        **dict.fromkeys(["nan.nii", "infinite.nii", "constant.nii"], "preparation"),
+        **dict.fromkeys(["four-d.nii", "flat.nii", "complex.nii"], "unsupported"),
     }
+
+
+def _promising_2_to_the_40() -> bytes:
+    header = nibabel.Nifti2Header()
+    header.set_data_dtype(np.int16)
+    header["dim"][:4] = 3, 1 << 40, 8, 8
+    header["vox_offset"] = 544
+    return header.binaryblock + bytes(4 + 1024)
 
 
 def tiny_model(path: Path, seed: int = 0) -> Path:
     """A random ResNet of 16x16x16 patches."""
-    path.write_bytes(b"MODEL%d" % seed)
+    spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
+    random = np.random.default_rng(seed)
+    shapes = dict(build(spec).weight_shapes())
+    weights = {
+        name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    return model_file(path, spec, weights, Percentiles(0.5, 99.5))
+
+
+def identity_model(path: Path) -> Path:
+    """A model that gives back its input, since relu(x) - relu(-x) is x."""
+    spec = ResNetSpec(
+        1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
+    )
+    shapes = dict(build(spec).weight_shapes())
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    for name in ("first.weight", "last.weight"):
+        weights[name] = np.float32([1, -1]).reshape(shapes[name])
+    return model_file(path, spec, weights, Identity())
+
+
+def model_file(
+    path: Path, spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap
+) -> Path:
+    """A model file with a true reference patch."""
+    network = Network(build(spec), weights)
+    given, made = make_reference(network)
+    card = ModelCard(
+        name="tiny",
+        architecture=spec,
+        source="T1",
+        target="T2",
+        input_channels=("T1",),
+        output_channels=("T2",),
+        axes="RAS",
+        spacing=None,
+        patch=(16, 16, 16),
+        intensity_in=intensity,
+        intensity_out=intensity,
+        small_volume_padding="edge",
+        provenance=Provenance("none", "0" * 64, "none", "test"),
+        reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
+    )
+    path.write_bytes(encode_model(card, network, given, made))
     return path

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cuda_cyclegan.engine.architectures import ResNetSpec
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.card import Identity, ModelCard, Provenance, Reference
-from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Node, Relu
+from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Relu
 from cuda_cyclegan.io.volume import Volume
 
 CARD = ModelCard(
@@ -57,3 +57,16 @@ class FunctionGenerator:
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         return self.function(patches)
+
+
+def small_resnet() -> Network:
+    """A ResNet generator of random weights; its instance norms see the whole patch."""
+    graph = build(CARD.architecture)
+    random = np.random.default_rng(3)
+    return Network(
+        graph,
+        {
+            name: random.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+            for name, shape in graph.weight_shapes()
+        },
+    )

@@ -54,18 +54,20 @@ def ends(scaling: Scaling) -> tuple[float, float]:
 
 
 @given(
-    arrays(np.int16, st.tuples(*[st.integers(1, 6)] * 3)),
+    st.sampled_from([np.int16, np.uint8, np.int32]).flatmap(
+        lambda dtype: arrays(dtype, st.tuples(*[st.integers(1, 6)] * 3))
+    ),
     st.floats(0, 100),
     st.floats(0, 100),
 )
-def test_counted_percentiles_are_numpys(
+def test_percentiles_of_integers_are_numpys_in_float64(
     voxels: np.ndarray[Any, Any], one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
     if voxels.min() == voxels.max() or low == high:
         return
     study = volume(voxels)
-    expected = np.percentile(voxels, [low, high])
+    expected = np.percentile(voxels.astype(np.float64), [low, high])
     if expected[0] == expected[1]:
         with pytest.raises(PreparationError, match="both"):
             fitted(Percentiles(low, high), study)
@@ -116,6 +118,8 @@ def test_large_offsets_lose_nothing() -> None:
         (np.array([[[0.0, 1.0, np.inf]]]), "1 of 3 voxels are NaN or infinite"),
         (np.array([[[0.0, 1.0, np.nan, -np.inf]]], np.float32), "2 of 4 voxels"),
         (np.zeros((0, 3, 3), np.int16), "0x3x3 holds no voxels"),
+        (np.array([[[0.0, 1e300]]]), "from 0 to 1e\\+300, which 32-bit floats cannot hold"),
+        (np.array([[[-1.7e308, 1.7e308]]]), "32-bit floats cannot hold"),
     ],
 )
 def test_a_study_that_holds_nothing_is_refused(voxels: Any, reason: str) -> None:

@@ -150,3 +150,51 @@ def test_an_input_is_never_a_target(folder: Folder, overwrite: bool, link: str) 
 def test_an_unreadable_input_is_due_so_that_reading_tells(folder: Folder) -> None:
     folder.source.unlink()
     assert folder.plan(folder.entry).action == "translate"
+
+
+class TestResultsOfTwoFiles:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Folder:
+        """As above, but for a header and its voxels."""
+        folder = Folder(tmp_path)
+        folder.target.rename(folder.target.with_name("a.mhd"))
+        folder.target = folder.target.with_name("a.mhd")
+        voxels = folder.target.with_name("a.raw")
+        voxels.write_bytes(b"voxels")
+        outputs = FileState.of(folder.target), FileState.of(voxels)
+        folder.entry = replace(folder.entry, output="sub/a.mhd", outputs=outputs)
+        return folder
+
+    def plan(self, folder: Folder, entry: Entry | None, *names: str) -> list[PlannedStudy]:
+        planner = Planner(folder.output, {"sub/a.mhd": entry} if entry else {}, RECIPE, False)
+        studies = [
+            Study(PurePosixPath(name), (folder.source,), "metaimage")
+            for name in names or ("sub/a.mhd",)
+        ]
+        return list(planner.plan(studies))
+
+    def test_both_are_kept(self, folder: Folder) -> None:
+        [planned] = self.plan(folder, folder.entry)
+        assert planned.action == "keep"
+
+    @pytest.mark.parametrize("name", ["a.mhd", "a.raw"])
+    def test_either_one_deleted_is_due(self, folder: Folder, name: str) -> None:
+        folder.target.with_name(name).unlink()
+        [planned] = self.plan(folder, folder.entry)
+        assert planned.reason == "a part of its result was deleted"
+
+    def test_changed_voxels_are_refused(self, folder: Folder) -> None:
+        folder.target.with_name("a.raw").write_bytes(b"edited")
+        [planned] = self.plan(folder, folder.entry)
+        assert planned.action == "refuse"
+
+    def test_foreign_voxels_are_refused(self, folder: Folder) -> None:
+        folder.target.unlink()
+        [planned] = self.plan(folder, None)
+        assert planned.action == "refuse"
+        assert "a.raw was not made by this program" in (planned.reason or "")
+
+    def test_two_results_never_share_a_file(self, folder: Folder) -> None:
+        first, second, third = self.plan(folder, None, "b.mhd", "b.nhdr", "c.mhd")
+        assert [p.action for p in (first, second, third)] == ["translate", "refuse", "translate"]
+        assert "belongs to the result of b.mhd" in (second.reason or "")

@@ -38,7 +38,7 @@ def chosen(
             410,
             Storage(np.dtype(np.uint8), 2.0, -100),
         ),
-        pytest.param(Storage(np.dtype(np.uint8), 2.0, -100), -101, 410, CT),
+        pytest.param(Storage(np.dtype(np.uint8), 2.0, -100), -101.1, 410, CT),
         pytest.param(
             Storage(np.dtype(np.uint8), -2.0, 100),
             -410,
@@ -58,6 +58,11 @@ def test_a_result_in_a_foreign_unit(
 @pytest.mark.parametrize("out", [MinMax(), Percentiles(1, 99), ZScore()])
 def test_a_result_in_the_scans_own_unit_is_stored_as_the_scan(out: IntensityMap) -> None:
     assert chosen(UINT8, out, -10, 90) == UINT8
+
+
+def test_a_range_may_leave_the_type_by_what_rounding_takes_back() -> None:
+    assert chosen(UINT8, Window(0, 1), -0.4, 255.4) == UINT8
+    assert chosen(UINT8, Window(0, 1), -0.6, 255) == CT
 
 
 def test_identity_asks_for_no_more_steps_than_the_scan_has() -> None:
