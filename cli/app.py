@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import model, translate
+from . import discover, model, translate
 from .streams import settle
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.add_typer(model.app, name="model")
 
 

@@ -26,6 +26,10 @@ AllowUneven: TypeAlias = Annotated[
         "--allow-uneven", help="Resample tilted, uneven or incomplete DICOM stacks; else refused."
     ),
 ]
+ShowPhi: TypeAlias = Annotated[
+    bool,
+    typer.Option("--show-phi", help="Show texts of headers, which may name patients."),
+]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 
@@ -37,6 +41,7 @@ class Filters:
     series: str
     min_slices: int
     allow_uneven: bool
+    show_phi: bool
 
     def choice(self, output_format: OutputFormat = "same") -> Choice:
         """What they mean. Raises BadParameter."""
@@ -50,6 +55,7 @@ class Filters:
             series=self._pattern(),
             fewest_slices=self.min_slices,
             allow_uneven=self.allow_uneven,
+            show_phi=self.show_phi,
             format=output_format,
         )
 

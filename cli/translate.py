@@ -15,7 +15,7 @@ from ..io.choice import FEWEST_SLICES, OutputFormat
 from ..io.errors import WriteError
 from ..pipelines.settings import Blend
 from .errors import Exit, complain, told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import columns_of, say, tell
@@ -73,6 +73,7 @@ def translate(
     series: SeriesPattern = "",
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
+    show_phi: ShowPhi = False,
     output_format: Annotated[
         OutputFormat,
         typer.Option(
@@ -104,7 +105,7 @@ def translate(
     Exit status: 0 all translated or up to date; 1 some study failed; 2 wrong usage; 3 no study
     found; 4 the device or a library is missing.
     """
-    filters = Filters(modality, series, min_slices, allow_uneven)
+    filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choices = checked_device(device), parsed_patch(patch), checked_report(report)
     if dry_run and report:
         raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")

@@ -16,13 +16,15 @@ class Choice:
 
     modalities: those taken, in capitals; empty takes all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
-    uneven spacing or tilt are resampled instead of refused. format: of the results.
+    uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
+    stands in what is told of it. format: of the results.
     """
 
     modalities: frozenset[str] = frozenset()
     series: "re.Pattern[str] | None" = None
     fewest_slices: int = FEWEST_SLICES
     allow_uneven: bool = False
+    show_phi: bool = False
     format: OutputFormat = "same"
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:

@@ -60,7 +60,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
         raise TypeError(f"{study.name} is no DICOM series")
     place = study.files[0].parent / series.label
     if series.verdict != "taken":
-        raise UnsupportedScanError(f"{place} is not translated: {series.reason}.")
+        raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
     first = series.volumes[0][0]
     extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
     frames = series.volumes[pick_volume(place, extents, volume_index)]

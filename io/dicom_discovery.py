@@ -1,7 +1,6 @@
 """DICOM series among the files that a search has met."""
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from .choice import Choice
@@ -37,7 +36,12 @@ def dicom_studies(series: Iterable[Series], root: Path) -> list[Study]:
     Its result is a folder beside where the series' files lie together.
     """
     return [
-        Study(_folder(each.files, root) / each.label, each.files, "dicom", each)
+        Study(
+            PurePosixPath(each.folder.relative_to(root).as_posix()) / each.label,
+            each.files,
+            "dicom",
+            each,
+        )
         for each in series
         if each.verdict != "skipped"
     ]
@@ -48,12 +52,7 @@ def without_directory(path: Path) -> Path:
     return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
 
 
-def _folder(files: Sequence[Path], root: Path) -> PurePosixPath:
-    shared = Path(os.path.commonpath([file.parent for file in files]))
-    return PurePosixPath(shared.relative_to(root).as_posix())
-
-
 def _skipped(series: Series) -> Skipped:
     images = f"{series.images} image{'s' if series.images > 1 else ''}"
     kind = f"{series.modality}, {images}" if series.modality else images
-    return Skipped(series.files[0], f"{series.label} ({kind}): {series.reason}")
+    return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")

@@ -1,5 +1,6 @@
 """From the headers of many files to series, each one grid or with the reason why it is none."""
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,9 @@ class Series:
     label: a name without a word about the patient. verdict: whether it is translated, left out, or
     wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
-    study_numbers: of all series of its study.
+    extents: along columns, rows and slices. spacing: along them, in millimetres. notes: what is done
+    about what is wrong with a series that is taken all the same. text: its description, if that
+    may be shown. study_numbers: of all series of its study.
     """
 
     label: str
@@ -42,7 +45,21 @@ class Series:
     volumes: tuple[Stack, ...] = ()
     images: int = 0
     duplicates: int = 0
+    extents: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
+    text: str = ""
     study_numbers: frozenset[int] = frozenset()
+
+    @property
+    def folder(self) -> Path:
+        """The folder that its files share."""
+        return Path(os.path.commonpath([file.parent for file in self.files]))
+
+    @property
+    def told(self) -> str:
+        """The reason, behind the series' own text where that may be shown."""
+        return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
 
 
 def assemble(instances: Iterable[Instance], choice: Choice) -> list[Series]:
@@ -74,6 +91,7 @@ def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
         files=(),
         verdict="skipped",
         duplicates=len(members) - len(unique),
+        text=first.description if choice.show_phi else "",
     )
     obstacles: dict[str, list[Instance]] = defaultdict(list)
     frames: list[Frame] = []
@@ -130,8 +148,25 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         )
         return replace(row, verdict="refused", reason=reason)
     volumes = tuple(zip(*places, strict=True))
-    trouble = next((grid.trouble for grid in map(grid_of, volumes) if grid.trouble), None)
-    return replace(row, verdict="refused" if trouble else "taken", reason=trouble, volumes=volumes)
+    grids = [grid_of(volume) for volume in volumes]
+    row = replace(
+        row,
+        volumes=volumes,
+        extents=(part[0].columns, part[0].rows, len(places)),
+        spacing=tuple(float(length) for length in np.linalg.norm(grids[0].affine[:3, :3], axis=0)),
+        notes=_notes(row.duplicates, len(volumes)),
+    )
+    trouble = next((grid.trouble for grid in grids if grid.trouble), None)
+    return replace(row, verdict="refused" if trouble else "taken", reason=trouble)
+
+
+def _notes(duplicates: int, volumes: int) -> tuple[str, ...]:
+    notes: list[str] = []
+    if duplicates:
+        notes.append(f"{duplicates} cop{'ies' if duplicates > 1 else 'y'} of its images left out")
+    if volumes > 1:
+        notes.append(f"it holds {volumes} volumes; --volume N chooses one")
+    return tuple(notes)
 
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:

@@ -32,7 +32,7 @@ class Discovery:
     series: tuple[Series, ...] = ()
 
 
-def discover(inputs: Sequence[Path], output: Path, choice: Choice = EVERYTHING) -> Discovery:
+def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERYTHING) -> Discovery:
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
@@ -46,7 +46,7 @@ def discover(inputs: Sequence[Path], output: Path, choice: Choice = EVERYTHING) 
     for path in named:
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
-    search = Search(Path(os.path.realpath(output)))
+    search = Search(Path(os.path.realpath(output)) if output else None)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)
@@ -55,8 +55,10 @@ def discover(inputs: Sequence[Path], output: Path, choice: Choice = EVERYTHING) 
     series = find_series(search, choice)
     studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
     skipped += misfits
-    _refuse_overwriting(studies, search.output)
-    studies, rivals = _without_rivals(studies, search.output)
+    rivals: list[Skipped] = []
+    if search.output:
+        _refuse_overwriting(studies, search.output)
+        studies, rivals = _without_rivals(studies, search.output)
     data_files = {file for study in studies for file in study.files}
     skipped += rivals + [row for row in search.skipped if row.path not in data_files]
     skipped += [

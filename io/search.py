@@ -36,12 +36,12 @@ class Skipped:
 class Search:
     """What has been met so far.
 
-    output: the real path of the folder whose files are results, not scans.
+    output: the real path of the folder whose files are results, not scans, if there is one.
     unnamed: files whose names say no kind, as those of DICOM often do. by_name: those of them that
     were asked for. ignored: how many files are no scans.
     """
 
-    output: Path
+    output: Path | None
     files: list[Path] = field(default_factory=list[Path])
     unnamed: list[Path] = field(default_factory=list[Path])
     by_name: set[Path] = field(default_factory=set[Path])
@@ -135,7 +135,7 @@ class Search:
         return True
 
     def _is_result(self, path: Path) -> bool:
-        return Path(os.path.realpath(path)).is_relative_to(self.output)
+        return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _skip(self, path: Path, reason: str) -> None:
         self.skipped.append(Skipped(path, reason))
