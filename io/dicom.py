@@ -12,6 +12,7 @@ from .dicom_geometry import grid_of
 from .dicom_instance import DataSet, Frame
 from .dicom_library import InvalidDicomError, pydicom, quiet
 from .dicom_pixels import Scale, decode, padding_mask, scale_of
+from .dicom_resampling import even_grid, resampled
 from .dicom_series import Series, Stack
 from .errors import UnreadableScanError, UnsupportedScanError
 from .promises import memory_of_machine, pick_volume
@@ -28,13 +29,14 @@ class DicomHeader:
     """What the writer needs of the source, slice by slice.
 
     headers: data sets without pixels and private elements; the same one for all slices of an
-    enhanced file.
+    enhanced file. resampled: whether the frames stand in new places.
     """
 
     series: Series
     frames: Stack
     headers: tuple[DataSet, ...]
     padding: "Padding | None"
+    resampled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     """Read one volume of a series that `discover` found; raises ScanError and OSError.
 
     Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest.
+    A stack that the user takes although it is uneven or tilted comes on an even grid.
     """
     series = study.series
     if not isinstance(series, Series):
@@ -72,8 +75,14 @@ def read(study: Study, volume_index: int | None) -> Volume:
     padding = pile.padding()
     voxels, scale = pile.values()
     header = DicomHeader(series, frames, tuple(pile.headers), padding)
-    affine = grid_of(frames).affine
-    return Volume(voxels.T, affine, header, "dicom", scale.slope, scale.intercept)
+    grid = grid_of(frames)
+    if grid.trouble:
+        even = even_grid(frames, grid)
+        voxels = resampled(voxels, grid.depths, even)
+        headers = tuple(pile.headers[at] for at in even.nearest)
+        header = DicomHeader(series, even.frames, headers, None, resampled=True)
+        grid = grid_of(even.frames)
+    return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept)
 
 
 class _Pile:

@@ -37,12 +37,14 @@ class Grid:
     affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
     the normal, in millimetres from the first. origins: (slices, 3), first pixels in LPS+.
     trouble: what keeps the stack from being an even, upright grid, with the figures; or None.
+    curable: whether resampling helps against that.
     """
 
     affine: Affine
     depths: Vector
     origins: Vector
     trouble: str | None
+    curable: bool = True
 
 
 def normal_of(frame: Frame) -> Vector:
@@ -74,8 +76,9 @@ def grid_of(frames: Sequence[Frame]) -> Grid:
     affine[:3, 1] = column * between_rows
     affine[:3, 2] = step
     affine[:3, 3] = origins[0]
-    trouble = _bad_axes(row, column) or _unevenness(depths) or _shift(origins, normal, first)
-    return Grid(LPS_TO_RAS @ affine, depths, origins, trouble)
+    incurable = _bad_axes(row, column)
+    trouble = incurable or _unevenness(depths) or _shift(origins, normal, first)
+    return Grid(LPS_TO_RAS @ affine, depths, origins, trouble, incurable is None)
 
 
 def _bad_axes(row: Vector, column: Vector) -> str | None:

@@ -81,19 +81,23 @@ def series_text(derivation: Derivation) -> str:
     return text.replace(derivation.model, f"{derivation.model[: max(room, 0)]}...")
 
 
-def derivation_elements(source: DataSet, derivation: Derivation) -> DataSet:
-    """How the image came about, and that it is synthetic."""
+def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | None) -> DataSet:
+    """How the image came about, and that it is synthetic; uneven: why it was resampled, if so."""
     made = pydicom.Dataset()
     made.SyntheticData = "YES"
     made.DerivationDescription = (
         f"{NOTICE} {derivation.source} to {derivation.target} with the model {derivation.model} "
         f"by {MADE_BY} {derivation.program}."
     )
+    if uneven:
+        made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
     made.DerivationCodeSequence = [
         coded("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
     ]
     made.ImageComments = NOTICE
     made.BurnedInAnnotation = "NO"
+    if uneven:
+        made.DerivationCodeSequence.append(coded(*codes.CID7203.SpatialResampling[:3]))
     if word(source, "LossyImageCompression") == "01":
         made.LossyImageCompression = "01"  # what was lost stays lost (PS3.3 C.7.6.1.1.5)
     made.ContributingEquipmentSequence = [
@@ -112,14 +116,18 @@ def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
     return made
 
 
-def source_image(sop_class: str, instance: str, frame: int | None) -> DataSet:
-    """An item of SourceImageSequence; frame: its number in a multi-frame file, from 1."""
+def source_image(sop_class: str, instance: str, frame: int | None, preserved: str) -> DataSet:
+    """An item of SourceImageSequence.
+
+    frame: its number in a multi-frame file, from 1. preserved: whether its pixels lie where those
+    of the result do, YES or NO.
+    """
     item = pydicom.Dataset()
     item.ReferencedSOPClassUID = sop_class
     item.ReferencedSOPInstanceUID = instance
     if frame is not None:
         item.ReferencedFrameNumber = frame
-    item.SpatialLocationsPreserved = "YES"
+    item.SpatialLocationsPreserved = preserved
     purpose = codes.CID7202.SourceImageForImageProcessingOperation
     item.PurposeOfReferenceCodeSequence = [coded(*purpose[:3])]
     return item

@@ -28,8 +28,8 @@ class Series:
     label: a name without a word about the patient. verdict: whether it is translated, left out, or
     wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
-    extents: along columns, rows and slices. spacing: along them, in millimetres. notes: what is done
-    about what is wrong with a series that is taken all the same. text: its description, if that
+    extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
+    wrong with its grid, if it is taken all the same and resampled. text: its description, if that
     may be shown. study_numbers: of all series of its study.
     """
 
@@ -47,7 +47,7 @@ class Series:
     duplicates: int = 0
     extents: tuple[int, ...] = ()
     spacing: tuple[float, ...] = ()
-    notes: tuple[str, ...] = ()
+    uneven: str | None = None
     text: str = ""
     study_numbers: frozenset[int] = frozenset()
 
@@ -55,6 +55,17 @@ class Series:
     def folder(self) -> Path:
         """The folder that its files share."""
         return Path(os.path.commonpath([file.parent for file in self.files]))
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What else a user should know."""
+        if self.uneven:
+            yield f"{self.uneven}; resampled onto an even grid"
+        if self.duplicates:
+            copies = "copy" if self.duplicates == 1 else "copies"
+            yield f"{self.duplicates} {copies} of its images left out"
+        if len(self.volumes) > 1:
+            yield f"it holds {len(self.volumes)} volumes; --volume N chooses one"
 
     @property
     def told(self) -> str:
@@ -141,12 +152,15 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
     if len(_sizes(part)) > 1:
         return replace(row, verdict="refused", reason=_sizes_in_words(part))
     counts = {len(place) for place in places}
+    repeated = None
     if len(counts) > 1:
-        reason = (
+        repeated = (
             f"its {len(part)} images lie at {len(places)} places, {min(counts)} to {max(counts)} "
             "at each, so they are no whole volumes"
         )
-        return replace(row, verdict="refused", reason=reason)
+        if not choice.allow_uneven:
+            return replace(row, verdict="refused", reason=repeated)
+        places = [place[:1] for place in places]
     volumes = tuple(zip(*places, strict=True))
     grids = [grid_of(volume) for volume in volumes]
     row = replace(
@@ -154,19 +168,11 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         volumes=volumes,
         extents=(part[0].columns, part[0].rows, len(places)),
         spacing=tuple(float(length) for length in np.linalg.norm(grids[0].affine[:3, :3], axis=0)),
-        notes=_notes(row.duplicates, len(volumes)),
     )
-    trouble = next((grid.trouble for grid in grids if grid.trouble), None)
-    return replace(row, verdict="refused" if trouble else "taken", reason=trouble)
-
-
-def _notes(duplicates: int, volumes: int) -> tuple[str, ...]:
-    notes: list[str] = []
-    if duplicates:
-        notes.append(f"{duplicates} cop{'ies' if duplicates > 1 else 'y'} of its images left out")
-    if volumes > 1:
-        notes.append(f"it holds {volumes} volumes; --volume N chooses one")
-    return tuple(notes)
+    bad = next((grid for grid in grids if grid.trouble), None)
+    if bad and not (bad.curable and choice.allow_uneven):
+        return replace(row, verdict="refused", reason=bad.trouble)
+    return replace(row, verdict="taken", uneven=bad.trouble if bad else repeated)
 
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:

@@ -82,18 +82,19 @@ def _datasets(result: _Result) -> Iterator[DataSet]:
     common.SeriesInstanceUID = series
     common.SOPInstanceUID = series
     template = Template(common)
+    preserved = "NO" if result.header.resampled else "YES"
     for at, (frame, source) in enumerate(
         zip(result.header.frames, result.header.headers, strict=True)
     ):
         dataset = template.copy()
         dataset.update(kept(source, ACQUIRED))
-        dataset.update(_plane(frame, source))
+        dataset.update(_plane(frame, source, result.header.resampled))
         uid = derived_uid(result.derivation, series, str(at))
         dataset.SOPInstanceUID = uid
         dataset.InstanceNumber = at + 1
         several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
         dataset.SourceImageSequence = [
-            source_image(word(source, "SOPClassUID"), frame.instance, several)
+            source_image(word(source, "SOPClassUID"), frame.instance, several, preserved)
         ]
         dataset.PixelData = result.stored.pixels[at].tobytes()
         dataset["PixelData"].VR = "OW"
@@ -107,7 +108,7 @@ def _common(result: _Result) -> DataSet:
         if keyword not in dataset:
             setattr(dataset, keyword, None)
     dataset.update(equipment_elements(source, result.derivation))
-    dataset.update(derivation_elements(source, result.derivation))
+    dataset.update(derivation_elements(source, result.derivation, series.uneven))
     dataset.SOPClassUID = result.sop_class
     dataset.Modality = result.modality
     dataset.SeriesNumber = derived_number(series)
@@ -153,9 +154,9 @@ def _of_class(sop_class: str) -> DataSet:
     return dataset
 
 
-def _plane(frame: Frame, source: DataSet) -> DataSet:
-    """Where the slice lies, as the source writes it."""
-    dataset = kept(source, _PLANE)
+def _plane(frame: Frame, source: DataSet, resampled: bool) -> DataSet:
+    """Where the slice lies, as the source writes it if it does."""
+    dataset = kept(source, ["SliceThickness"] if resampled else _PLANE)
     if "ImagePositionPatient" not in dataset:
         dataset.ImagePositionPatient = [as_decimal(value) for value in frame.position]
         dataset.ImageOrientationPatient = [as_decimal(value) for value in frame.orientation]
