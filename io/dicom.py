@@ -20,8 +20,8 @@ from .volume import AnyArray, Study, Volume
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
-_CURVES = 0x5000
-"""Groups from here on hold curves, overlays, waveforms and pixels."""
+_OVERLAYS = 0x6000
+"""Groups from here on hold overlays and pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,15 @@ class DicomHeader:
     """What the writer needs of the source, slice by slice.
 
     headers: data sets without pixels and private elements; the same one for all slices of an
-    enhanced file. resampled: whether the frames stand in new places.
+    enhanced file. enhanced: whether the frames come from such files.
+    resampled: whether they stand in new places.
     """
 
     series: Series
     frames: Stack
     headers: tuple[DataSet, ...]
     padding: "Padding | None"
+    enhanced: bool
     resampled: bool = False
 
 
@@ -74,13 +76,13 @@ def read(study: Study, volume_index: int | None) -> Volume:
             pile.add(dataset, groups, frame)
     padding = pile.padding()
     voxels, scale = pile.values()
-    header = DicomHeader(series, frames, tuple(pile.headers), padding)
+    header = DicomHeader(series, frames, tuple(pile.headers), padding, pile.enhanced)
     grid = grid_of(frames)
     if grid.trouble:
         even = even_grid(frames, grid)
         voxels = resampled(voxels, grid.depths, even)
         headers = tuple(pile.headers[at] for at in even.nearest)
-        header = DicomHeader(series, even.frames, headers, None, resampled=True)
+        header = DicomHeader(series, even.frames, headers, None, pile.enhanced, resampled=True)
         grid = grid_of(even.frames)
     return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept)
 
@@ -94,6 +96,7 @@ class _Pile:
         self._padding: AnyArray | None = None
         self._scales: list[Scale] = []
         self.headers: list[DataSet] = []
+        self.enhanced = False
 
     def add(self, dataset: DataSet, groups: FrameGroups | None, frame: Frame) -> None:
         pixels = decode(dataset, frame.file, frame.number)
@@ -116,6 +119,7 @@ class _Pile:
             self._padding[at] = mask
         self._scales.append(scale_of(dataset, groups))
         self.headers.append(dataset)
+        self.enhanced = groups is not None
 
     def values(self) -> tuple[AnyArray, Scale]:
         """All slices under one scale, padding filled."""
@@ -163,7 +167,7 @@ def _dataset(path: Path) -> DataSet:
 
 def _strip(dataset: DataSet | None) -> None:
     if dataset is not None:
-        for tag in [tag for tag in dataset.keys() if tag.is_private or tag.group >= _CURVES]:  # noqa: SIM118 - iterating itself parses every element
+        for tag in [tag for tag in dataset.keys() if tag.is_private or tag.group >= _OVERLAYS]:  # noqa: SIM118 - iterating itself parses every element
             del dataset[tag]
 
 

@@ -18,6 +18,14 @@ logging.getLogger("pydicom").addHandler(logging.NullHandler())
 logging.getLogger("pydicom").propagate = False
 
 
+def tag_of(keyword: str) -> int:
+    """The number of an element."""
+    tag: int | None = pydicom.datadict.tag_for_keyword(keyword)
+    if tag is None:
+        raise KeyError(keyword)
+    return tag
+
+
 @contextmanager
 def quiet() -> Generator[None]:
     """Values that break a rule of their kind are taken as they are, without a word about them."""

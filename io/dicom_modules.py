@@ -91,13 +91,9 @@ def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | N
     )
     if uneven:
         made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
-    made.DerivationCodeSequence = [
-        coded("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
-    ]
+    made.DerivationCodeSequence = derivation_codes(uneven)
     made.ImageComments = NOTICE
     made.BurnedInAnnotation = "NO"
-    if uneven:
-        made.DerivationCodeSequence.append(coded(*codes.CID7203.SpatialResampling[:3]))
     if word(source, "LossyImageCompression") == "01":
         made.LossyImageCompression = "01"  # what was lost stays lost (PS3.3 C.7.6.1.1.5)
     made.ContributingEquipmentSequence = [
@@ -105,6 +101,14 @@ def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | N
         _synthesizer(derivation),
     ]
     return made
+
+
+def derivation_codes(uneven: str | None) -> list[DataSet]:
+    """What was done, as codes; uneven: why the source was resampled, if so."""
+    # CID 7203 has no code for synthesis; the 99 marks a coding scheme of one's own.
+    synthesis = ("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
+    resampling = [codes.CID7203.SpatialResampling[:3]] if uneven else []
+    return [coded(*code) for code in (synthesis, *resampling)]
 
 
 def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
