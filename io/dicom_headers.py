@@ -8,10 +8,10 @@ from pathlib import Path
 
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
 from .dicom_instance import DataSet, Frame, Instance, items, number, numbers, word, words
-from .dicom_kinds import is_directory, obstacle
-from .dicom_library import InvalidDicomError, pydicom, quiet
+from .dicom_kinds import is_directory, is_enhanced, obstacle
+from .dicom_library import InvalidDicomError, pydicom, quiet, read_partial, tag_of
 
-SCANNING_THREADS = 8
+SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 _OLD_SUFFIXES = (".dcm", ".dicom", ".ima")
@@ -22,8 +22,11 @@ _TAGS = (
     *("SeriesNumber", "AcquisitionNumber", "InstanceNumber", "TemporalPositionIdentifier"),
     *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "EchoNumbers"),
     *("EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "BitsAllocated"),
-    *("ModalityLUTSequence", SHARED, PER_FRAME),
+    "ModalityLUTSequence",
 )
+_TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
+_LAST_GROUP = 0x0028
+"""Everything about a single image stands before it; behind it, private groups can be vast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,20 @@ def _read(path: Path) -> Instance | Unreadable | None:
     try:
         with path.open("rb") as file:
             start = file.read(_MAGIC_AT + len(_MAGIC))
-            old = path.suffix.lower() in _OLD_SUFFIXES
-            if start[_MAGIC_AT:] != _MAGIC and not old:
+            old = start[_MAGIC_AT:] != _MAGIC
+            if old and path.suffix.lower() not in _OLD_SUFFIXES:
                 return None
             file.seek(0, os.SEEK_SET)
-            dataset = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=_TAGS, force=old)
-            return _instance(path, dataset)
+            dataset = read_partial(file, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
+            if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
+                file.seek(0, os.SEEK_SET)
+                tags = [*_TAGS, SHARED, PER_FRAME]
+                dataset = pydicom.dcmread(
+                    file, stop_before_pixels=True, specific_tags=tags, force=old
+                )
+            if is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
+                return None
+            return _instance(path, dataset) or (None if old else _anonymous(path))
     except OSError as error:
         return Unreadable(path, f"it cannot be opened: {error.strerror or error}")
     except MemoryError:
@@ -72,13 +83,20 @@ def _read(path: Path) -> Instance | Unreadable | None:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
-def _instance(path: Path, dataset: DataSet) -> Instance | Unreadable | None:
-    if is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
-        return None
+def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
+    return tag >> 16 > _LAST_GROUP
+
+
+def _anonymous(path: Path) -> Unreadable:
+    return Unreadable(path, "its header ends before it says what it is; copy or export it again")
+
+
+def _instance(path: Path, dataset: DataSet) -> Instance | None:
+    """What the header says; None if it does not even say of which series it is."""
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
     series = word(dataset, "SeriesInstanceUID")
     if not (sop_class and uid and series):
-        return None if not sop_class else Unreadable(path, "its header lacks the identifiers")
+        return None
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
     if why_not is None:

@@ -1,6 +1,7 @@
 """Kinds of DICOM objects that are not scans to translate, each with the reason in words."""
 
 from .dicom_instance import DataSet, number, word, words
+from .dicom_library import pydicom
 
 MADE_BY = "cuda-cyclegan"
 """Manufacturer of every object that this program makes, by which it knows them again."""
@@ -24,7 +25,20 @@ _NOT_IMAGES = {
 _PLANAR = {
     *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
 }
+_ENHANCED = {
+    pydicom.uid.EnhancedMRImageStorage,
+    pydicom.uid.EnhancedCTImageStorage,
+    pydicom.uid.EnhancedPETImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedMRImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedCTImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedPETImageStorage,
+}
 _DIRECTORY = "1.2.840.10008.1.3.10"
+
+
+def is_enhanced(dataset: DataSet) -> bool:
+    """Whether a class of multi-frame objects describes its frames in functional groups."""
+    return word(dataset, "SOPClassUID") in _ENHANCED
 
 
 def is_directory(sop_class: str) -> bool:

@@ -9,21 +9,20 @@ from typing import Any
 
 import pydicom as _pydicom
 from pydicom import errors as _errors
+from pydicom import filereader as _filereader
 from pydicom.uid import ExplicitVRLittleEndian
 
 pydicom: Any = _pydicom  # typed only in part
+read_partial: Any = _filereader.read_partial
 InvalidDicomError: type[Exception] = _errors.InvalidDicomError
 
 logging.getLogger("pydicom").addHandler(logging.NullHandler())
 logging.getLogger("pydicom").propagate = False
 
 
-def tag_of(keyword: str) -> int:
+def tag_of(keyword: str) -> Any:
     """The number of an element."""
-    tag: int | None = pydicom.datadict.tag_for_keyword(keyword)
-    if tag is None:
-        raise KeyError(keyword)
-    return tag
+    return pydicom.tag.Tag(keyword)
 
 
 @contextmanager
