@@ -11,8 +11,8 @@ import typer
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import PipelineError
-from .streams import tell
-from .text import printable
+from .streams import say, tell
+from .text import printable, printable_lines
 
 
 class Exit(IntEnum):
@@ -23,6 +23,7 @@ class Exit(IntEnum):
     USAGE = 2
     NO_STUDY = 3
     MISSING = 4
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -36,7 +37,7 @@ def told(*, verbose: bool) -> Generator[None]:
         raise
     except Exception as error:
         if verbose:
-            traceback.print_exc()
+            say(printable_lines(traceback.format_exc()), sys.stderr)
         complain(sentence(error))
         raise typer.Exit(status(error)) from error
 

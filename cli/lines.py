@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ..pipelines.events import BatchStarted, Event, StudyDone
 from ..pipelines.plan import PlannedStudy
 from ..pipelines.report import Failure, StudyReport
-from .streams import say
-from .text import counted, memory, printable, scaled, seconds
+from .streams import say, tell
+from .text import counted, memory, printable, printable_lines, scaled, seconds
 
 
 class PlainLines:
@@ -20,8 +20,9 @@ class PlainLines:
         self._done = self._total = 0
 
     def __call__(self, event: Event) -> None:
-        for line in self._lines(event):
-            say(line, sys.stderr)
+        tell(self._lines(event), sys.stderr)
+        if isinstance(event, StudyDone) and event.trace and self._verbose:
+            say(printable_lines(event.trace), sys.stderr)
 
     def _lines(self, event: Event) -> Iterator[str]:
         match event:
@@ -30,12 +31,10 @@ class PlainLines:
                 if not self._quiet:
                     yield device_line(device, note)
                     yield opening_line(planned)
-            case StudyDone(row, trace):
+            case StudyDone(row):
                 self._done += 1
                 if row.status == "failed" or not self._quiet:
                     yield f"[{self._done}/{self._total}] {study_line(row)}"
-                if trace and self._verbose:
-                    yield trace.rstrip()
             case _:
                 pass
 

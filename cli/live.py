@@ -11,9 +11,11 @@ from rich.text import Text
 from ..pipelines.events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone
 from ..pipelines.pace import Pace
 from .lines import device_line, opening_line
-from .text import duration, printable, scaled
+from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
+ECHO = "^C"
+"""What a terminal adds behind the bars; on a full line it would push them up, out of reach."""
 
 
 class LiveProgress:
@@ -26,7 +28,7 @@ class LiveProgress:
     def __init__(self, console: Console, *, verbose: bool) -> None:
         self._console = console
         self._verbose = verbose
-        self._width = min(console.width, WIDEST)
+        self._width = min(console.width - len(ECHO), WIDEST)
         self._name_width = max(12, self._width // 3)
         self._pace = Pace()
         self._progress = Progress(
@@ -69,7 +71,7 @@ class LiveProgress:
                 if row.failure:
                     self._print(f"failed {printable(row.name)}: {row.failure.kind}")
                 if trace and self._verbose:
-                    self._print(trace.rstrip())
+                    self._print(printable_lines(trace))
         self._draw()
 
     def _draw(self) -> None:

@@ -9,7 +9,7 @@ import typer
 from . import model_import
 from .errors import Exit, complain, told
 from .signals import stop_signals
-from .streams import columns_of, say
+from .streams import columns_of, say, tell
 from .text import file_size, printable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
             raise typer.Exit(Exit.SOME_FAILED)
         from .model_listing import proof
 
-        say(f"{printable(str(file))}: {proof(found)}", sys.stdout)
+        tell([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
 
 
 @app.command("export-onnx")

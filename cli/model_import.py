@@ -11,7 +11,7 @@ from .intensity_text import FORMS, parsed_intensity
 from .model_options import parsed_axes, parsed_names, parsed_spacing
 from .options import parsed_patch
 from .signals import stop_signals
-from .streams import columns_of, say
+from .streams import columns_of, say, tell
 from .text import counted
 
 if TYPE_CHECKING:
@@ -179,8 +179,7 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
         return Exit.USAGE
     made = make_model(found)
     save(output, made.content)
-    for line in imported_lines(made, output, columns_of(sys.stdout)):
-        say(line, sys.stdout)
+    tell(imported_lines(made, output), sys.stdout)
     return Exit.DONE
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,7 +11,7 @@ from rich.text import Text
 from ..engine.reference import TOLERANCE
 from ..pipelines.inspecting import parameter_count
 from .intensity_text import spelled
-from .rendering import UNBOUNDED, rendered
+from .rendering import rendered
 from .text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
@@ -41,12 +40,12 @@ def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     yield from _findings(found.told, found.assumed, found.undecided, columns)
 
 
-def imported_lines(made: "Imported", output: Path, columns: int | None) -> Iterator[str]:
+def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
     """What was made."""
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
     else:
-        yield from wrap(_NO_PROOF, columns or UNBOUNDED)
+        yield _NO_PROOF
     parameters = scaled(parameter_count(made.model))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
     yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"

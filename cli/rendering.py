@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-UNBOUNDED = 10_000
-"""Width of a table that no terminal limits."""
+_UNBOUNDED = 10_000
 
 
 def rendered(table: "Table", columns: int | None) -> Iterator[str]:
     """The table's lines; columns: width of the terminal, or None for no limit."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=columns or UNBOUNDED)
+    console = Console(file=StringIO(), width=columns or _UNBOUNDED)
     with console.capture() as capture:
         console.print(table)
     return map(str.rstrip, capture.get().splitlines())

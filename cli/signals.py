@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one orderly stop."""
+"""Ctrl-C, SIGTERM and a closed terminal as one orderly stop."""
 
 import signal
 from collections.abc import Generator
@@ -10,7 +10,11 @@ import typer
 
 from .errors import Exit, complain
 
-_STATUS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+_STATUS = {
+    signal.SIGINT: Exit.INTERRUPTED,
+    signal.SIGTERM: Exit.TERMINATED,
+    signal.SIGHUP: Exit.HUNG_UP,
+}
 
 
 @dataclass(slots=True)
@@ -22,7 +26,7 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Generator[Stop]:
-    """Either signal raises KeyboardInterrupt in the block; one that nobody takes ends the program.
+    """Any of them raises KeyboardInterrupt in the block; one that nobody takes ends the program.
 
     A signal that the caller of the program ignores stays ignored.
     """

@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import TextIO
 
 
@@ -23,12 +24,45 @@ def say(line: str, stream: TextIO) -> None:
 
     A batch goes on when the reader of its log is gone: the studies matter more.
     """
-    try:
+    with lost_with_its_reader(stream):
         print(line, file=stream, flush=True)
+
+
+@contextmanager
+def lost_with_its_reader(stream: TextIO) -> Generator[None]:
+    """If writing to the stream fails in the block, it leads nowhere from then on."""
+    try:
+        yield
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+class LastingStream:
+    """A terminal as a file for rich; when the terminal is gone, writing does nothing."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str, /) -> int:
+        with lost_with_its_reader(self._terminal):
+            self._terminal.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with lost_with_its_reader(self._terminal):
+            self._terminal.flush()
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+    @property
+    def encoding(self) -> str:
+        return self._terminal.encoding
 
 
 def tell(sentences: Iterable[str], stream: TextIO) -> None:

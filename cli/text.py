@@ -9,6 +9,11 @@ def printable(text: str) -> str:
     )
 
 
+def printable_lines(text: str) -> str:
+    """As `printable`, but lines stay lines; for tracebacks, which quote names too."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
 def seconds(value: float) -> str:
     """Three digits or more: 0.12, 1.23, 12.3, 123."""
     return _digits(value)

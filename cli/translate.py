@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -18,8 +18,8 @@ from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
-from .streams import columns_of, say, tell
-from .text import counted
+from .streams import LastingStream, columns_of, say, tell
+from .text import counted, printable
 
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
@@ -147,7 +147,8 @@ class _View:
         from .lines import PlainLines
         from .live import LiveProgress
 
-        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        terminal = cast("TextIO", LastingStream(sys.stderr))
+        console = Console(file=terminal, highlight=False, markup=False, emoji=False)
         if self.quiet or not console.is_terminal or console.is_dumb_terminal:
             yield PlainLines(quiet=self.quiet, verbose=self.verbose)
             return
@@ -187,7 +188,7 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         tell(totals(report), sys.stdout)
         tell(failures(report), sys.stderr)
     if report.interrupted:
-        say(_how_to_resume(report), sys.stderr)
+        say(printable(_how_to_resume(report)), sys.stderr)
         return stop.status
     return Exit.SOME_FAILED if report.failures else Exit.DONE
 

@@ -35,9 +35,9 @@ def card_from_json(text: str) -> ModelCard:
 
 
 def strict_json(text: str | bytes, what: str) -> Json:
-    """Parsed JSON without repeated keys and without NaN; raises ModelFileError naming `what`."""
+    """Parsed JSON without repeated keys; raises ModelFileError naming `what`."""
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ModelFileError(f"The {what} is not valid JSON: {reason}.") from error
@@ -48,7 +48,3 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(found) != len(pairs):
         raise ValueError("a key appears twice")
     return found
-
-
-def _no_constant(word: str) -> Json:
-    raise ValueError(f"{word} is not a number")

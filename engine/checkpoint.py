@@ -41,7 +41,7 @@ _SAFETENSORS_ELEMENTS = {
 }
 _FOREIGN = {
     b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
-    b"\x1f\x8b": "gzip-compressed; unpack it first",
+    b"\x1f\x8b": "gzip-compressed; unpack it first if it holds weights",
     b"version https://git-lfs": "a Git LFS pointer; fetch the file itself with git lfs pull",
     b"<": "a web page; the download failed",
 }

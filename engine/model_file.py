@@ -7,29 +7,25 @@ explains them, and the reference patch with its output. All tensors are float32.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
 from .architectures import build
 from .card import ModelCard
 from .card_json import card_from_json, card_to_json, strict_json
-from .errors import EngineError, ModelFileError
-from .graph import FloatArray, Graph, Network
+from .errors import ModelFileError
+from .graph import FloatArray, Network
 from .model import Model
+from .model_tensors import REFERENCE_INPUT, REFERENCE_OUTPUT, check_tensors, read_tensors
 from .records import Json
 
-safetensors: Any = _safetensors  # the package ships no types
-safetensors_numpy: Any = _safetensors_numpy
+safetensors_numpy: Any = _safetensors_numpy  # the package ships no types
 
 FORMAT = 1
 """Version of the file's layout, raised whenever an older program would misread a newer file."""
-
-REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
 
 # ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
 _LARGEST_FILE = 2 << 30
@@ -55,18 +51,19 @@ def encode_model(
         REFERENCE_INPUT: reference_input,
         REFERENCE_OUTPUT: reference_output,
     }
-    _check_tensors(network.graph, tensors)
+    check_tensors(network.graph, tensors)
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     plain: bytes = safetensors_numpy.save(contiguous)
     header, data = _split(plain)
-    metadata = {
+    index = cast("dict[str, Json]", json.loads(bytes(header)))
+    card_text = card_to_json(card)
+    metadata: dict[str, Json] = {
         "format": f"cuda-cyclegan model {FORMAT}",
-        "card": card_to_json(card),
-        "data_sha256": hashlib.sha256(data).hexdigest(),
+        "card": card_text,
+        "content_sha256": _content_sha256(card_text, index, data),
     }
     # The library writes metadata in an order that changes from run to run.
-    entries = {"__metadata__": metadata, **cast("dict[str, Json]", json.loads(bytes(header)))}
-    text = json.dumps(entries, separators=(",", ":")).encode()
+    text = json.dumps({"__metadata__": metadata, **index}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, data))
 
@@ -107,9 +104,9 @@ def decode_model(data: bytes) -> Model:
     """
     header, body = _split(data)
     card = _card(header, body)
-    tensors = _tensors(data)
+    tensors = read_tensors(data)
     graph = build(card.architecture)
-    _check_tensors(graph, tensors)
+    check_tensors(graph, tensors)
     reference_input, reference_output = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
     return Model(
         card=card,
@@ -140,71 +137,32 @@ def _split(data: bytes) -> tuple[memoryview, memoryview]:
 
 
 def _card(header: memoryview, body: memoryview) -> ModelCard:
-    entries = strict_json(bytes(header), "header")
-    metadata = entries.get("__metadata__") if isinstance(entries, dict) else None
+    index = strict_json(bytes(header), "header")
+    metadata = index.pop("__metadata__", None) if isinstance(index, dict) else None
     stated = metadata.get("format") if isinstance(metadata, dict) else None
     version = _FORMAT.fullmatch(stated) if isinstance(stated, str) else None
-    if not isinstance(metadata, dict) or version is None:
+    if not isinstance(index, dict) or not isinstance(metadata, dict) or version is None:
         raise ModelFileError(f"This safetensors file holds no model card; {_IMPORT}.")
     if int(version[1]) > FORMAT:
         raise ModelFileError(
             f"The file has model format {version[1]} and this program reads up to {FORMAT}; "
             "install a newer cuda-cyclegan."
         )
-    if hashlib.sha256(body).hexdigest() != metadata.get("data_sha256"):
-        raise ModelFileError("The weights do not have the stored SHA-256; copy the file again.")
     card = metadata.get("card")
     if not isinstance(card, str):
         raise ModelFileError(f"The metadata holds no card; {_IMPORT}.")
+    if _content_sha256(card, index, body) != metadata.get("content_sha256"):
+        raise ModelFileError(
+            "The card or the weights do not have the stored SHA-256; copy the file again."
+        )
     return card_from_json(card)
 
 
-def _tensors(data: bytes) -> dict[str, FloatArray]:
-    try:
-        # Refuses overlapping, missing and surplus bytes, so it needs no more memory than the file.
-        entries = safetensors.deserialize(data)
-    except safetensors.SafetensorError as error:
-        raise ModelFileError(f"The file is damaged ({error}); copy it again.") from error
-    tensors: dict[str, FloatArray] = {}
-    for name, entry in entries:
-        if entry["dtype"] != "F32":
-            raise ModelFileError(f"Tensor {name[:80]!r} is {entry['dtype']}; a model holds F32.")
-        tensors[name] = np.frombuffer(entry["data"], "<f4").reshape(entry["shape"])
-    return tensors
+def _content_sha256(card: str, index: dict[str, Json], data: memoryview) -> str:
+    """Hash of all that a model is: a flipped bit in its card misleads as much as one in a weight.
 
-
-def _check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
-    shapes = dict(graph.weight_shapes())
-    known = shapes.keys() | {REFERENCE_INPUT, REFERENCE_OUTPUT}
-    if missing := sorted(known - tensors.keys()):
-        raise ModelFileError(f"Tensor {missing[0]!r} of the card's architecture is missing.")
-    if extra := sorted(tensors.keys() - known):
-        raise ModelFileError(f"Tensor {extra[0][:80]!r} has no place in the card's architecture.")
-    shapes |= _reference_shapes(graph, tensors[REFERENCE_INPUT].shape)
-    for name, shape in shapes.items():
-        if tensors[name].shape != shape:
-            raise ModelFileError(
-                f"Tensor {name!r} is {_times(tensors[name].shape)}, but the card's architecture "
-                f"makes it {_times(shape)}."
-            )
-        if not np.isfinite(tensors[name]).all():
-            raise ModelFileError(f"Tensor {name!r} holds numbers that are not finite.")
-
-
-def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the reference pair: the stored input chooses the extents, the network the rest."""
-    if len(stored) != 5:
-        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
-    extents = stored[2], stored[3], stored[4]
-    try:
-        graph.check_patch(extents)
-    except EngineError as error:
-        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} does not fit: {error}") from error
-    return {
-        REFERENCE_INPUT: (1, graph.in_channels, *extents),
-        REFERENCE_OUTPUT: (1, graph.out_channels, *extents),
-    }
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "a single number"
+    It runs over the JSON list of card text and tensor index, with sorted keys, and then the data.
+    """
+    digest = hashlib.sha256(json.dumps([card, index], sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()

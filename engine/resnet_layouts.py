@@ -216,7 +216,7 @@ def _report(layout: ResNetLayout, spec: ResNetSpec, evidence: Evidence) -> None:
     decoder = "sampling and convolution" if layout.sampled else "transposed convolution"
     evidence.tell("decoder", decoder, "shapes and places of its layers")
     evidence.assume(
-        "stride", f"{spec.downsamplings} times 2", "each doubling of the channels halves the grid"
+        "stride", 2**spec.downsamplings, "each doubling of the channels halves the grid"
     )
     if layout.dropout:
         evidence.assume("dropout", "off", "places of dropout layers; they only act in training")

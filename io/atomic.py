@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -35,7 +35,7 @@ def whole_file(target: Path) -> Generator[Path]:
             yield part
             _flush(part)
             part.replace(target)
-            _flush(target.parent)
+            _flush_folder(target.parent)
         finally:
             part.unlink(missing_ok=True)
 
@@ -55,9 +55,10 @@ def whole_files(target: Path) -> Generator[Path]:
             parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
             for part in parts:
                 _flush(part)
+                _refuse_folder(target.parent / part.name)
             for part in parts:
                 part.replace(target.parent / part.name)
-            _flush(target.parent)
+            _flush_folder(target.parent)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -147,6 +148,17 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Ask for the names to be kept; the results are in place, and not all disks can do this."""
+    with suppress(OSError):
+        _flush(folder)
+
+
+def _refuse_folder(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from .result_names import in_format
 from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
 from .text_header import read_text_header
 from .volume import Study
+from .writing import places
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,7 @@ def _data_files(path: Path) -> list[Path]:
 
 def _results(study: Study) -> set[PurePosixPath]:
     """All files that the study's result may consist of, relative to the output folder."""
-    name = study.name
-    match suffix_of(Path(name)):
-        case ".hdr" | ".hdr.gz":
-            return {name, PurePosixPath(image_beside(Path(name)))}
-        case ".mhd":
-            return {name, name.with_suffix(".raw"), name.with_suffix(".zraw")}
-        case ".nhdr":
-            return {name, name.with_suffix(".raw"), name.with_suffix(".raw.gz")}
-        case _:
-            return {name}
+    return {PurePosixPath(file) for file in places(Path(study.name))}
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import SimpleITK as _SimpleITK
 
-from .errors import UnreadableScanError, UnsupportedScanError, WriteError
+from .errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from .promises import check_extents, check_size, check_start, pick_volume
-from .streams import expect_packed
+from .streams import GZIP_ERRORS, TooManyBytesError, expect_packed
 from .text_header import TextHeader, read_text_header
 from .volume import Affine, AnyArray, Format, Study, Volume
 
@@ -68,44 +68,53 @@ def read(study: Study, volume_index: int | None) -> Volume:
     return Volume(voxels, _affine(header, path), header, study.format)
 
 
-def write(volume: Volume, target: Path) -> None:
-    """Write to `target`, and its voxels beside it if the suffix asks for that.
+def write(volume: Volume, part: Path, target: Path) -> None:
+    """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
 
     The file is read back whole, as ITK does not tell of every write that a full disk cut short.
     """
     header = volume.header
     if not isinstance(header, ItkHeader):
         raise WriteError(f"{target} was not written: its source was not read as NRRD or MetaImage.")
+    if not _is_utf8(part):
+        raise WriteError(f"{target} was not written: its name is not UTF-8; rename the source.")
     if volume.voxels.dtype not in _TYPES.values() or (volume.slope, volume.intercept) != (1.0, 0.0):
         raise WriteError(
             f"{target} was not written: this format stores plain integers and floats without a "
             f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}."
         )
+    try:
+        _write_image(volume, header, part)
+        found = read(Study(PurePosixPath(target.name), (part,), volume.format), None)
+    except (RuntimeError, ScanError, EOFError, TooManyBytesError, *GZIP_ERRORS) as error:
+        raise WriteError(f"{target} was not written whole; see that the disk has room.") from error
+    if not _agree(volume, found):
+        raise WriteError(f"{target} was not written: it does not read back as meant; report this.")
+
+
+def _write_image(volume: Volume, header: ItkHeader, part: Path) -> None:
     image = sitk.GetImageFromArray(np.ascontiguousarray(volume.voxels.T))
     image.SetOrigin(header.origin)
     image.SetSpacing(header.spacing)
     image.SetDirection(header.direction)
     for key, value in header.metadata.items():
         image.SetMetaData(key, value)
-    if not _is_utf8(target):
-        raise WriteError(f"{target} was not written: its name is not UTF-8; rename the source.")
     # MetaImage would write X.MHA as x.mhd and x.raw.
-    named = target.with_suffix(target.suffix.lower())
+    named = part.with_suffix(part.suffix.lower())
     writer = sitk.ImageFileWriter()
     writer.SetImageIO(_IMAGE_IO[volume.format])
     writer.SetFileName(str(named))
     writer.SetUseCompression(header.compressed)
     writer.SetCompressionLevel(COMPRESSION_LEVEL)
-    try:
-        writer.Execute(image)
-        named.rename(target)
-    except RuntimeError as error:
-        raise WriteError(
-            f"{target} was not written: {_last_line(error)}; see that the disk has room."
-        ) from error
-    del image
-    _compare(
-        volume, read(Study(PurePosixPath(target.name), (target,), volume.format), None), target
+    writer.Execute(image)
+    named.rename(part)
+
+
+def _agree(meant: Volume, found: Volume) -> bool:
+    return (
+        meant.voxels.dtype == found.voxels.dtype
+        and np.allclose(meant.affine, found.affine, rtol=1e-6, atol=1e-6)
+        and np.array_equal(meant.voxels, found.voxels, equal_nan=meant.voxels.dtype.kind == "f")
     )
 
 
@@ -116,18 +125,6 @@ def _is_utf8(name: Path | str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _compare(meant: Volume, found: Volume, target: Path) -> None:
-    same = (
-        meant.voxels.dtype == found.voxels.dtype
-        and np.allclose(meant.affine, found.affine, rtol=1e-6, atol=1e-6)
-        and np.array_equal(meant.voxels, found.voxels, equal_nan=meant.voxels.dtype.kind == "f")
-    )
-    if not same:
-        raise WriteError(
-            f"{target} was not written: it does not read back as meant; see that the disk has room."
-        )
 
 
 def _check_voxel_bytes(text: TextHeader, promised: int) -> None:

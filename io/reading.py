@@ -7,20 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
-from isal import igzip_lib as _igzip_lib
-from isal import isal_zlib as _isal_zlib
 
 from . import dicom, itk, nifti
 from .errors import UnreadableScanError
 from .promises import check_start
-from .streams import TooManyBytesError
+from .streams import GZIP_ERRORS, TooManyBytesError
 from .volume import Study, Volume
 
-igzip_lib: Any = _igzip_lib  # typed only in part, as the next two
-isal_zlib: Any = _isal_zlib
-nibabel: Any = _nibabel
-
-_GZIP_ERRORS: tuple[type[Exception], ...] = (isal_zlib.error, igzip_lib.IsalError)
+nibabel: Any = _nibabel  # typed only in part
 
 
 def read(study: Study, volume_index: int | None = None) -> Volume:
@@ -54,7 +48,7 @@ def causes_named(path: Path) -> Generator[None]:
         raise UnreadableScanError(
             f"{path} holds more than its header promises, so one of them is wrong; export it again."
         ) from error
-    except _GZIP_ERRORS as error:
+    except GZIP_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is damaged: its gzip stream cannot be unpacked ({error}); copy it again."
         ) from error

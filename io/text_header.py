@@ -5,7 +5,7 @@ so what they would trust is checked here first.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
@@ -17,6 +17,16 @@ Encoding: TypeAlias = Packing | Literal["plain", "text"]
 
 NRRD_SUFFIXES = (".nrrd", ".nhdr")
 LONGEST_LINE_BYTES = 1 << 16
+LONGEST_FIELD_BYTES = 255  # NrrdIO and MetaIO write past their buffers at longer ones
+# NRRD's comments and key/value pairs, MetaImage's DICOM elements: read into strings of any length.
+FREE_TEXT = re.compile(r"#|[^:]*:=|\w{4}\|\w{4} ?=")
+# ITK takes no notice of numbers whose squares overflow, or never ends over them.
+FARTHEST_PLACE_MM = 1e9
+NRRD_PLACES = ("space directions", "space origin", "spacings", "measurement frame")
+METAIMAGE_PLACES = (
+    *("TransformMatrix", "Rotation", "Orientation", "Offset", "Position", "Origin"),
+    *("ElementSpacing", "ElementSize", "CenterOfRotation"),
+)
 MOST_LINES = 4096
 MOST_METAIMAGE_AXES = 10  # the length of the arrays that MetaIO fills
 NRRD_ENCODINGS: dict[str, Encoding] = {
@@ -57,6 +67,7 @@ def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
     if not file.readline(LONGEST_LINE_BYTES).startswith(b"NRRD000"):
         raise UnreadableScanError(f"{path} is not a NRRD file although its name says so; check it.")
     fields = {key.lower(): value for key, value in _fields(file, ":", path)}
+    _check_places(fields, NRRD_PLACES, path)
     named = fields.get("encoding", "raw").lower()
     if named not in NRRD_ENCODINGS:
         raise UnsupportedScanError(
@@ -87,6 +98,7 @@ def _metaimage(file: BinaryIO, path: Path) -> TextHeader:
         raise UnreadableScanError(
             f"{path} is not a MetaImage file although its name says so; check it."
         )
+    _check_places(fields, METAIMAGE_PLACES, path)
     axes = _number(fields, "NDims", 0, path)
     if not 1 <= axes <= MOST_METAIMAGE_AXES or len(fields["DimSize"].split()) != axes:
         raise UnreadableScanError(
@@ -116,6 +128,23 @@ def _metaimage_voxels(file: BinaryIO, path: Path, fields: dict[str, str]) -> Tex
     )
 
 
+def _check_places(fields: dict[str, str], keys: Sequence[str], path: Path) -> None:
+    for key in keys:
+        for word in re.findall(r"[^\s(),]+", fields.get(key, "")):
+            if word != "none" and not _is_place(word):
+                raise UnreadableScanError(
+                    f"{path} does not say where its voxels lie: {key} holds {word}; "
+                    "repair the geometry in its header."
+                )
+
+
+def _is_place(word: str) -> bool:
+    try:
+        return abs(float(word)) < FARTHEST_PLACE_MM
+    except ValueError:
+        return False
+
+
 def _is_true(fields: dict[str, str], key: str, *, default: bool) -> bool:
     return fields.get(key, str(default)).lower() in ("true", "1")
 
@@ -134,6 +163,8 @@ def _fields(file: BinaryIO, separator: str, path: Path) -> Iterator[tuple[str, s
         line = raw.decode("utf-8", "surrogateescape").strip()
         if not raw or (not line and path.suffix.lower() in NRRD_SUFFIXES):
             return
+        if len(raw) > LONGEST_FIELD_BYTES and not FREE_TEXT.match(line):
+            raise UnreadableScanError(f"{path} has an overlong header line; repair its header.")
         key, *value = (part.strip() for part in re.split(separator, line, maxsplit=1))
         yield key, "".join(value)
         if key == "ElementDataFile":

@@ -46,7 +46,7 @@ def write(volume: Volume, target: Path, derivation: Derivation | None = None) ->
         return
     if volume.format != "nifti":
         with whole_files(target) as part:
-            itk.write(volume, part)
+            itk.write(volume, part, target)
         return
     header = _header_for(volume, target)
     if is_single_file(target):

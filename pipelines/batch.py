@@ -18,7 +18,7 @@ from .failures import failure_of
 from .manifest import Entry, FileState, Manifest, Recipe
 from .memory import PeakMeter
 from .plan import PlannedStudy
-from .report import Failure, StudyReport
+from .report import StudyReport
 from .report_json import program_version
 from .stopwatch import Stopwatch
 from .study_run import Translator, translate_study
@@ -58,9 +58,8 @@ class Batch:
         )
         if planned.action == "keep":
             return row, None
-        if planned.action == "refuse":
-            failure = Failure("occupied", planned.reason or "", None)
-            return replace(row, status="failed", failure=failure), None
+        if planned.refusal:
+            return replace(row, status="failed", failure=planned.refusal), None
         return self._translate(planned, replace(row, due=planned.reason))
 
     def _translate(self, planned: PlannedStudy, row: StudyReport) -> tuple[StudyReport, str | None]:

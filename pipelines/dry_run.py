@@ -27,10 +27,8 @@ def dry_run(job: Job) -> Iterator[DryRow]:
 
 
 def _row(job: Job, planned: PlannedStudy) -> DryRow:
-    if planned.action == "refuse":
-        return DryRow(planned, failure=Failure("occupied", planned.reason or "", None))
-    if planned.action == "keep":
-        return DryRow(planned)
+    if planned.action != "translate":
+        return DryRow(planned, failure=planned.refusal)
     watch = Stopwatch()
     try:
         _, tiling = prepare_study(planned.study, job.model, job.settings, watch)

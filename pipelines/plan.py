@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from ..io.volume import Study
 from ..io.writing import files_at, places
 from .manifest import Entry, FileState, Recipe
+from .report import Failure
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
@@ -29,6 +30,11 @@ class PlannedStudy:
     replaces: bool = False
     refreshed: Entry | None = None
 
+    @property
+    def refusal(self) -> Failure | None:
+        """The failure that a refused study is reported with."""
+        return Failure("occupied", self.reason or "", None) if self.action == "refuse" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -45,21 +51,7 @@ class Planner:
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
         sources = _identities(file for study in studies for file in study.files)
-        owners: dict[Path, Study] = {}
-        planned: list[PlannedStudy] = []
-        for study in studies:
-            wanted = places(self.output / study.name)
-            clash = next((file for file in wanted if file in owners), None)
-            if clash is None:
-                owners |= dict.fromkeys(wanted, study)
-                planned.append(self._plan(study, sources))
-            else:
-                reason = (
-                    f"its voxels would be stored as {clash}, which belongs to the result of "
-                    f"{owners[clash].name}; translate it into another output folder"
-                )
-                planned.append(PlannedStudy(study, wanted[0], "refuse", reason))
-        return tuple(planned)
+        return tuple(self._plan(study, sources) for study in studies)
 
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         due = PlannedStudy(study, self.output / study.name, "translate")

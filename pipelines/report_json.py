@@ -1,4 +1,43 @@
-"""The batch report as JSON; its fields are a promise to scripts."""
+"""The batch report as JSON; its fields are a promise to scripts.
+
+schema      this layout's name and version, `SCHEMA`
+program     name, version
+libraries   version of python, numpy, onnxruntime, SimpleITK and nibabel; null if not installed
+machine     host, system, cores (usable), memory_bytes (in all)
+device      in words
+model       name, path, sha256 (of the file)
+settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen), and
+            their sha256, which together with the model's decides whether a result is up to date
+output      the folder
+started     ISO 8601 with zone
+seconds     of wall time in all
+interrupted whether a signal ended the batch
+totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
+            of the translated: stages, voxels, voxels_per_second, tiles;
+            of all: peak_host_bytes, peak_counts_from
+studies     in order, each with
+    name        place of the result below the output folder
+    source      the file, or the first of several
+    output      path of the result, made or not
+    status      "translated", "up to date", "failed" or "interrupted"
+    class       of a failure: "unreadable", "unsupported", "preparation", "engine", "memory",
+                "occupied", "write" or "internal"; else null
+    reason      of a failure, one sentence; else null
+    failed_in   of a failure: the stage, or null if it came before the first; else null
+    due         why an older result was made anew, else null
+    seconds     of wall time
+    stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
+    voxels      of the source; 0 unless translated
+    voxels_per_second   by `seconds`; null unless translated
+    tiles       0 unless translated
+    peak_host_bytes     largest resident memory of the process; null if there was no work
+    peak_counts_from    "study", or "run" where the system keeps only one mark; or null
+skipped     path and reason of what looks like a scan, or was asked for, and is none
+ignored     how many files of other kinds lay in the folders
+
+Numbers are plain seconds, bytes and voxels. Undecodable bytes of a path stand as lone surrogates,
+as Python's file functions take them.
+"""
 
 import json
 import os
@@ -32,7 +71,7 @@ def write_json(report: BatchReport, target: Path) -> None:
 
 
 def to_json(report: BatchReport) -> Json:
-    """The report as JSON values; seconds, bytes and voxels are plain numbers."""
+    """The report as JSON values, as the module describes them."""
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},

@@ -3,7 +3,7 @@
 import itertools
 
 import torch
-from patches import HELD_OUT_FROM, T1_CHANGES, Sampler, seen
+from patches import CHANGES, HELD_OUT_FROM, Sampler, seen
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -80,9 +80,9 @@ def held_out_figures(
     cycle = translate(to_a, fake)
 
     sampler = Sampler(EDGE, DEFORMED_PATCHES, DEFORMED_SEED, device)
-    points = sampler.points(t1.shape[2:], T1_CHANGES, first_j=HELD_OUT_FROM)
+    points = sampler.points(t1.shape[2:], CHANGES, first_j=HELD_OUT_FROM)
     allowed = points[..., 1].unsqueeze(1) >= HELD_OUT_FROM
-    inputs = sampler.disturb(sampler.cut(t1, points), T1_CHANGES)
+    inputs = sampler.disturb(sampler.cut(t1, points), CHANGES)
     truth = sampler.cut(t2, points)
     outputs = torch.cat([(to_b(2 * one - 1) + 1) / 2 for one in inputs.split(1)])
 

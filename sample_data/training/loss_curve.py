@@ -10,7 +10,6 @@ PANELS = {
     "Generators: adversarial": ("G_A", "G_B"),
     "Discriminators": ("D_A", "D_B"),
     "Cycle (weight 10)": ("cycle_A", "cycle_B"),
-    "Identity (weight 5)": ("idt_A", "idt_B"),
 }
 
 
@@ -18,14 +17,13 @@ def main() -> None:
     with (HERE / "loss.csv").open() as file:
         rows = list(csv.DictReader(file))
     iterations = [int(row["iteration"]) for row in rows]
-    figure, panels = plt.subplots(2, 2, figsize=(9, 5), sharex=True, layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3), sharex=True, layout="constrained")
     for panel, (title, losses) in zip(panels.flat, PANELS.items(), strict=True):
         for loss in losses:
             panel.plot(iterations, [float(row[loss]) for row in rows], label=loss, linewidth=1)
         panel.set(title=title, ylim=(0, None))
-        panel.legend()
-    for panel in panels[1]:
         panel.set_xlabel("iteration")
+        panel.legend()
     figure.savefig(HERE / "loss.png", dpi=80)
 
 

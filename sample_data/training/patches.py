@@ -28,13 +28,10 @@ class Augmentation:
     scale: float = 0.1
     elastic: float = 1.5
     bias: float = 0.05
-    noise: float = 0.01
-    texture: float = 0.0
+    noise: float = 0.005
 
 
-T1_CHANGES = Augmentation()
-T2_CHANGES = Augmentation(texture=0.04)
-"""The T2-like contrast has a texture of its own that nothing in the T1 foretells."""
+CHANGES = Augmentation()
 
 
 def load() -> tuple[Tensor, Tensor]:
@@ -52,31 +49,45 @@ def seen(volume: Tensor) -> Tensor:
 
 
 class Sampler:
-    """Draws patches [N, 1, edge, edge, edge]; one generator of random numbers decides all."""
+    """Draws patches [N, 1, edge, edge, edge]; the seed decides all."""
 
     def __init__(self, edge: int, batch: int, seed: int, device: torch.device) -> None:
         self._edge, self._batch, self._device = edge, batch, device
-        self._random = torch.Generator(device).manual_seed(seed)
+        self._random = torch.Generator().manual_seed(seed)
+        self._fields = torch.Generator(device).manual_seed(seed)
 
     def draw(self, volume: Tensor, changes: Augmentation) -> Tensor:
-        """Patches of `volume`, deformed and changed at random, on the scale [-1, 1]."""
-        points = self.points(volume.shape[2:], changes)
+        """Patches of `volume`, half of them deformed, on the scale [-1, 1].
+
+        The other half keeps the volume's own grid: deforming blurs, and scans are not blurred.
+        """
+        points = self.points(volume.shape[2:], changes, deformed=self._uniform() < 0.5)
         return 2 * self.disturb(self.cut(volume, points), changes) - 1
 
-    def points(self, shape: torch.Size, changes: Augmentation, first_j: int = 0) -> Tensor:
+    def points(
+        self, shape: torch.Size, changes: Augmentation, *, deformed: bool = True, first_j: int = 0
+    ) -> Tensor:
         """Where patches sample a volume of this shape: voxel coordinates [N, d, h, w, 3].
 
-        Centres lie at least a third of an edge inside the volume, and from row `first_j` on.
+        Centres lie at least a third of an edge inside the volume, and from row `first_j` on. If
+        not `deformed`, all coordinates are whole numbers.
         """
         margin = self._edge / 3
-        low = torch.tensor([margin, max(margin, first_j), margin], device=self._device)
-        high = torch.tensor([edge - 1 - margin for edge in shape], device=self._device)
+        low = torch.tensor([margin, max(margin, first_j), margin])
+        high = torch.tensor([edge - 1 - margin for edge in shape])
         centres = low + self._uniform(self._batch, 3) * (high - low)
         axis = torch.arange(self._edge, device=self._device) - (self._edge - 1) / 2
         box = torch.stack(torch.meshgrid(axis, axis, axis, indexing="ij"), dim=-1)
-        points = torch.einsum("dhwc,nbc->ndhwb", box, self._affine(changes))
-        bend = self._smooth(3, 4) * changes.elastic
-        return points + bend.movedim(1, -1) + centres[:, None, None, None]
+        if deformed:
+            points = torch.einsum("dhwc,nbc->ndhwb", box, self._affine(changes).to(self._device))
+            points += self._smooth(3, 4).movedim(1, -1) * changes.elastic
+        else:
+            centres = centres.floor() + 0.5
+            mirror = torch.where(self._uniform(self._batch) < 0.5, -1.0, 1.0)
+            points = box * torch.stack([mirror, mirror**2, mirror**2], -1)[:, None, None, None].to(
+                self._device
+            )
+        return points + centres[:, None, None, None].to(self._device)
 
     def cut(self, volume: Tensor, points: Tensor) -> Tensor:
         """Trilinear samples at `points`; zero outside the volume."""
@@ -86,21 +97,18 @@ class Sampler:
         return functional.grid_sample(volume, grid, align_corners=True)
 
     def disturb(self, patches: Tensor, changes: Augmentation) -> Tensor:
-        """A slow bias field and a finer texture multiply, noise adds; air stays noisy air."""
+        """A slow bias field multiplies, noise adds; air stays clean."""
         bias = 1 + changes.bias * self._smooth(1, 3)
-        texture = 1 + changes.texture * self._smooth(1, self._edge // 4)
-        noise = changes.noise * torch.randn(
-            patches.shape, generator=self._random, device=self._device
-        )
-        return (patches * bias * texture + noise * (patches > 0)).clamp(0, 1)
+        noise = torch.randn(patches.shape, generator=self._fields, device=self._device)
+        return (patches * bias + changes.noise * noise * (patches > 0)).clamp(0, 1)
 
     def _uniform(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self._random, device=self._device)
+        return torch.rand(shape, generator=self._random)
 
     def _affine(self, changes: Augmentation) -> Tensor:
         """Rotation about three axes, scale and a left-right flip in half the cases: [N, 3, 3]."""
         angles = (2 * self._uniform(self._batch, 3) - 1) * np.deg2rad(changes.degrees)
-        twist = torch.zeros(self._batch, 3, 3, device=self._device)
+        twist = torch.zeros(self._batch, 3, 3)
         for row, column, axis in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
             twist[:, row, column], twist[:, column, row] = -angles[:, axis], angles[:, axis]
         scale = 1 + (2 * self._uniform(self._batch, 3) - 1) * changes.scale
@@ -109,10 +117,7 @@ class Sampler:
 
     def _smooth(self, channels: int, knots: int) -> Tensor:
         """A random field [N, channels, edge, edge, edge] through normal values at knots**3."""
-        coarse = torch.randn(
-            (self._batch, channels, knots, knots, knots),
-            generator=self._random,
-            device=self._device,
-        )
+        shape = self._batch, channels, knots, knots, knots
+        coarse = torch.randn(shape, generator=self._fields, device=self._device)
         size = (self._edge,) * 3
         return functional.interpolate(coarse, size, mode="trilinear", align_corners=True)

@@ -1,12 +1,17 @@
 """Train the demonstration model: a small 3D CycleGAN from T1 to a T2-like contrast, unpaired.
 
-Losses and schedule follow Zhu et al. 2017: least squares for the adversary, L1 for cycle and
-identity, a buffer of 50 old fakes, Adam with beta1 0.5, a rate that falls to zero in the second
-half. Domain A are patches of the T1 scan, domain B patches of the T2-like volume; each is drawn and
-deformed on its own, so no A patch has its B partner in the batch.
+Losses and schedule follow Zhu et al. 2017: least squares for the adversary, L1 for the cycle, a
+buffer of 50 old fakes, Adam with beta1 0.5, a rate that falls to zero in the second half. There is
+no identity loss: what is dark in T1 is bright in T2, so that "leave B as it is" and "turn A into B"
+ask different things of the same intensities. Two things keep speckle out: noise on the way round
+the cycle, under which a generator cannot hide detail for its partner (Bashkirova et al. 2019), and
+weights averaged over the last steps (Yazici et al. 2019). Domain A are patches of the T1 scan,
+domain B patches of the T2-like volume; each is drawn and deformed on its own, so no A patch has its
+B partner in the batch.
 """
 
 import argparse
+import copy
 import csv
 import itertools
 import json
@@ -19,41 +24,49 @@ import numpy as np
 import torch
 from heldout import held_out_figures
 from networks import PatchDiscriminator, ResnetGenerator, freeze, initialise, parameters
-from patches import T1_CHANGES, T2_CHANGES, Sampler, load, seen
+from patches import CHANGES, Sampler, load, seen
+from replay import Replay
 from torch import Tensor, nn
 from torch.nn import functional
 
 HERE = Path(__file__).parent
+LOSSES = ("G_A", "G_B", "cycle_A", "cycle_B", "D_A", "D_B")
+LOG_EVERY = 50
 REFERENCE = (..., slice(22, 54), slice(32, 64), slice(24, 56))
 """The box of the scan whose translation is kept, to check other programs against."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What train_opt.txt records; names as in training code of this family."""
+    """What train_opt.txt records; names as in training code of this family, where it has them.
+
+    cycle_noise: standard deviation, on the scale [-1, 1], of what fakes gain before the way back.
+    ema_decay: what is left of the averaged weights after a step.
+    """
 
     name: str = "t1_to_t2_like_demo"
-    netG: str = "resnet_6blocks"  # noqa: N815
+    netG: str = "resnet_3blocks"  # noqa: N815
     norm: str = "instance"
     padding_type: str = "reflect"
     no_dropout: bool = True
     input_nc: int = 1
     output_nc: int = 1
-    ngf: int = 8
-    n_blocks: int = 6
+    ngf: int = 12
+    n_blocks: int = 3
     n_downsampling: int = 1
-    ndf: int = 24
+    ndf: int = 32
     direction: str = "AtoB"
     gan_mode: str = "lsgan"
     patch_size: int = 48
     batch_size: int = 1
-    n_iters: int = 6250
+    n_iters: int = 6500
     lr: float = 2e-4
     beta1: float = 0.5
     pool_size: int = 50
     lambda_A: float = 10.0  # noqa: N815
     lambda_B: float = 10.0  # noqa: N815
-    lambda_identity: float = 0.5
+    cycle_noise: float = 0.05
+    ema_decay: float = 0.998
     seed: int = 20090152
 
 
@@ -66,7 +79,7 @@ class FakeBuffer:
     def exchange(self, fakes: Tensor) -> Tensor:
         """As many patches as came in; those that came in may be kept for later."""
         leaving: list[Tensor] = []
-        for fake in fakes.detach():
+        for fake in fakes.clone():
             if len(self._fakes) < self._size:
                 self._fakes.append(fake)
                 leaving.append(fake)
@@ -85,7 +98,10 @@ def adversarial(verdicts: Tensor, real: bool) -> Tensor:
 
 
 class CycleGan:
-    """Two generators, two discriminators and one step of training them."""
+    """Two generators, two discriminators and one step of training them.
+
+    `mean_to_b` and `mean_to_a` are the generators with weights averaged over the last steps.
+    """
 
     def __init__(self, options: Options, device: torch.device) -> None:
         self.options = options
@@ -94,64 +110,75 @@ class CycleGan:
         self.judge_a, self.judge_b = (PatchDiscriminator(options.ndf).to(device) for _ in range(2))
         for network in (self.to_b, self.to_a, self.judge_a, self.judge_b):
             initialise(network)
-        self.buffer_a = FakeBuffer(options.pool_size, options.seed)
-        self.buffer_b = FakeBuffer(options.pool_size, options.seed + 1)
-        self.generating = self._adam(self.to_b, self.to_a)
-        self.judging = self._adam(self.judge_a, self.judge_b)
-        optimizers = self.generating, self.judging
-        self.schedules = [torch.optim.lr_scheduler.LambdaLR(o, self._rate) for o in optimizers]
+        self.mean_to_b, self.mean_to_a = copy.deepcopy(self.to_b), copy.deepcopy(self.to_a)
+        self._buffer_a = FakeBuffer(options.pool_size, options.seed)
+        self._buffer_b = FakeBuffer(options.pool_size, options.seed + 1)
+        self._rate = torch.tensor(options.lr, device=device)
+        self._generating = self._adam(self.to_b, self.to_a)
+        self._judging = self._adam(self.judge_a, self.judge_b)
+        self._generate, self._judge = self._step_generators, self._step_discriminators
+        if device.type == "cuda":
+            patch = torch.rand(options.batch_size, 1, *[options.patch_size] * 3, device=device)
+            self._generate = Replay(self._step_generators, patch, patch)
+            self._judge = Replay(self._step_discriminators, patch, patch, patch, patch)
 
     def _adam(self, *networks: nn.Module) -> torch.optim.Adam:
-        weights = itertools.chain(*(network.parameters() for network in networks))
-        return torch.optim.Adam(weights, self.options.lr, (self.options.beta1, 0.999))
+        weights = list(itertools.chain(*(network.parameters() for network in networks)))
+        betas = self.options.beta1, 0.999
+        return torch.optim.Adam(weights, self._rate, betas, capturable=weights[0].is_cuda)
 
-    def _rate(self, iteration: int) -> float:
-        return min(1.0, 2 * (1 - iteration / self.options.n_iters))
+    def step(self, a: Tensor, b: Tensor, iteration: int) -> Tensor:
+        """One update of the generators, then one of the discriminators: [6], as LOSSES names."""
+        self._rate.fill_(self.options.lr * min(1.0, 2 * (1 - iteration / self.options.n_iters)))
+        fake_a, fake_b, generating = self._generate(a, b)
+        old_a, old_b = self._buffer_a.exchange(fake_a), self._buffer_b.exchange(fake_b)
+        (judging,) = self._judge(a, b, old_a, old_b)
+        return torch.cat([generating, judging])
 
-    def step(self, a: Tensor, b: Tensor) -> dict[str, Tensor]:
-        """One update of the generators, then one of the discriminators; the losses by name."""
-        fake_b, fake_a, losses = self._step_generators(a, b)
-        losses |= self._step_discriminators(a, b, fake_a, fake_b)
-        for schedule in self.schedules:
-            schedule.step()
-        return losses
-
-    def _step_generators(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _step_generators(self, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         options = self.options
         freeze(self.judge_a, True)
         freeze(self.judge_b, True)
-        fake_b, fake_a = self.to_b(a), self.to_a(b)
-        losses = {
-            "G_A": adversarial(self.judge_b(fake_b), True),
-            "G_B": adversarial(self.judge_a(fake_a), True),
-            "cycle_A": functional.l1_loss(self.to_a(fake_b), a) * options.lambda_A,
-            "cycle_B": functional.l1_loss(self.to_b(fake_a), b) * options.lambda_B,
-        }
-        if options.lambda_identity:
-            same_b = functional.l1_loss(self.to_b(b), b) * options.lambda_B
-            same_a = functional.l1_loss(self.to_a(a), a) * options.lambda_A
-            losses["idt_A"] = same_b * options.lambda_identity
-            losses["idt_B"] = same_a * options.lambda_identity
-        self.generating.zero_grad()
-        torch.stack(list(losses.values())).sum().backward()
-        self.generating.step()
-        return fake_b, fake_a, losses
+        fake_a, fake_b = self.to_a(b), self.to_b(a)
+        losses = torch.stack(
+            [
+                adversarial(self.judge_b(fake_b), True),
+                adversarial(self.judge_a(fake_a), True),
+                functional.l1_loss(self.to_a(self._noisy(fake_b)), a) * options.lambda_A,
+                functional.l1_loss(self.to_b(self._noisy(fake_a)), b) * options.lambda_B,
+            ]
+        )
+        self._generating.zero_grad()
+        losses.sum().backward()
+        self._generating.step()
+        self._average()
+        return fake_a.detach(), fake_b.detach(), losses.detach()
+
+    def _noisy(self, fakes: Tensor) -> Tensor:
+        return fakes + self.options.cycle_noise * torch.randn_like(fakes)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        for mean, newest in ((self.mean_to_b, self.to_b), (self.mean_to_a, self.to_a)):
+            for average, weights in zip(mean.parameters(), newest.parameters(), strict=True):
+                average.lerp_(weights, 1 - self.options.ema_decay)
 
     def _step_discriminators(
         self, a: Tensor, b: Tensor, fake_a: Tensor, fake_b: Tensor
-    ) -> dict[str, Tensor]:
-        losses: dict[str, Tensor] = {}
-        self.judging.zero_grad()
-        for name, judge, real, fake in (
-            ("D_A", self.judge_b, b, self.buffer_b.exchange(fake_b)),
-            ("D_B", self.judge_a, a, self.buffer_a.exchange(fake_a)),
-        ):
-            freeze(judge, False)
-            verdict = adversarial(judge(real), True) + adversarial(judge(fake), False)
-            losses[name] = verdict / 2
-        torch.stack(list(losses.values())).sum().backward()
-        self.judging.step()
-        return losses
+    ) -> tuple[Tensor, ...]:
+        freeze(self.judge_a, False)
+        freeze(self.judge_b, False)
+        losses = torch.stack(
+            [
+                adversarial(judge(real), True) + adversarial(judge(fake), False)
+                for judge, real, fake in ((self.judge_b, b, fake_b), (self.judge_a, a, fake_a))
+            ]
+        )
+        losses = losses / 2
+        self._judging.zero_grad()
+        losses.sum().backward()
+        self._judging.step()
+        return (losses.detach(),)
 
 
 def train(options: Options, device: torch.device, log: Path) -> CycleGan:
@@ -160,25 +187,23 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
     gan = CycleGan(options, device)
     t1, t2 = (seen(volume).to(device) for volume in load())
     sampler = Sampler(options.patch_size, options.batch_size, options.seed, device)
-    sums: dict[str, Tensor] = {}
+    sums = torch.zeros(len(LOSSES), device=device)
     with log.open("w", newline="") as file:
         rows = csv.writer(file)
+        rows.writerow(["iteration", *LOSSES])
         for iteration in range(1, options.n_iters + 1):
-            losses = gan.step(sampler.draw(t1, T1_CHANGES), sampler.draw(t2, T2_CHANGES))
-            sums = {name: sums.get(name, 0) + loss.detach() for name, loss in losses.items()}
-            if iteration == 1:
-                rows.writerow(["iteration", *losses])
-            if iteration % 50 == 0:
-                means = {name: f"{total.item() / 50:.5f}" for name, total in sums.items()}
-                rows.writerow([iteration, *means.values()])
-                print(iteration, *(f"{name} {mean}" for name, mean in means.items()), flush=True)
-                sums = {}
+            sums += gan.step(sampler.draw(t1, CHANGES), sampler.draw(t2, CHANGES), iteration)
+            if iteration % LOG_EVERY == 0:
+                means = [f"{mean:.5f}" for mean in (sums / LOG_EVERY).tolist()]
+                rows.writerow([iteration, *means])
+                print(iteration, *means, flush=True)
+                sums.zero_()
     return gan
 
 
 def save(gan: CycleGan, folder: Path) -> None:
     """The A-to-B generator, its options, and what it makes of one patch of the scan."""
-    generator = gan.to_b.cpu().eval()
+    generator = gan.mean_to_b.cpu().eval()
     torch.save(generator.state_dict(), folder / "latest_net_G_A.pth")
     values = asdict(gan.options).items()
     lines = ["----------------- Options ---------------"]
@@ -210,13 +235,13 @@ def main() -> None:
     start = time.perf_counter()
     gan = train(options, device, folder / "loss.csv")
     seconds = time.perf_counter() - start
-    figures = held_out_figures(gan.to_b, gan.to_a, *load(), device)
+    figures = held_out_figures(gan.mean_to_b, gan.mean_to_a, *load(), device)
     training = {
         "seconds": round(seconds, 1),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "parameters": parameters(gan.to_b),
+        "parameters": parameters(gan.mean_to_b),
     }
     report = {"training": training, **figures}
     (folder / "figures.json").write_text(json.dumps(report, indent=2) + "\n")

@@ -92,9 +92,14 @@ def folders(tmp_path: Path) -> Folders:
     return Folders(tmp_path)
 
 
-@pytest.mark.parametrize("place", [INFERRING, WRITING], ids=["inferring", "writing"])
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("place", "number", "status"),
+    [
+        (INFERRING, signal.SIGINT, 130),
+        (WRITING, signal.SIGTERM, 143),
+        (INFERRING, signal.SIGHUP, 129),
+    ],
+    ids=["Ctrl-C while inferring", "SIGTERM while writing", "terminal closed"],
 )
 def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
     folders: Folders, place: tuple[str, str], number: signal.Signals, status: int
@@ -137,7 +142,7 @@ def test_killed_at_random_moments_the_runs_add_up(folders: Folders, tmp_path: Pa
     whole_run = time.perf_counter() - begin
     moments = random.Random(7)
     on_record: set[str] = set()
-    for _ in range(5):
+    for _ in range(4):
         process = folders.start()
         try:
             process.communicate(timeout=moments.uniform(0.5, 1.0) * whole_run)

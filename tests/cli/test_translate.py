@@ -219,13 +219,14 @@ class TestBadInput:
 
     def test_names_cannot_speak_to_the_terminal(self, world: World) -> None:
         scan(world.inputs / "[red]a\nb\x1b[31m\u202e.nii")
-        (world.inputs / os.fsdecode(b"\xff[bold].nii")).touch()
-        for options in ((), ("--dry-run",)):
+        (world.inputs / os.fsdecode(b"\xff[bold]\x1b[2J.nii")).touch()
+        for options in ((), ("--dry-run",), ("--quiet",), ("--overwrite", "--verbose")):
             result = world.translate(*options)
             assert "\x1b" not in result.output
             assert "\u202e" not in result.output
-            assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
-            assert r"\udcff[bold].nii" in result.stdout
+            assert r"\udcff[bold]\x1b[2J.nii" in result.output
+            if "--quiet" not in options:
+                assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
 
 
 class TestStatus:
@@ -398,12 +399,31 @@ class TestWords:
         assert len(world.files()) == 3
 
 
+def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None:
+    for name in "abc":
+        scan(world.inputs / f"{name}.nii")
+    (world.inputs / "bad.nii").touch()
+    terminal, end = os.openpty()
+    command = [*COMMAND, *world.arguments("--report", str(world.report))]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=end, env=environment
+    ) as process:
+        os.close(end)
+        os.read(terminal, 1)  # the bars have begun
+        os.close(terminal)
+    assert process.returncode == 1
+    assert set(world.files()) == {"a.nii", "b.nii", "c.nii"}
+    assert len(world.rows()) == 4
+
+
 def test_help_and_version_import_nothing_heavy() -> None:
+    heavy = "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal'"
     program = (
         "import sys\nfrom cuda_cyclegan.cli.app import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as end: assert end.code == 0\n"
-        "print(sorted({'numpy', 'rich', 'onnxruntime', 'nibabel', 'SimpleITK'} & {*sys.modules}))"
+        f"print(sorted({{{heavy}}} & {{*sys.modules}}))"
     )
     for arguments in (["--help"], ["translate", "--help"], ["--version"]):
         command = [sys.executable, "-c", program, *arguments]

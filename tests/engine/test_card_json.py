@@ -101,22 +101,23 @@ def test_a_wrong_field_is_named(path: str, value: Json) -> None:
     assert len(message) < 250
 
 
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused(word: str) -> None:
+    text = changed("spacing", [1, 1, 0]).replace("[1, 1, 0]", f"[1, 1, {word}]")
+    with pytest.raises(ModelFileError, match=r"'spacing\[2\]' must be a finite number"):
+        card_from_json(text)
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    text = card_to_json(CARD)
+    with pytest.raises(ModelFileError, match="a key appears twice"):
+        card_from_json(text.replace("{", '{"name":"other",', 1))
+
+
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "nonsense",
-        "[]",
-        "null",
-        '{"name": 1, "name": 2}',
-        changed("spacing", [1, 1, 0]).replace("[1, 1, 0]", "[1, 1, NaN]"),
-        changed("spacing", [1, 1, 0]).replace("[1, 1, 0]", "[1, 1, Infinity]"),
-        changed("spacing", [1, 1, 0]).replace("[1, 1, 0]", "[1, 1, 1e999]"),
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "1" * 10_000,
-    ],
-    ids=range(11),
+    ["", "nonsense", "[]", "null", "[" * 100_000, '{"a":' * 100_000, "1" * 10_000],
+    ids=range(7),
 )
 def test_text_that_is_no_card_is_refused(text: str) -> None:
     with pytest.raises(ModelFileError):

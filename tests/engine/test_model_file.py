@@ -35,8 +35,10 @@ def parts(data: bytes) -> tuple[Header, bytes]:
 
 
 def assembled(header: Header, body: bytes, pad: int = 0) -> bytes:
-    """A safetensors file whose card names the hash that its data really have."""
-    header["__metadata__"]["data_sha256"] = hashlib.sha256(body).hexdigest()
+    """A safetensors file whose metadata name the hash that its content really has."""
+    index = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    content = json.dumps([header["__metadata__"].get("card"), index], sort_keys=True).encode()
+    header["__metadata__"]["content_sha256"] = hashlib.sha256(content + body).hexdigest()
     text = json.dumps(header).encode()
     text += b" " * (pad - len(text) if pad else -len(text) % 8)
     return len(text).to_bytes(8, "little") + text + body
@@ -204,6 +206,13 @@ def test_a_card_for_a_bigger_network_is_refused_before_anything_is_made() -> Non
         decode_model(data)
 
 
+def test_a_reference_that_would_fill_the_memory_is_refused() -> None:
+    card, network, *_ = model_parts()
+    endless = np.broadcast_to(np.float32(0), (1, 1, 1024, 1024, 1024))
+    with pytest.raises(ModelFileError, match=r"'reference\.input' .* has at most 16777216 voxels"):
+        encode_model(card, network, endless, endless)
+
+
 @given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
 @settings(max_examples=150, deadline=None)
 def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> None:
@@ -215,8 +224,16 @@ def test_a_changed_byte_is_refused_or_harmless(position: int, change: int) -> No
         return
     sound = decode_model(SOUND)
     assert position < len(SOUND) - len(parts(SOUND)[1])
+    assert model.card == sound.card
     for name, array in sound.network.weights.items():
         assert np.array_equal(model.network.weights[name], array)
+
+
+def test_an_edited_card_is_refused() -> None:
+    edited = SOUND.replace(b'\\"axes\\":\\"RAS\\"', b'\\"axes\\":\\"LAS\\"')
+    assert edited != SOUND
+    with pytest.raises(ModelFileError, match=r"The card or the weights do not have .* SHA-256"):
+        decode_model(edited)
 
 
 @given(st.binary(max_size=400))

@@ -1,6 +1,7 @@
 """A small world for batch tests: real scan files, bad ones of every kind, and a tiny model."""
 
 import gzip
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,29 @@ def _promising_2_to_the_40() -> bytes:
 
 def tiny_model(path: Path, seed: int = 0) -> Path:
     """A random ResNet of 16x16x16 patches."""
+    path.write_bytes(_tiny_model(seed))
+    return path
+
+
+def identity_model(path: Path) -> Path:
+    """A model that gives back its input, since relu(x) - relu(-x) is x."""
+    path.write_bytes(_identity_model())
+    return path
+
+
+@cache
+def _tiny_model(seed: int) -> bytes:
     spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
     random = np.random.default_rng(seed)
     shapes = dict(build(spec).weight_shapes())
     weights = {
         name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
     }
-    return model_file(path, spec, weights, Percentiles(0.5, 99.5))
+    return model_bytes(spec, weights, Percentiles(0.5, 99.5))
 
 
-def identity_model(path: Path) -> Path:
-    """A model that gives back its input, since relu(x) - relu(-x) is x."""
+@cache
+def _identity_model() -> bytes:
     spec = ResNetSpec(
         1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
     )
@@ -115,12 +128,10 @@ def identity_model(path: Path) -> Path:
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for name in ("first.weight", "last.weight"):
         weights[name] = np.float32([1, -1]).reshape(shapes[name])
-    return model_file(path, spec, weights, Identity())
+    return model_bytes(spec, weights, Identity())
 
 
-def model_file(
-    path: Path, spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap
-) -> Path:
+def model_bytes(spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap) -> bytes:
     """A model file with a true reference patch."""
     network = Network(build(spec), weights)
     given, made = make_reference(network)
@@ -140,5 +151,4 @@ def model_file(
         provenance=Provenance("none", "0" * 64, "none", "test"),
         reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
     )
-    path.write_bytes(encode_model(card, network, given, made))
-    return path
+    return encode_model(card, network, given, made)

@@ -310,7 +310,9 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
             UnreadableScanError,
             "not a regular file",
         ),
-        ("(1,2,3)", "(nan,2,3)", UnreadableScanError, ""),
+        ("(0,1,0)", "(0,1,1e308)", UnreadableScanError, "does not say where its voxels lie"),
+        ("type: int16", f"type: {'x' * 5000}", UnreadableScanError, "overlong header line"),
+        ("(1,2,3)", "(nan,2,3)", UnreadableScanError, "does not say where its voxels lie"),
     ],
 )
 def test_bad_nrrd_headers(
@@ -336,6 +338,9 @@ def test_bad_nrrd_headers(
         ("Matrix = 1", "Matrix = 0", UnreadableScanError, ""),
         ("ElementType = MET_SHORT\n", "", UnreadableScanError, ""),
         ("MET_SHORT", "MET_LONG", UnreadableScanError, "truncated"),
+        ("Matrix = 1", "Matrix = 1e308", UnreadableScanError, "does not say where its voxels lie"),
+        ("Offset = 1", "Offset = inf", UnreadableScanError, "does not say where its voxels lie"),
+        ("LOCAL", "x" * 5000, UnreadableScanError, "overlong header line"),
         ("BinaryData = True", "BinaryData = False", UnsupportedScanError, "as text"),
         ("CompressedData = False", "CompressedData = True", UnreadableScanError, "begin and end"),
         ("DataSize = 0", "DataSize = -5", UnreadableScanError, "begin and end"),
@@ -353,6 +358,14 @@ def test_bad_metaimage_headers(
     assert old in METAIMAGE
     path.write_bytes(METAIMAGE.replace(old, new).encode() + PLAIN)
     assert said in refusal(path, kind)
+
+
+def test_more_axes_than_metaio_has_room_for(tmp_path: Path) -> None:
+    """MetaIO fills arrays of ten with them and breaks the process."""
+    path = tmp_path / "a.mha"
+    head = METAIMAGE.replace("NDims = 3", "NDims = 100").replace("3 4 5", "3 4 5" + " 1" * 97)
+    path.write_bytes(head.encode() + PLAIN)
+    assert "NDims is 100" in refusal(path)
 
 
 @pytest.mark.parametrize("size", [-9, -1, 1, 9])

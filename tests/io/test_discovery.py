@@ -75,7 +75,9 @@ def test_several_inputs_keep_the_tree_below_what_they_share(tmp_path: Path) -> N
 
 def test_one_file_given_twice_is_one_study(tmp_path: Path) -> None:
     lay(tmp_path, "in/a.nii")
-    assert names(search(tmp_path / "in", tmp_path / "in/a.nii", tmp_path / "in")) == ["a.nii"]
+    found = search(tmp_path / "in", tmp_path / "in/a.nii", tmp_path / "in")
+    assert names(found) == ["a.nii"]
+    assert found.skipped == ()
 
 
 def test_a_relative_input_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

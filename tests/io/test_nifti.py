@@ -214,9 +214,12 @@ def test_other_voxels_in_the_same_grid_change_only_what_they_must(tmp_path: Path
     assert all(np.array_equal(was.header[field], now.header[field]) for field in GEOMETRY_FIELDS)
 
 
-def test_descriptions_and_extensions_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", "<>")
+def test_descriptions_and_extensions_are_kept(tmp_path: Path, order: str) -> None:
     source, target = tmp_path / "a.nii.gz", tmp_path / "b.nii.gz"
-    image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE)
+    header: Any = nibabel.Nifti1Header(endianness=order)
+    header.set_data_dtype(np.dtype("i2").newbyteorder(order))
+    image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE, header)
     header = image.header
     header["descrip"], header["aux_file"] = "Grünwald 3T".encode(), b"x.txt"
     header["slice_duration"], header["toffset"] = 0.75, 12.5

@@ -298,7 +298,12 @@ def test_two_channels_are_refused() -> None:
         prepare(study, card(input_channels=("T1", "T2")))
 
 
-@pytest.mark.parametrize("matrix", [np.diag([1.0, 0, 1]), np.full((3, 3), np.nan), np.ones((3, 3))])
+PLANE = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.diag([1.0, 0, 1]), np.full((3, 3), np.nan), np.ones((3, 3)), PLANE]
+)
 def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2), affine_of(matrix))
     with pytest.raises(PreparationError, match="three directions"):
