@@ -106,6 +106,7 @@ def translate(
     found; 4 the device or a library is missing.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
+    choice = filters.choice(output_format)
     choices = checked_device(device), parsed_patch(patch), checked_report(report)
     if dry_run and report:
         raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
@@ -123,7 +124,7 @@ def translate(
                 overlap=overlap,
                 blend=blend,
                 volume_index=volume,
-                choice=filters.choice(output_format),
+                choice=choice,
                 overwrite=overwrite,
             )
         )
