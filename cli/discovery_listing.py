@@ -31,6 +31,8 @@ def reasons(found: Discovery) -> Iterator[str]:
     for series in found.series:
         for note in series.notes:
             yield f"note: {_name(series)}: {note}"
+        if len(series.volumes) > 1:
+            yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
     refused = sum(series.verdict == "refused" for series in found.series)
     parts = [f"{len(found.studies) - refused} to translate"]
     parts += [f"{refused} refused"] if refused else []

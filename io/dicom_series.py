@@ -58,14 +58,12 @@ class Series:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What else a user should know."""
+        """What a user should know of a series that is taken."""
         if self.uneven:
             yield f"{self.uneven}; resampled onto an even grid"
         if self.duplicates:
             copies = "copy" if self.duplicates == 1 else "copies"
             yield f"{self.duplicates} {copies} of its images left out"
-        if len(self.volumes) > 1:
-            yield f"it holds {len(self.volumes)} volumes; --volume N chooses one"
 
     @property
     def told(self) -> str:

@@ -19,12 +19,14 @@ class Study:
     name: where its result goes below the output folder, mirroring the input tree.
     files: every file it is stored in, the one to open first.
     series: what the search learnt about a DICOM series; opaque to all but its reader.
+    notes: what a user should know about how it is taken.
     """
 
     name: PurePosixPath
     files: tuple[Path, ...]
     format: Format
     series: object = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Batch:
             source=planned.study.files[0],
             output=planned.target,
             status="up to date",
+            notes=planned.study.notes,
         )
         if planned.action == "keep":
             return row, None

@@ -39,7 +39,8 @@ class StudyReport:
 
     name: its place below the output folder. due: why an older result was made anew, if there was
     one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
-    hashing the input, writing includes hashing the output. voxels: of the source grid.
+    hashing the input, writing includes hashing the output. voxels: of the source grid. notes: what
+    a user should know about how the study was taken.
     """
 
     name: str
@@ -53,6 +54,7 @@ class StudyReport:
     tiles: int = 0
     peak_memory: PeakMemory | None = None
     failure: Failure | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def voxels_per_second(self) -> float | None:

@@ -1,4 +1,4 @@
-"""translate on whole-patient folders: derived series, resume, formats, and no word of the patient."""
+"""translate on whole-patient folders: derived series, resume, formats, no word of the patient."""
 
 import json
 import shutil
@@ -160,7 +160,9 @@ def test_a_tilted_series_fails_alone_or_is_resampled(ward: Ward) -> None:
     assert result.exit_code == 1
     assert len(ward.series()) == 2
     assert "tilted by 14.04 degrees" in result.output
-    assert ward.translate("--allow-uneven").exit_code == 0
+    resampled = ward.translate("--allow-uneven")
+    assert resampled.exit_code == 0
+    assert "tilted by 14.04 degrees (gantry tilt); resampled onto an even grid" in resampled.output
     assert len(ward.series()) == 3
 
 

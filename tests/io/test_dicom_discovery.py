@@ -125,7 +125,6 @@ def test_time_points_are_volumes_of_one_series(tmp_path: Path) -> None:
     assert len(series.volumes) == 3
     for time, volume in enumerate(series.volumes):
         assert {frame.file.name[:2] for frame in volume} == {f"t{time}"}
-    assert "--volume" in " ".join(series.notes)
 
 
 def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -262,7 +261,7 @@ def test_a_slice_of_another_size_refuses_the_series_with_the_figures(tmp_path: P
 
     def edit(data: Any, _: int) -> None:
         renamed(data)
-        set_position(data, (-30, -20, 10 + 2 * 12 + 2 * at))
+        set_position(data, (-30, -20, 10 + 2 * 12))
 
     replace(CT, slices=1, rows=16, columns=16).write(tmp_path / "in", edit, prefix="b")
     series = only(tmp_path / "in")
