@@ -13,7 +13,7 @@ import typer
 from ..engine.devices import Precision
 from ..io.choice import FEWEST_SLICES, OutputFormat
 from ..io.errors import WriteError
-from ..pipelines.settings import Blend
+from ..pipelines.settings import Blend, Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_report, parsed_patch
@@ -92,6 +92,12 @@ def translate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
     ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
+    ] = False,
+    seam_score: Annotated[
+        bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
     ] = None,
@@ -126,6 +132,7 @@ def translate(
                 volume_index=volume,
                 choice=choice,
                 overwrite=overwrite,
+                extras=Extras(preview=preview, seam_score=seam_score),
             )
         )
         view = _View(report, quiet, verbose)

@@ -15,7 +15,7 @@ seconds     of wall time in all
 interrupted whether a signal ended the batch
 totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
             of the translated: stages, voxels, voxels_per_second, tiles;
-            of all: peak_host_bytes, peak_counts_from
+            of all: peak_host_bytes, peak_counts_from, worst_seam_score
 studies     in order, each with
     name        place of the result below the output folder
     source      the file, or the first of several
@@ -34,6 +34,8 @@ studies     in order, each with
     tiles       0 unless translated
     peak_host_bytes     largest resident memory of the process; null if there was no work
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
+    preview             path of the picture beside the result, or null
+    seam_score          d, h, w and worst, each null without borders; null if not asked for
 skipped     path and reason of what looks like a scan, or was asked for, and is none
 ignored     how many files of other kinds lay in the folders
 
@@ -52,6 +54,7 @@ from typing import Any, TypeAlias
 from ..io.atomic import whole_file
 from .memory import PeakMemory
 from .report import BatchReport, StudyReport
+from .seam_score import SeamScore
 
 Json: TypeAlias = dict[str, Any]
 
@@ -115,6 +118,8 @@ def _study(row: StudyReport) -> Json:
         "voxels_per_second": row.voxels_per_second,
         "tiles": row.tiles,
         **_peak(row.peak_memory),
+        "preview": str(row.preview) if row.preview else None,
+        "seam_score": _seams(row.seams),
     }
 
 
@@ -132,7 +137,12 @@ def _totals(report: BatchReport) -> Json:
         "voxels_per_second": report.voxels_per_second,
         "tiles": sum(row.tiles for row in rows),
         **_peak(report.peak_memory),
+        "worst_seam_score": report.worst_seam,
     }
+
+
+def _seams(score: SeamScore | None) -> Json | None:
+    return score and {**dict(zip("dhw", score.axes, strict=True)), "worst": score.worst}
 
 
 def _peak(peak: PeakMemory | None) -> Json:

@@ -13,6 +13,17 @@ METHOD = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Extras:
+    """What a batch makes besides the results. Nothing here changes a voxel."""
+
+    preview: bool = False
+    seam_score: bool = False
+
+
+NO_EXTRAS = Extras()
+
+
+@dataclass(frozen=True, slots=True)
 class TranslateSettings:
     """Everything besides model and scan that changes voxels, and nothing that does not.
 

@@ -1,6 +1,7 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +16,10 @@ from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
 from .events import BatchStarted, Listen
-from .manifest import Manifest, Recipe, load
+from .manifest import Entry, Manifest, Recipe, load
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
-from .settings import Blend, TranslateSettings
+from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .study_run import Translator
 
 
@@ -41,6 +42,7 @@ class Request:
     volume_index: int | None = None
     choice: Choice = EVERYTHING
     overwrite: bool = False
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,14 @@ class Job:
         """What the results are made with."""
         return Recipe(self.model.sha256, self.settings.sha256())
 
+    def planner(self, entries: Mapping[str, Entry]) -> Planner:
+        """What judges studies against an output folder with these entries in its manifest."""
+        asked = self.request
+        return Planner(asked.output, entries, self.recipe, asked.overwrite, asked.extras.preview)
+
     def plan(self) -> tuple[PlannedStudy, ...]:
         """What a run would do about each study; writes nothing."""
-        output = self.request.output
-        planner = Planner(output, load(output), self.recipe, self.request.overwrite)
-        return planner.plan(self.discovery.studies)
+        return self.planner(load(self.request.output)).plan(self.discovery.studies)
 
 
 def open_job(request: Request) -> Job:
@@ -95,14 +100,13 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     request, settings = job.request, job.settings
     with Manifest(request.output) as manifest:
         remove_leftovers(request.output)
-        planner = Planner(request.output, manifest.entries, job.recipe, request.overwrite)
-        planned = planner.plan(job.discovery.studies)
+        planned = job.planner(manifest.entries).plan(job.discovery.studies)
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
         with open_generator(job.model.network, job.device, settings.precision) as generator:
             listen(BatchStarted(generator.device, job.device.note, planned))
-            translator = Translator(job.model, generator, settings)
+            translator = Translator(job.model, generator, settings, request.extras)
             rows = Batch(planned, translator, job.recipe, manifest, listen).run()
             device = generator.device
     return BatchReport(

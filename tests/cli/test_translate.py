@@ -472,6 +472,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "tiles": "int",
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
+            "worst_seam_score": "NoneType",
         },
         "studies": "list",
         "skipped": "list",
@@ -480,7 +481,9 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     translated, failed = report["studies"]
     assert kind(translated) == {
         **dict.fromkeys(["name", "source", "output", "status", "peak_counts_from"], "str"),
-        **dict.fromkeys(["class", "reason", "failed_in", "due"], "NoneType"),
+        **dict.fromkeys(
+            ["class", "reason", "failed_in", "due", "preview", "seam_score"], "NoneType"
+        ),
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
