@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import doctor, model, report, translate
+from . import discover, doctor, model, report, translate
 from .streams import settle
 
 app = typer.Typer(
@@ -15,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(model.app, name="model")

@@ -26,6 +26,9 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
 
 def totals(report: BatchReport) -> Iterator[str]:
     """What the batch came to, in a few sentences."""
+    for row in report.translated():
+        for note in row.notes:
+            yield f"note: {printable(row.name)}: {note}"
     if report.translated():
         spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
         yield f"Time by stage: {', '.join(spent)}"

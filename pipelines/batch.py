@@ -1,5 +1,6 @@
 """Many studies, one after another: each fails alone, each result is on record when it appears."""
 
+import hashlib
 import os
 import traceback
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from ..io.errors import WriteError
 from ..io.reading import causes_named
-from ..io.writing import places, write
+from ..io.volume import Derivation
+from ..io.writing import files_at, places, write
 from .errors import OccupiedError
 from .events import Listen, StudyDone, StudyStarted, TilesDone
 from .failures import failure_of
@@ -54,6 +56,7 @@ class Batch:
             source=planned.study.files[0],
             output=planned.target,
             status="up to date",
+            notes=planned.study.notes,
         )
         if planned.action == "keep":
             return replace(row, preview=self._preview_of(planned)), None
@@ -120,8 +123,9 @@ class Batch:
                 planned.stale.unlink(missing_ok=True)
             if made.preview:
                 save(preview_of(target), made.preview)
-            write(made.volume, target)
-            outputs = _states([file for file in files if file.exists()])
+            write(made.volume, target, self._derivation(inputs))
+            pictures = [preview_of(target)] if made.preview else []
+            outputs = _states([*files_at(target), *pictures])
             self.manifest.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
@@ -134,6 +138,17 @@ class Batch:
                     if made.preview:
                         preview_of(target).unlink(missing_ok=True)
                     self.manifest.append(replace(entry, status="failed"))
+
+    def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
+        card, program = self.translator.model.card, program_version()
+        hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
+        return Derivation(
+            model=card.name,
+            source=card.source,
+            target=card.target,
+            program=program,
+            fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+        )
 
     def _tell_tiles(self, done: int, total: int) -> None:
         self.listen(TilesDone(done, total))

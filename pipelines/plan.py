@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..io.volume import Study
-from ..io.writing import places
+from ..io.writing import files_at, places
 from .manifest import Entry, FileState, Recipe
 from .report import Failure
 
@@ -93,7 +93,7 @@ class Planner:
         unasked = () if self.preview else pictures
         recorded = tuple(state for state in entry.outputs if state not in unasked)
         try:
-            outputs = _again(recorded, [ours.target.with_name(s.name) for s in recorded])
+            outputs = _again(recorded, _files_of(ours.target, [s.name for s in recorded]))
         except FileNotFoundError:
             return replace(ours, reason="a part of its result was deleted")
         except OSError as error:
@@ -130,6 +130,18 @@ class Planner:
 def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
     reason = f"{file} {trouble}; move it away or use --overwrite"
     return replace(due, action="refuse", reason=reason)
+
+
+def _files_of(target: Path, recorded: Sequence[str]) -> list[Path]:
+    """The files of an earlier result, with all others that a result folder holds now."""
+    beside = [target.with_name(name) for name in recorded]
+    if not target.is_dir():
+        return beside
+    pictures = [path for path in beside if path == preview_of(target)]
+    found = files_at(target)
+    if missing := set(recorded) - {path.name for path in (*found, *pictures)}:
+        raise FileNotFoundError(*missing)
+    return [*found, *pictures]
 
 
 def _again(states: Sequence[FileState], files: Sequence[Path]) -> tuple[FileState, ...]:

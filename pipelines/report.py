@@ -42,7 +42,8 @@ class StudyReport:
     one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
     hashing the input, writing includes hashing the output, finishing includes
     preview and seam score. voxels: of the source grid.
-    preview: the picture beside the result, if one was asked for.
+    preview: the picture beside the result, if one was asked for. notes: what a user should know
+    about how the study was taken.
     """
 
     name: str
@@ -58,6 +59,7 @@ class StudyReport:
     preview: Path | None = None
     seams: SeamScore | None = None
     failure: Failure | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def voxels_per_second(self) -> float | None:

@@ -2,12 +2,13 @@
 
 schema      this layout's name and version, `SCHEMA`
 program     name, version
-libraries   version of python, numpy, onnxruntime, SimpleITK and nibabel; null if not installed
+libraries   version of python, numpy, onnxruntime, SimpleITK, nibabel and pydicom; null if missing
 machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
 model       name, path, sha256 (of the file)
-settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen), and
-            their sha256, which together with the model's decides whether a result is up to date
+settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
+            allow_uneven, and their sha256, which together with the model's decides whether a
+            result is up to date
 output      the folder
 started     ISO 8601 with zone
 seconds     of wall time in all
@@ -25,6 +26,7 @@ studies     in order, each with
     reason      of a failure, one sentence; else null
     failed_in   of a failure: the stage, or null if it came before the first; else null
     due         why an older result was made anew, else null
+    notes       what to know about how the study was taken, such as that it was resampled
     seconds     of wall time
     stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
     voxels      of the source; 0 unless translated
@@ -59,7 +61,7 @@ Json: TypeAlias = dict[str, Any]
 SCHEMA = "cuda-cyclegan/translate-report/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
 
-LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel")
+LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")
 
 
 def program_version() -> str:
@@ -109,6 +111,7 @@ def _study(row: StudyReport) -> Json:
         "reason": failure.reason if failure else None,
         "failed_in": failure.stage if failure else None,
         "due": row.due,
+        "notes": list(row.notes),
         "seconds": row.seconds,
         "stages": dict(row.stages),
         "voxels": row.voxels,

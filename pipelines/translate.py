@@ -11,6 +11,7 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
+from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
@@ -39,6 +40,7 @@ class Request:
     overlap: float = 0.25
     blend: Blend = "gaussian"
     volume_index: int | None = None
+    choice: Choice = EVERYTHING
     overwrite: bool = False
     extras: Extras = NO_EXTRAS
 
@@ -82,9 +84,10 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
+        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
-    discovery = discover(request.inputs, request.output)
+    discovery = discover(request.inputs, request.output, request.choice)
     return Job(request, model, device, settings, discovery)
 
 

@@ -443,7 +443,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "schema": "str",
         "program": {"name": "str", "version": "str"},
         "libraries": dict.fromkeys(
-            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel"], "str"
+            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom"], "str"
         ),
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
@@ -454,6 +454,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "blend": "str",
             "precision": "str",
             "volume_index": "NoneType",
+            "allow_uneven": "bool",
             "sha256": "str",
         },
         "output": "str",
@@ -486,6 +487,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
+        "notes": "list",
     }
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]
