@@ -9,11 +9,11 @@ import numpy as np
 
 from .dicom_enhanced import FrameGroups, frame_groups
 from .dicom_geometry import grid_of
-from .dicom_instance import DataSet, Frame
+from .dicom_instance import DataSet, Frame, Stack
 from .dicom_library import InvalidDicomError, pydicom, quiet
 from .dicom_pixels import Scale, decode, padding_mask, scale_of
 from .dicom_resampling import even_grid, resampled
-from .dicom_series import Series, Stack
+from .dicom_series import Series
 from .errors import UnreadableScanError, UnsupportedScanError
 from .promises import memory_of_machine, pick_volume
 from .volume import AnyArray, Study, Volume

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
-from .dicom_instance import DataSet, Frame, Instance, items, number, numbers, word, words
+from .dicom_instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
 from .dicom_kinds import is_directory, is_enhanced, obstacle
 from .dicom_library import InvalidDicomError, pydicom, quiet, read_partial, tag_of
 
@@ -22,7 +22,7 @@ _TAGS = (
     *("SeriesNumber", "AcquisitionNumber", "InstanceNumber", "TemporalPositionIdentifier"),
     *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "EchoNumbers"),
     *("EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "BitsAllocated"),
-    "ModalityLUTSequence",
+    *("ModalityLUTSequence", "TriggerTime", "DiffusionBValue", "DiffusionGradientOrientation"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -140,10 +140,15 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             *words(dataset, "ImageType")[2:],
             f"echo {word(dataset, 'EchoNumbers')} {number(dataset, 'EchoTime'):.3f}",
         ),
-        order=(
-            number(dataset, "TemporalPositionIdentifier"),
-            number(dataset, "AcquisitionNumber"),
-            number(dataset, "InstanceNumber"),
+        moment=Moment(
+            temporal=number(dataset, "TemporalPositionIdentifier"),
+            trigger=number(dataset, "TriggerTime"),
+            acquisition=number(dataset, "AcquisitionNumber"),
+            diffusion=(
+                number(dataset, "DiffusionBValue"),
+                *numbers(dataset, "DiffusionGradientOrientation", 3),
+            ),
         ),
+        image=number(dataset, "InstanceNumber"),
     )
     return (frame,)

@@ -10,13 +10,27 @@ DataSet: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """What may tell apart frames that lie at one place; zeros where the header says nothing.
+
+    temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
+    number. diffusion: b-value and direction of the gradient.
+    """
+
+    temporal: float
+    trigger: float
+    acquisition: float
+    diffusion: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One 2D image: where it is stored, and where it lies in the patient (LPS+, millimetres).
 
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
     contrast: what the frames of one volume share besides geometry, such as their echo.
-    order: sorts frames that lie at one place, such as time points.
+    image: its instance number, or its place in a multi-frame file.
     """
 
     file: Path
@@ -28,7 +42,12 @@ class Frame:
     orientation: tuple[float, ...]
     position: tuple[float, ...]
     contrast: tuple[str, ...]
-    order: tuple[float, ...]
+    moment: Moment
+    image: float
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Slices of one volume, sorted along their normal."""
 
 
 @dataclass(frozen=True, slots=True)
