@@ -88,14 +88,14 @@ def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
 
 
 def _anonymous(path: Path) -> Unreadable:
-    return Unreadable(path, "its header ends before it says what it is; copy or export it again")
+    return Unreadable(path, "its header does not say of which study it is; copy or export it again")
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:
     """What the header says; None if it does not even say of which series it is."""
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
-    series = word(dataset, "SeriesInstanceUID")
-    if not (sop_class and uid and series):
+    study, series = word(dataset, "StudyInstanceUID"), word(dataset, "SeriesInstanceUID")
+    if not (sop_class and uid and study and series):
         return None
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
@@ -107,7 +107,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         file=path,
         sop_class=sop_class,
         uid=uid,
-        study=word(dataset, "StudyInstanceUID"),
+        study=study,
         series=series,
         number=int(number(dataset, "SeriesNumber")),
         modality=word(dataset, "Modality"),
