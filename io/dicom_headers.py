@@ -9,7 +9,7 @@ from pathlib import Path
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
 from .dicom_instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
 from .dicom_kinds import is_directory, is_enhanced, obstacle
-from .dicom_library import InvalidDicomError, pydicom, quiet, read_partial, tag_of
+from .dicom_library import PARSING_ERRORS, pydicom, quiet, read_partial, tag_of
 
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
@@ -79,7 +79,7 @@ def _read(path: Path) -> Instance | Unreadable | None:
         return Unreadable(path, f"it cannot be opened: {error.strerror or error}")
     except MemoryError:
         return Unreadable(path, "its header promises more than this machine's memory holds")
-    except (InvalidDicomError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 

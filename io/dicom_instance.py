@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .dicom_library import PARSING_ERRORS
+
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
 
@@ -112,5 +114,5 @@ def _value(dataset: DataSet, keyword: str) -> Any:
     """An element's value; None where it is missing or its text is no value of its kind."""
     try:
         return dataset.get(keyword)
-    except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError):
+    except PARSING_ERRORS:
         return None

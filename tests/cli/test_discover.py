@@ -45,7 +45,10 @@ def test_json_is_a_promise_to_scripts(disc: Path) -> None:
     found = json.loads(discover(disc, "--json").stdout)
     assert found["schema"] == "cuda-cyclegan/discovery/1"
     assert {key: type(value).__name__ for key, value in found.items()} == {
-        **{"schema": "str", "series": "list", "files": "list", "skipped": "list"},
+        "schema": "str",
+        "series": "list",
+        "files": "list",
+        "skipped": "list",
         "ignored": "int",
     }
     [ct] = [row for row in found["series"] if row["number"] == 3]
