@@ -38,8 +38,9 @@ class StudyReport:
     """One study's row.
 
     name: its place below the output folder. due: why an older result was made anew, if there was
-    one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
-    hashing the input, writing includes hashing the output. voxels: of the source grid.
+    one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
+    Reading includes hashing the input, writing includes hashing the output. voxels: of the source
+    grid. peak_memory: while it was under way, with whatever was worked on beside it.
     """
 
     name: str
@@ -56,7 +57,7 @@ class StudyReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels by the study's whole wall time; None unless it was translated."""
+        """Source voxels by the study's seconds; None unless it was translated."""
         return _rate(self.voxels, self.seconds) if self.status == "translated" else None
 
 
@@ -78,11 +79,35 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What the seconds of a batch were used for.
+
+    wall: from the first work on any study to the last. busy: of all stages of all studies
+    together. computing: in which a device ran the network, of all devices together.
+    """
+
+    wall: float
+    busy: float
+    computing: float
+    devices: int
+
+    @property
+    def overlap(self) -> float:
+        """Stages that were at work at a time, on average; 1 where nothing overlapped."""
+        return self.busy / self.wall if self.wall else 0.0
+
+    @property
+    def computing_share(self) -> float:
+        """Share of the wall time in which the devices ran the network."""
+        return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchReport:
     """A batch's rows, and under what they were made.
 
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
-    not_reached: studies behind the one that was interrupted.
+    not_reached: studies that the network had not begun with when the batch was interrupted.
     """
 
     model: ModelName
@@ -91,6 +116,7 @@ class BatchReport:
     output: Path
     started: str
     seconds: float
+    use: Use
     studies: tuple[StudyReport, ...]
     skipped: tuple[Skip, ...]
     ignored: int = 0
@@ -121,9 +147,8 @@ class BatchReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels of the translated studies by the wall time spent on them."""
-        rows = self.translated()
-        return _rate(sum(row.voxels for row in rows), math.fsum(row.seconds for row in rows))
+        """Source voxels of the translated studies by the wall time in which any was under way."""
+        return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
 
     @property
     def peak_memory(self) -> PeakMemory | None:

@@ -13,7 +13,10 @@ started     ISO 8601 with zone
 seconds     of wall time in all
 interrupted whether a signal ended the batch
 totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
-            of the translated: stages, voxels, voxels_per_second, tiles;
+            of the translated: stages, voxels, voxels_per_second (by working_seconds), tiles;
+            of all: working_seconds, from the first work on a study to the last; overlap, how many
+            stages were at work on average; computing_share, of working_seconds, in which the
+            devices ran the network;
             of all: peak_host_bytes, peak_counts_from
 studies     in order, each with
     name        place of the result below the output folder
@@ -25,12 +28,13 @@ studies     in order, each with
     reason      of a failure, one sentence; else null
     failed_in   of a failure: the stage, or null if it came before the first; else null
     due         why an older result was made anew, else null
-    seconds     of wall time
+    seconds     in which a stage worked on it; waiting for another study is left out
     stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
     voxels      of the source; 0 unless translated
     voxels_per_second   by `seconds`; null unless translated
     tiles       0 unless translated
-    peak_host_bytes     largest resident memory of the process; null if there was no work
+    peak_host_bytes     largest resident memory of the process while the study, and others beside
+                        it, were under way; null if there was no work
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
 skipped     path and reason of what looks like a scan, or was asked for, and is none
 ignored     how many files of other kinds lay in the folders
@@ -128,6 +132,9 @@ def _totals(report: BatchReport) -> Json:
         "voxels": sum(row.voxels for row in rows),
         "voxels_per_second": report.voxels_per_second,
         "tiles": sum(row.tiles for row in rows),
+        "working_seconds": report.use.wall,
+        "overlap": report.use.overlap,
+        "computing_share": report.use.computing_share,
         **_peak(report.peak_memory),
     }
 

@@ -1,4 +1,4 @@
-"""One study from its files to a translated volume."""
+"""One study from its files to a translated volume, stage by stage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from itertools import count
 from typing import TypeAlias
 
 from ..engine.cpu import Generator
+from ..engine.graph import FloatArray
 from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Study, Volume
-from .inference import translate_array
+from .inference import SlidingWindow, translate_array
 from .preparation import Prepared, finish, prepare
 from .settings import TranslateSettings
 from .stopwatch import Stopwatch
@@ -29,6 +30,22 @@ class Translator:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A study in the model's world, and the tiles that cover it there."""
+
+    prepared: Prepared
+    tiling: Tiling
+
+
+@dataclass(frozen=True, slots=True)
+class InferredStudy:
+    """A study and what the network made of it, [C, D, H, W] in network intensity."""
+
+    study: PreparedStudy
+    array: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Translated:
     """A volume in the source's grid, and how much work it was."""
 
@@ -36,43 +53,44 @@ class Translated:
     tiles: int
 
 
-def prepare_study(
-    study: Study, model: Model, settings: TranslateSettings, watch: Stopwatch
-) -> tuple[Prepared, Tiling]:
-    """Read a study and bring it into the model's world; and the tiles that cover it there.
-
-    Raises ScanError or PreparationError.
-    """
+def read_study(study: Study, settings: TranslateSettings, watch: Stopwatch) -> Volume:
+    """Read a study's volume. Raises ScanError."""
     with watch.time("read"):
-        volume = read(study, settings.volume_index)
+        return read(study, settings.volume_index)
+
+
+def prepare_study(
+    volume: Volume, model: Model, settings: TranslateSettings, watch: Stopwatch
+) -> PreparedStudy:
+    """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(volume, model.card)
         _, depth, height, width = prepared.array.shape
         extents, stride = (depth, height, width), model.network.graph.stride
-        return prepared, tile(extents, settings.patch, settings.overlap, stride)
+        tiling = tile(extents, settings.patch, settings.overlap, stride)
+        return PreparedStudy(prepared, tiling)
 
 
-def translate_study(
-    study: Study, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
-) -> Translated:
-    """Read, prepare, translate and finish one study; storing it is the caller's.
-
-    Raises ScanError, PreparationError or EngineError.
-    """
-    model, settings = translator.model, translator.settings
-    prepared, tiling = prepare_study(study, model, settings, watch)
+def infer_study(
+    study: PreparedStudy, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
+) -> InferredStudy:
+    """Run the network on a study. Raises EngineError."""
+    tiling, settings = study.tiling, translator.settings
     on_tiles(0, len(tiling))
     done = count(1)
-    watch.stage = "infer"
+    window = SlidingWindow(tiling, settings.blend, translator.model.card.small_volume_padding)
     translated = translate_array(
-        prepared.array,
+        study.prepared.array,
         translator.generator,
-        tiling,
-        settings.blend,
-        model.card.small_volume_padding,
+        window,
+        watch,
         on_tile=lambda: on_tiles(next(done), len(tiling)),
     )
-    watch.add("infer", translated.infer_seconds)
-    watch.add("blend", translated.blend_seconds)
+    return InferredStudy(study, translated)
+
+
+def finish_study(inferred: InferredStudy, model: Model, watch: Stopwatch) -> Translated:
+    """Bring a translation back onto the scan's grid. Raises PreparationError."""
     with watch.time("finish"):
-        return Translated(finish(prepared, translated.array, model.card), len(tiling))
+        volume = finish(inferred.study.prepared, inferred.array, model.card)
+        return Translated(volume, len(inferred.study.tiling))

@@ -469,6 +469,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "voxels": "int",
             "voxels_per_second": "float",
             "tiles": "int",
+            **dict.fromkeys(["working_seconds", "overlap", "computing_share"], "float"),
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
         },
