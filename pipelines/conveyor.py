@@ -1,39 +1,19 @@
-"""Studies through three stages at the same time: one is read, one translated, one stored."""
+"""Studies through three stations at the same time: one is read, one translated, one stored."""
 
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TypeAlias, TypeVar
 
-from ..engine.cpu import Generator as Network
-from ..engine.model import Model
-from .events import DeviceOpened, Event, StudyDone, StudyStarted, TilesDone, Worked
-from .failures import failure_of
-from .footprint import footprint
-from .manifest import FileState
-from .memory import PeakMeters
+from .events import DeviceOpened, Event
 from .plan import PlannedStudy
-from .report import StudyReport
 from .room import Room
-from .settings import TranslateSettings
-from .stopwatch import Span, Stopwatch
-from .storing import Store, input_states
-from .study_run import (
-    InferredStudy,
-    PreparedStudy,
-    Translated,
-    Translator,
-    finish_study,
-    infer_study,
-    prepare_study,
-    read_study,
-)
+from .stations import Finished, Inferred, Loaded, Stations, StoppedError, Task
+from .study_run import Translator
 
-Made = TypeVar("Made")
+_READ, _INFER, _WRITE = "read", "infer", "write"
+"""Names of the threads; several of a kind are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,39 +30,11 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is done with every study."""
-
-    model: Model
-    settings: TranslateSettings
-    open_generator: Callable[[], AbstractContextManager[Network]]
-    store: Store
-
-
-@dataclass(slots=True)
-class Ticket:
-    """A study under way. inputs: its files before they were read. held: bytes that it was given."""
-
-    planned: PlannedStudy
-    row: StudyReport
-    watch: Stopwatch
-    inputs: tuple[FileState, ...] = ()
-    held: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Over:
     """The last that a thread has to say. error: what ended it before its time."""
 
-    error: BaseException | None = None
-
-
-class StoppedError(BaseException):
-    """Ends a thread that nobody waits for any more."""
-
-
-Loaded: TypeAlias = tuple[Ticket, PreparedStudy] | StudyDone
-Inferred: TypeAlias = tuple[Ticket, InferredStudy] | StudyDone
+    thread: str
+    error: BaseException | None
 
 
 class Conveyor:
@@ -91,6 +43,9 @@ class Conveyor:
     A study that fails travels on as its row, so rows come in the order of the studies as long as
     there is one reader and one writer. The threads are daemons: who cannot wait for them may
     leave, since under a result's name nothing but a whole file ever appears.
+
+    An interrupt of the thread that listens may cost it an event; what became of the studies is in
+    `stations` all the same.
     """
 
     def __init__(self, task: Task, studies: Iterable[PlannedStudy], lanes: Lanes) -> None:
@@ -99,17 +54,16 @@ class Conveyor:
         self._next_study = threading.Lock()
         self._lanes = lanes
         self._ahead, self._behind = Room(lanes.readers), Room(lanes.writers)
-        self._memory = Room(lanes.host_bytes)
-        self._peaks = PeakMeters()
         self._stopped, self._cut = threading.Event(), threading.Event()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | Over] = SimpleQueue()
+        self.stations = Stations(task, Room(lanes.host_bytes), self._heard.put)
         self._storing = lanes.writers
         self._threads = [
-            *self._workers("read", lanes.readers, self._read_all),
-            *self._workers("infer", 1, self._infer_all),
-            *self._workers("write", lanes.writers, self._store_all),
+            *self._workers(_READ, lanes.readers, self._read_all),
+            *self._workers(_INFER, 1, self._infer_all),
+            *self._workers(_WRITE, lanes.writers, self._store_all),
         ]
 
     def run(self) -> Iterator[Event]:
@@ -124,11 +78,11 @@ class Conveyor:
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
         self._stopped.set()
-        for room in (self._ahead, self._behind, self._memory):
-            room.close()
+        self.stations.stop()
+        self._ahead.close()
+        self._behind.close()
         self._loaded.put(None)
-        for _ in range(self._lanes.writers):
-            self._inferred.put(None)
+        self._end_writers()
 
     def rest(self, seconds: float) -> Iterator[Event]:
         """What still happens after a stop, for so long."""
@@ -147,23 +101,25 @@ class Conveyor:
     def _told(self, heard: Event | Over) -> Iterator[Event]:
         if not isinstance(heard, Over):
             yield heard
-        elif heard.error is None:
-            self._storing -= 1
-        elif not isinstance(heard.error, StoppedError):
+            return
+        self._storing -= heard.thread.startswith(_WRITE)
+        if heard.error and not isinstance(heard.error, StoppedError):
             raise heard.error
 
     def _workers(
         self, name: str, count: int, work: Callable[[], None]
     ) -> Generator[threading.Thread]:
-        def run() -> None:
+        def run(thread: str) -> None:
+            ended_by = None
             try:
                 work()
             except BaseException as error:
-                self._heard.put(Over(error))
+                ended_by = error
+            self._heard.put(Over(thread, ended_by))
 
-        for number in range(count):
-            own = f"{name} {number + 1}" if count > 1 else name
-            yield threading.Thread(target=run, name=own, daemon=True)
+        for number in range(1, count + 1):
+            own = name if count == 1 else f"{name} {number}"
+            yield threading.Thread(target=run, args=(own,), name=own, daemon=True)
 
     def _read_all(self) -> None:
         while self._ahead.take():
@@ -171,29 +127,8 @@ class Conveyor:
                 planned = next(self._studies, None)
             if planned is None:
                 break
-            self._loaded.put(self._load(planned))
+            self._loaded.put(self.stations.load(planned))
         self._loaded.put(None)
-
-    def _load(self, planned: PlannedStudy) -> Loaded:
-        row = opening_row(planned)
-        if planned.action != "translate":
-            return StudyDone(row)
-        self._peaks.enter(row.name)
-        self._heard.put(StudyStarted(planned))
-        ticket = Ticket(planned, row, Stopwatch(row.name, self._record))
-        return self._attempt(ticket, lambda: self._prepare(ticket))
-
-    def _prepare(self, ticket: Ticket) -> PreparedStudy:
-        task, study, watch = self._task, ticket.planned.study, ticket.watch
-        with watch.time("read"):
-            ticket.inputs = input_states(study)
-        volume = read_study(study, task.settings, watch)
-        with watch.time("prepare"):
-            needed = footprint(volume, task.model.card, task.settings.patch).peak
-        ticket.held = needed
-        if not self._memory.take(needed):
-            raise StoppedError
-        return prepare_study(volume, task.model, task.settings, watch)
 
     def _infer_all(self) -> None:
         task, reading = self._task, self._lanes.readers
@@ -202,8 +137,7 @@ class Conveyor:
             translator = Translator(task.model, generator, task.settings)
             while reading and not self._stopped.is_set():
                 reading -= not self._infer_next(translator)
-        for _ in range(self._lanes.writers):
-            self._inferred.put(None)
+        self._end_writers()
 
     def _infer_next(self, translator: Translator) -> bool:
         """Whether there was something to take; a reader's end is nothing."""
@@ -211,93 +145,23 @@ class Conveyor:
         self._ahead.give()
         if loaded is None:
             return False
-        inferred = loaded if isinstance(loaded, StudyDone) else self._infer(translator, *loaded)
+        inferred = self.stations.infer(loaded, translator)
         if self._behind.take():
             self._inferred.put(inferred)
         return True
 
-    def _infer(self, translator: Translator, ticket: Ticket, study: PreparedStudy) -> Inferred:
-        tell = self._tell_tiles(ticket)
-        return self._attempt(ticket, lambda: infer_study(study, translator, ticket.watch, tell))
-
-    def _tell_tiles(self, ticket: Ticket) -> Callable[[int, int], None]:
-        def tell(done: int, total: int) -> None:
-            self._heard.put(TilesDone(ticket.row.name, done, total))
-            if self._stopped.is_set():
-                raise StoppedError
-
-        return tell
-
     def _store_all(self) -> None:
-        while self._store_next():
-            pass
-        self._heard.put(Over())
+        while (finished := self._finish_next()) is not None:
+            self.stations.store(finished)
+            del finished  # its voxels would stay while the next study is awaited
+            self._behind.give()
 
-    def _store_next(self) -> bool:
-        finished = self._finish_next()
-        if finished is None:
-            return False
-        if not isinstance(finished, StudyDone):
-            ticket, made = finished
-            stored = self._attempt(ticket, lambda: self._store(ticket, made))
-            finished = stored if isinstance(stored, StudyDone) else self._done(*stored)
-        self._heard.put(finished)
-        self._behind.give()
-        return True
-
-    def _finish_next(self) -> tuple[Ticket, Translated] | StudyDone | None:
-        """The next result as a volume, without the arrays that it was made from."""
+    def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
         if inferred is None or self._cut.is_set():
             return None
-        if isinstance(inferred, StudyDone):
-            return inferred
-        ticket, study = inferred
-        return self._attempt(ticket, lambda: finish_study(study, self._task.model, ticket.watch))
+        return self.stations.finish(inferred)
 
-    def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
-        with ticket.watch.time("write"):
-            self._task.store.put(ticket.planned, made.volume, ticket.inputs)
-        return replace(
-            ticket.row, status="translated", voxels=made.volume.voxels.size, tiles=made.tiles
-        )
-
-    def _attempt(
-        self, ticket: Ticket, stage: Callable[[], Made]
-    ) -> tuple[Ticket, Made] | StudyDone:
-        """The one place that keeps a study's failure, of any kind, from the rest of the batch.
-
-        Only text leaves it: the exception itself would keep the study's arrays alive.
-        """
-        try:
-            return ticket, stage()
-        except Exception as error:
-            trace = "".join(traceback.format_exception(error))
-            failure = failure_of(error, ticket.watch.stage)
-        return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
-
-    def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
-        self._memory.give(ticket.held)
-        row = replace(
-            row,
-            seconds=ticket.watch.total(),
-            stages=dict(ticket.watch.seconds),
-            peak_memory=self._peaks.leave(row.name),
-        )
-        return StudyDone(row, trace)
-
-    def _record(self, span: Span) -> None:
-        self._heard.put(Worked(span))
-
-
-def opening_row(planned: PlannedStudy) -> StudyReport:
-    """A study's row before anything was done about it; the last one too, if nothing is due."""
-    row = StudyReport(
-        name=str(planned.study.name),
-        source=planned.study.files[0],
-        output=planned.target,
-        status="up to date",
-    )
-    if planned.refusal:
-        return replace(row, status="failed", failure=planned.refusal)
-    return row if planned.action == "keep" else replace(row, due=planned.reason)
+    def _end_writers(self) -> None:
+        for _ in range(self._lanes.writers):
+            self._inferred.put(None)

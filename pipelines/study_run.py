@@ -76,6 +76,7 @@ def infer_study(
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError."""
     tiling, settings = study.tiling, translator.settings
+    watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = count(1)
     window = SlidingWindow(tiling, settings.blend, translator.model.card.small_volume_padding)

@@ -12,7 +12,7 @@ from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
 from ..io.discovery import Discovery, discover
 from .batch import Batch
-from .conveyor import Lanes, Task
+from .conveyor import Lanes
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Manifest, Recipe, load
@@ -20,6 +20,7 @@ from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
 from .settings import Blend, TranslateSettings
+from .stations import Task
 from .storing import Store
 from .timeline import Timeline
 

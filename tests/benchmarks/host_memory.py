@@ -36,11 +36,12 @@ from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, 
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes, Task
+from cuda_cyclegan.pipelines.conveyor import Lanes
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.plan import PlannedStudy
 from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.stations import Task
 from cuda_cyclegan.pipelines.storing import Store
 
 SHAPE = (512, 512, 400)

@@ -18,12 +18,13 @@ from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes, Task
+from cuda_cyclegan.pipelines.conveyor import Lanes
 from cuda_cyclegan.pipelines.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import Planner
 from cuda_cyclegan.pipelines.report import StudyReport
 from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.stations import Task
 from cuda_cyclegan.pipelines.storing import Store
 
 SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
