@@ -4,8 +4,9 @@ PipelineError
 ├── PreparationError   a volume cannot be brought into, or back from, the model's world
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── SettingsError      what was asked for does not fit the model or the device
-└── OutputFolderError  the output folder cannot be used at all
-The last two stop a batch before its first study.
+├── OutputFolderError  the output folder cannot be used at all
+└── ReportFileError    a file is no report of a batch, or a damaged one
+Settings and output folder stop a batch before its first study.
 """
 
 
@@ -27,3 +28,7 @@ class SettingsError(PipelineError):
 
 class OutputFolderError(PipelineError):
     """The output folder cannot be made or written, or another run is using it."""
+
+
+class ReportFileError(PipelineError):
+    """A file is no report of a batch, one of a newer version, or damaged."""

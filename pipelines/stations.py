@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ..engine.cpu import Generator
@@ -14,10 +15,10 @@ from .failures import failure_of
 from .footprint import footprint
 from .manifest import FileState
 from .memory import PeakMeters
-from .plan import PlannedStudy
+from .plan import PlannedStudy, preview_of
 from .report import StudyReport
 from .room import Room
-from .settings import TranslateSettings
+from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Span, Stopwatch
 from .storing import Store, input_states
 from .study_run import (
@@ -42,6 +43,7 @@ class Task:
     settings: TranslateSettings
     open_generator: Callable[[], AbstractContextManager[Generator]]
     store: Store
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass(slots=True)
@@ -93,7 +95,9 @@ class Stations:
     def load(self, planned: PlannedStudy) -> Loaded:
         """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
         row = _opening_row(planned)
-        if planned.action != "translate":
+        if planned.action == "keep":
+            return StudyDone(replace(row, preview=self._preview_of(planned)))
+        if planned.action == "refuse":
             return StudyDone(row)
         self._peaks.enter(row.name)
         self._tell(StudyStarted(planned))
@@ -119,7 +123,8 @@ class Stations:
         if isinstance(inferred, StudyDone):
             return inferred
         ticket, study = inferred
-        return self._attempt(ticket, lambda: finish_study(study, self._task.model, ticket.watch))
+        task, watch = self._task, ticket.watch
+        return self._attempt(ticket, lambda: finish_study(study, task.model, task.extras, watch))
 
     def store(self, finished: Finished) -> None:
         """Write a study's result, and its row."""
@@ -144,10 +149,18 @@ class Stations:
 
     def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
-            self._task.store.put(ticket.planned, made.volume, ticket.inputs)
+            self._task.store.put(ticket.planned, made, ticket.inputs)
         return replace(
-            ticket.row, status="translated", voxels=made.volume.voxels.size, tiles=made.tiles
+            ticket.row,
+            status="translated",
+            voxels=made.volume.voxels.size,
+            tiles=made.tiles,
+            preview=self._preview_of(ticket.planned),
+            seams=made.seams,
         )
+
+    def _preview_of(self, planned: PlannedStudy) -> Path | None:
+        return preview_of(planned.target) if self._task.extras.preview else None
 
     def _attempt(
         self, ticket: Ticket, stage: Callable[[], Made]
@@ -179,6 +192,7 @@ def _opening_row(planned: PlannedStudy) -> StudyReport:
         source=planned.study.files[0],
         output=planned.target,
         status="up to date",
+        notes=planned.study.notes,
     )
     if planned.refusal:
         return replace(row, status="failed", failure=planned.refusal)

@@ -11,8 +11,12 @@ from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Study, Volume
 from .inference import SlidingWindow, translate_array
+from .mid_slices import Slice, mid_slices
 from .preparation import Prepared, finish, prepare
-from .settings import TranslateSettings
+from .preview import draw_preview
+from .seam_score import SeamScore
+from .seams import seam_score
+from .settings import Blend, Extras, TranslateSettings
 from .stopwatch import Stopwatch
 from .tiling import Tiling, tile
 
@@ -31,10 +35,11 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, and the tiles that cover it there."""
+    """A study in the model's world, the tiles that cover it there, and how the scan looked."""
 
     prepared: Prepared
     tiling: Tiling
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,20 @@ class InferredStudy:
 
     study: PreparedStudy
     array: FloatArray
+    blend: Blend
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A volume in the source's grid, and how much work it was."""
+    """A volume in the source's grid, how much work it was, and the extras that were asked for.
+
+    preview: a PNG.
+    """
 
     volume: Volume
     tiles: int
+    preview: bytes | None
+    seams: SeamScore | None
 
 
 def read_study(study: Study, settings: TranslateSettings, watch: Stopwatch) -> Volume:
@@ -68,7 +79,7 @@ def prepare_study(
         _, depth, height, width = prepared.array.shape
         extents, stride = (depth, height, width), model.network.graph.stride
         tiling = tile(extents, settings.patch, settings.overlap, stride)
-        return PreparedStudy(prepared, tiling)
+        return PreparedStudy(prepared, tiling, mid_slices(volume))
 
 
 def infer_study(
@@ -87,11 +98,23 @@ def infer_study(
         watch,
         on_tile=lambda: on_tiles(next(done), len(tiling)),
     )
-    return InferredStudy(study, translated)
+    return InferredStudy(study, translated, settings.blend)
 
 
-def finish_study(inferred: InferredStudy, model: Model, watch: Stopwatch) -> Translated:
-    """Bring a translation back onto the scan's grid. Raises PreparationError."""
+def finish_study(
+    inferred: InferredStudy, model: Model, extras: Extras, watch: Stopwatch
+) -> Translated:
+    """Bring a translation back onto the scan's grid, and make the extras.
+
+    Raises PreparationError.
+    """
+    study = inferred.study
     with watch.time("finish"):
-        volume = finish(inferred.study.prepared, inferred.array, model.card)
-        return Translated(volume, len(inferred.study.tiling))
+        volume = finish(study.prepared, inferred.array, model.card)
+        preview = seams = None
+        if extras.preview:
+            preview = draw_preview(study.slices, mid_slices(volume), model.card)
+        if extras.seam_score:
+            given = study.prepared.array
+            seams = seam_score(given, inferred.array, study.tiling, inferred.blend)
+        return Translated(volume, len(study.tiling), preview, seams)

@@ -1,6 +1,7 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,16 +11,17 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
+from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .conveyor import Lanes
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
-from .manifest import Manifest, Recipe, load
+from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
-from .settings import Blend, TranslateSettings
+from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
 from .storing import Store
 from .timeline import Timeline
@@ -42,7 +44,9 @@ class Request:
     overlap: float = 0.25
     blend: Blend = "gaussian"
     volume_index: int | None = None
+    choice: Choice = EVERYTHING
     overwrite: bool = False
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,14 @@ class Job:
         """What the results are made with."""
         return Recipe(self.model.sha256, self.settings.sha256())
 
+    def planner(self, entries: Mapping[str, Entry]) -> Planner:
+        """What judges studies against an output folder with these entries in its manifest."""
+        asked = self.request
+        return Planner(asked.output, entries, self.recipe, asked.overwrite, asked.extras.preview)
+
     def plan(self) -> tuple[PlannedStudy, ...]:
         """What a run would do about each study; writes nothing."""
-        output = self.request.output
-        planner = Planner(output, load(output), self.recipe, self.request.overwrite)
-        return planner.plan(self.discovery.studies)
+        return self.planner(load(self.request.output)).plan(self.discovery.studies)
 
 
 def open_job(request: Request) -> Job:
@@ -81,9 +88,10 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
+        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
-    discovery = discover(request.inputs, request.output)
+    discovery = discover(request.inputs, request.output, request.choice)
     return Job(request, model, device, settings, discovery)
 
 
@@ -96,8 +104,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     request, settings = job.request, job.settings
     with Manifest(request.output) as manifest:
         remove_leftovers(request.output)
-        planner = Planner(request.output, manifest.entries, job.recipe, request.overwrite)
-        planned = planner.plan(job.discovery.studies)
+        planned = job.planner(manifest.entries).plan(job.discovery.studies)
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
@@ -113,7 +120,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             job.model,
             settings,
             lambda: open_generator(job.model.network, job.device, settings.precision),
-            Store(manifest, job.recipe),
+            Store(manifest, job.recipe, job.model.card),
+            request.extras,
         )
         listen(BatchStarted(planned))
         rows = Batch(planned, task, Lanes(available_memory() // 2), hear).run()

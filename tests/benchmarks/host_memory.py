@@ -123,8 +123,9 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     settings = TranslateSettings(PATCH, overlap=0.25, blend="gaussian")
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
     with Manifest(output) as manifest:
-        store = Store(manifest, Recipe("", ""))
-        task = Task(model_of(case), settings, lambda: nullcontext(CopyingGenerator()), store)
+        model = model_of(case)
+        store = Store(manifest, Recipe("", ""), model.card)
+        task = Task(model, settings, lambda: nullcontext(CopyingGenerator()), store)
         planned = PlannedStudy(study, target, "translate", replaces=True)
         lanes = Lanes(available_memory() // 2)
         [row] = Batch([planned], task, lanes, lambda _: None).run()

@@ -455,7 +455,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "schema": "str",
         "program": {"name": "str", "version": "str"},
         "libraries": dict.fromkeys(
-            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel"], "str"
+            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom"], "str"
         ),
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
@@ -466,12 +466,18 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "blend": "str",
             "precision": "str",
             "volume_index": "NoneType",
+            "allow_uneven": "bool",
             "sha256": "str",
         },
         "output": "str",
         "started": "str",
         "seconds": "float",
         "interrupted": "bool",
+        "use": {
+            **dict.fromkeys(["wall_seconds", "busy_seconds", "computing_seconds"], "float"),
+            "devices": "int",
+            **dict.fromkeys(["overlap", "computing_share"], "float"),
+        },
         "totals": {
             **dict.fromkeys(
                 ["studies", "translated", "up_to_date", "failed", "interrupted", "not_reached"],
@@ -481,9 +487,9 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "voxels": "int",
             "voxels_per_second": "float",
             "tiles": "int",
-            **dict.fromkeys(["working_seconds", "overlap", "computing_share"], "float"),
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
+            "worst_seam_score": "NoneType",
         },
         "studies": "list",
         "skipped": "list",
@@ -492,10 +498,13 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     translated, failed = report["studies"]
     assert kind(translated) == {
         **dict.fromkeys(["name", "source", "output", "status", "peak_counts_from"], "str"),
-        **dict.fromkeys(["class", "reason", "failed_in", "due"], "NoneType"),
+        **dict.fromkeys(
+            ["class", "reason", "failed_in", "due", "preview", "seam_score"], "NoneType"
+        ),
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
+        "notes": "list",
     }
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.batch_world import scan, tiny_model
+from helpers.numerics_models import CARD
 
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.errors import EngineError
@@ -78,7 +79,7 @@ class World:
             planned = planner.plan(discover([self.inputs], self.output).studies)
             scripted = Scripted(self.generator, script or {})
             task = Task(
-                self.model, SETTINGS, lambda: nullcontext(scripted), Store(manifest, RECIPE)
+                self.model, SETTINGS, lambda: nullcontext(scripted), Store(manifest, RECIPE, CARD)
             )
             return list(Batch(planned, task, LANES, self.events.append).run())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.batch_world import scan
-from helpers.numerics_models import FunctionGenerator, card
+from helpers.numerics_models import CARD, FunctionGenerator, card
 
 from cuda_cyclegan.engine.cpu import Generator
 from cuda_cyclegan.engine.errors import EngineError
@@ -66,7 +66,7 @@ class World:
         with Manifest(output) as manifest:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.root / "scans"], output).studies)
-            task = Task(model, SETTINGS, opened, Store(manifest, RECIPE))
+            task = Task(model, SETTINGS, opened, Store(manifest, RECIPE, CARD))
             return list(Batch(planned, task, lanes or Lanes(PLENTY), self.events.append).run())
 
     def made(self) -> list[str]:

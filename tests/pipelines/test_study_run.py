@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.graph import Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Format, Study
 from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study_run import (
     Translator,
@@ -40,7 +40,7 @@ def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, resul
     settings, watch = translator.settings, Stopwatch()
     prepared = prepare_study(read_study(study, settings, watch), model, settings, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
-    write(finish_study(inferred, model, watch).volume, result)
+    write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
 
 
 def voxels(dtype: str) -> np.ndarray[Any, Any]:
