@@ -1,0 +1,165 @@
+"""The two outermost layers, whose kernel taps become channels.
+
+A layer with few channels on one side leaves the matrix units almost idle. There the taps of H and
+W become channels: before the first convolution by packing, behind the last one by summing.
+"""
+
+from . import weight_layout
+from .convolution_forms import biased, emit
+from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
+from .slabs import slabs
+from .steps import ELEMENT_BYTES, IDENTITY, Activation, Pack, Region, SumTaps
+from .values import Value, whole
+from .writer import Writer
+
+_MOST_TAPS = 256
+"""Taps as channels at most: beyond it the packed tensor costs more than it saves."""
+
+_ZERO: Triple = (0, 0, 0)
+
+
+def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether a convolution reads the patches as they come, padded at most once."""
+    source = node.inputs[0]
+    if not writer.is_input(source):
+        return False
+    return writer.padded_inputs[source] is None or not any(conv.padding)
+
+
+def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    """The first layer, from the patches as they came."""
+    pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
+    shape = writer.shapes[node.name]
+    depth, height, width = conv.kernel
+    folds = _folds(writer, conv)
+    taps = (height, width) if folds else (1, 1)
+    plane = shape.extents[1:]
+    if not folds:
+        sizes = zip(writer.layout.patch, pad.before, pad.after, strict=True)
+        plane = tuple(extent + before + after for extent, before, after in sizes)[1:]
+    channels = writer.matrix_channels(conv.in_channels * taps[0] * taps[1])
+    target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
+    weight = writer.weights[conv.weight]
+    if folds:
+        laid = weight_layout.taps_as_inputs(weight, channels, target.channels)
+    else:
+        laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
+    key = writer.weight(f"{node.name}.stored", laid)
+    stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
+    plane_bytes = plane[0] * plane[1] * channels * ELEMENT_BYTES[target.element]
+    step, border = stride[0], depth - stride[0]
+    for region, planes in slabs(
+        target.batch,
+        shape.extents[0],
+        step * plane_bytes,
+        border * plane_bytes,
+        writer.layout.slab_bytes,
+    ):
+        extents = step * planes + border, plane[0], plane[1]
+        source = writer.tensor(f"{node.name}.packed", extents, channels, region.count)
+        first = region.plane * step
+        origin = first - pad.before[0], -pad.before[1], -pad.before[2]
+        writer.steps.append(
+            Pack(
+                source,
+                region,
+                conv.in_channels,
+                writer.layout.patch,
+                origin,
+                pad.mode,
+                taps,
+                (conv.stride[1], conv.stride[2]) if folds else (1, 1),
+            )
+        )
+        emit(writer, node.name, key, source, target, region, stride, (_ZERO, _ZERO))
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _folds(writer: Writer, conv: Conv3d) -> bool:
+    _, height, width = conv.kernel
+    taps = height * width
+    folded = writer.stored(conv.in_channels * taps)
+    return folded <= _MOST_TAPS and folded < taps * writer.stored(conv.in_channels)
+
+
+def ends_in_taps(writer: Writer, node: Node) -> bool:
+    """Whether a layer is the last one and wide enough for its taps to become outputs."""
+    conv = node.layer
+    if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
+        return False
+    if conv.stride != (1, 1, 1) or conv.kernel[2] < 5 or _tail(writer, node) is None:
+        return False
+    if any(conv.padding) and writer.values[node.inputs[0]].pad is not None:
+        return False
+    lane = writer.stored(conv.kernel[2])
+    return conv.out_channels * conv.kernel[1] * lane <= _MOST_TAPS
+
+
+def _tail(writer: Writer, node: Node) -> Activation | None:
+    """What follows a layer that is the last one; None if more than an activation does."""
+    *_, last = writer.graph.nodes
+    if node is last:
+        return IDENTITY
+    if last.inputs != (node.name,) or not writer.is_read_only_by(node.name, type(last.layer)):
+        return None
+    match last.layer:
+        case Tanh():
+            return Activation(tanh=True)
+        case Relu():
+            return Activation(0.0)
+        case LeakyRelu(slope):
+            return Activation(slope)
+        case _:
+            return None
+
+
+def convolve_to_taps(writer: Writer, node: Node) -> None:
+    """The last layer: taps as output channels, then their sum, straight to the output."""
+    conv, name = node.layer, node.inputs[0]
+    assert isinstance(conv, Conv3d)
+    value = writer.operand(name)
+    pad = value.pad or Pad("zero", conv.padding, conv.padding)
+    inside = value.sampled_extents
+    sizes = zip(inside, pad.before, pad.after, strict=True)
+    depth, height, width = (extent + before + after for extent, before, after in sizes)
+    padded: Triple = depth, height, width
+    value = Value(value.parts, value.slots, padded, value.sampling, pad)
+    taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
+    channels = writer.matrix_channels(conv.out_channels * taps[0] * lane)
+    laid = weight_layout.taps_as_outputs(
+        writer.weights[conv.weight], value.slots, value.stored, channels, lane
+    )
+    key = writer.weight(f"{node.name}.stored", laid)
+    bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
+    plane_bytes = height * width * ELEMENT_BYTES[writer.layout.element]
+    extents = writer.shapes[node.name].extents
+    activation = _tail(writer, node) or IDENTITY
+    border = conv.kernel[0] - 1
+    for region, planes in slabs(
+        writer.layout.batch,
+        extents[0],
+        plane_bytes * (value.stored + channels),
+        plane_bytes * value.stored * border,
+        writer.layout.slab_bytes,
+    ):
+        source = writer.tensor(
+            f"{node.name}.padded", (planes + border, height, width), value.stored, region.count
+        )
+        origin = region.plane - pad.before[0], -pad.before[1], -pad.before[2]
+        writer.write_part(value, source, region, origin)
+        summands = writer.tensor(
+            f"{node.name}.taps", (planes, height, width), channels, region.count
+        )
+        emit(
+            writer,
+            node.name,
+            key,
+            source,
+            summands,
+            Region(0, region.count),
+            (1, 1, 1),
+            (_ZERO, _ZERO),
+        )
+        writer.steps.append(
+            SumTaps(summands, region, conv.out_channels, extents, taps, lane, bias, activation)
+        )

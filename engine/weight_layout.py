@@ -1,0 +1,96 @@
+"""Weights in the layouts of the compiled program: channels last, filled up, taps rearranged."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+
+from .graph import FloatArray, Triple
+from .steps import Element
+
+Slots: TypeAlias = Sequence[int]
+"""Stored position of each channel of a tensor."""
+
+
+def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, kH, kW, source] with input channels at their slots."""
+    filled = np.zeros((target, *weight.shape[2:], source), np.float32)
+    filled[: weight.shape[0], ..., list(slots)] = weight.transpose(0, 2, 3, 4, 1)
+    return filled
+
+
+def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+    """[in, out, kD, kH, kW] -> [source, kD, kH, kW, target]: the forward weight of a gradient."""
+    filled = np.zeros((source, *weight.shape[2:], target), np.float32)
+    filled[list(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
+    return filled
+
+
+def taps_as_inputs(weight: FloatArray, source: int, target: int) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], input channel (c, i, j)."""
+    outputs, channels, depth, height, width = weight.shape
+    filled = np.zeros((target, depth, 1, 1, source), np.float32)
+    folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
+    filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
+    return filled
+
+
+def taps_as_outputs(
+    weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
+) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], output channel (k, i, j of lane_w)."""
+    outputs, channels, depth, height, width = weight.shape
+    spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
+    spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
+    rows = spread.reshape(outputs * height * lane_w, depth, channels)
+    filled = np.zeros((target, depth, 1, 1, source), np.float32)
+    filled[: len(rows), :, 0, 0, list(slots)] = rows
+    return filled
+
+
+def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
+    """First and last input voxel, from the output's own, that a stride-2 transposed kernel reads.
+
+    Output 2 i + r takes tap t from input i + (r + padding - t) / 2.
+    """
+    offsets = [
+        (parity + padding - tap) // 2
+        for parity, tap in product(range(2), range(kernel))
+        if (parity + padding - tap) % 2 == 0
+    ]
+    return min(offsets), max(offsets)
+
+
+def subpixels(
+    weight: FloatArray, padding: Triple, slots: Slots, source: int, target: int
+) -> FloatArray:
+    """[in, out, kD, kH, kW] of stride 2 -> [8 * target, k'D, k'H, k'W, source].
+
+    The 8 groups of outputs are the voxels (rD, rH, rW) of each 2 x 2 x 2 cell, rW fastest.
+    """
+    kernel = weight.shape[2:]
+    reach = [subpixel_reach(k, p) for k, p in zip(kernel, padding, strict=True)]
+    extents = [last - first + 1 for first, last in reach]
+    filled = np.zeros((8, target, *extents, source), np.float32)
+    for group, parities in enumerate(product(range(2), repeat=3)):
+        for offsets in product(*(range(first, last + 1) for first, last in reach)):
+            taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
+            if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
+                place = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
+                tap = weight[:, :, taps[0], taps[1], taps[2]]
+                filled[group, : weight.shape[1], *place, list(slots)] = tap
+    return filled.reshape(8 * target, *extents, source)
+
+
+def encoded(array: FloatArray, element: Element) -> bytes:
+    """The numbers as the device stores them, rounded to nearest even."""
+    match element:
+        case "fp32":
+            return np.ascontiguousarray(array, np.float32).tobytes()
+        case "fp16":
+            return array.astype(np.float16).tobytes()
+        case "bf16":
+            bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+            rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+            return (rounded >> 16).astype(np.uint16).tobytes()
