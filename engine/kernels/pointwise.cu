@@ -1,0 +1,164 @@
+// activation(source * factor + summand) + residual, sampled and padded, in one pass.
+//
+// source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
+// Moves the source and the residual once and the target once; padding reads border voxels again,
+// trilinear sampling reads 8 neighbours, which mostly come from the cache.
+
+#include "element.cuh"
+
+struct Strides {
+    Index patch, plane, row;
+    int voxel;
+};
+
+enum Sampling { NONE = 0, NEAREST = 1, TRILINEAR = 2, TRILINEAR_CORNERS = 3 };
+
+struct Pointwise {
+    const Element* source;
+    const Element* residual;  // or null
+    Element* target;
+    const float* factor;      // [patches or 1][channels], or null
+    const float* summand;
+    Strides from, beside, to;
+    int channels;
+    int table_stride;         // 0 where one table serves all patches
+    int source_extents[3];    // before sampling
+    int extents[3];           // after sampling, before padding
+    int target_extents[3];
+    int origin[3];            // of the target, in the sampled value
+    int factors[3];           // of the sampling
+    int border, shuffled, rows;
+    Activation activation;
+};
+
+// What stays the same for all voxels of a thread.
+struct Channels {
+    const Pointwise& p;
+    const Element* source;
+    const Element* residual;
+    float factor[LANES], summand[LANES];
+
+    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
+        source = p.source + patch * p.from.patch + channel;
+        residual = p.residual ? p.residual + patch * p.beside.patch + channel : nullptr;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const int place = patch * p.table_stride + channel + lane;
+            factor[lane] = p.factor ? p.factor[place] : 1.0f;
+            summand[lane] = p.factor ? p.summand[place] : 0.0f;
+        }
+    }
+
+    // The expression at one voxel of the source view.
+    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
+        Vector from, beside;
+        if (p.shuffled) {
+            const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
+            from = load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
+                        (Index)(w >> 1) * p.from.voxel + cell * p.channels);
+        } else {
+            from = load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+        }
+        if (residual) {
+            beside = load(residual + d * p.beside.plane + h * p.beside.row +
+                          (Index)w * p.beside.voxel);
+        }
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float value = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
+            values[lane] = residual ? value + to_float(beside.lanes[lane]) : value;
+        }
+    }
+};
+
+// Voxels of an axis between which a sampled position lies, and the share of the second.
+struct Between {
+    int low, high;
+    float share;
+
+    __device__ __forceinline__ Between(int position, int extent, int factor, bool corners) {
+        float place;
+        if (corners) {
+            const int last = extent * factor - 1;
+            place = last ? position * ((float)(extent - 1) / last) : 0.0f;
+        } else {
+            place = fmaxf((position + 0.5f) / factor - 0.5f, 0.0f);
+        }
+        low = min((int)place, extent - 1);
+        high = min(low + 1, extent - 1);
+        share = place - low;
+    }
+};
+
+template <int SAMPLING>
+__device__ __forceinline__ void sample(
+    const Channels& channels, int d, int h, int w, float (&values)[LANES]
+) {
+    const Pointwise& p = channels.p;
+    if (SAMPLING == NONE) {
+        channels.read(d, h, w, values);
+    } else if (SAMPLING == NEAREST) {
+        channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
+    } else {
+        constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
+        const Between depth(d, p.source_extents[0], p.factors[0], corners);
+        const Between height(h, p.source_extents[1], p.factors[1], corners);
+        const Between width(w, p.source_extents[2], p.factors[2], corners);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
+        for (int corner = 0; corner < 8; ++corner) {
+            const bool z = corner & 4, y = corner & 2, x = corner & 1;
+            const float weight = (z ? depth.share : 1.0f - depth.share) *
+                                 (y ? height.share : 1.0f - height.share) *
+                                 (x ? width.share : 1.0f - width.share);
+            float one[LANES];
+            channels.read(z ? depth.high : depth.low, y ? height.high : height.low,
+                          x ? width.high : width.low, one);
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] = fmaf(weight, one[lane], values[lane]);
+            }
+        }
+    }
+}
+
+// Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block.
+template <int SAMPLING>
+__device__ __forceinline__ void pass(const Pointwise& p) {
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    if (channel >= p.channels) return;
+    const Channels channels(p, blockIdx.z, channel);
+    const int height = p.target_extents[1], width = p.target_extents[2];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, p.target_extents[0] * height);
+    int row = blockIdx.x * p.rows, column = threadIdx.y, seen = -1, d = 0, h = 0;
+    Element* target = nullptr;
+    while (true) {
+        for (; column >= width; column -= width) ++row;
+        if (row >= last) return;
+        if (row != seen) {
+            const int plane = row / height, line = row - plane * height;
+            d = continued(plane + p.origin[0], p.extents[0], p.border);
+            h = continued(line + p.origin[1], p.extents[1], p.border);
+            target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
+            seen = row;
+        }
+        const int w = continued(column + p.origin[2], p.extents[2], p.border);
+        float values[LANES];
+        if (d < 0 || h < 0 || w < 0) {
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
+        } else {
+            sample<SAMPLING>(channels, d, h, w, values);
+        }
+        Vector result;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
+        store(target + (Index)column * p.to.voxel, result);
+        column += blockDim.y;
+    }
+}
+
+extern "C" __global__ void pointwise(Pointwise p) { pass<NONE>(p); }
+extern "C" __global__ void pointwise_nearest(Pointwise p) { pass<NEAREST>(p); }
+extern "C" __global__ void pointwise_trilinear(Pointwise p) { pass<TRILINEAR>(p); }
+extern "C" __global__ void pointwise_trilinear_corners(Pointwise p) { pass<TRILINEAR_CORNERS>(p); }

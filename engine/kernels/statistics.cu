@@ -1,0 +1,145 @@
+// Mean and variance of each patch and channel, as factor and summand of the normalisation.
+//
+// source [patches, voxels, channels] -> table float [2, patches, channels / groups].
+// Reads the source once: voxels * channels * sizeof(Element) bytes a patch. Every thread sums
+// deviations from the first value it meets, and the sums are joined by Chan's rule, so that a mean
+// far from zero costs no digits. Two launches, no atomics: the result is the same in every run.
+
+#include "element.cuh"
+
+struct Measure {
+    const Element* source;  // first voxel of the view
+    float2* partials;       // [patches][chunks][channels]: mean, sum of squared deviations
+    Index patch_stride, plane_stride, row_stride;
+    int height, width, voxels, channels;
+    int dense;              // rows and planes follow each other without a gap
+    int chunk;              // voxels of a block
+};
+
+struct Moments {
+    float count, mean, squares;
+
+    __device__ __forceinline__ void join(float other_count, float other_mean, float other_squares) {
+        float total = count + other_count;
+        if (total == 0.0f) return;
+        float share = other_count / total;
+        float distance = other_mean - mean;
+        squares += other_squares + distance * distance * count * share;
+        mean += distance * share;
+        count = total;
+    }
+};
+
+// Block (vectors, rows): a thread owns LANES channels of every rows-th voxel of the chunk.
+extern "C" __global__ void measure(Measure p) {
+    extern __shared__ float2 shared[];  // [rows][vectors * LANES], then the rows' counts
+    const int rows = blockDim.y, row = threadIdx.y;
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    const bool active = channel < p.channels;
+    const int first = blockIdx.x * p.chunk;
+    const int last = min(first + p.chunk, p.voxels);
+    const Element* patch = p.source + blockIdx.z * p.patch_stride + channel;
+
+    float shift[LANES], sum[LANES], squares[LANES];
+    int count = 0;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) shift[lane] = sum[lane] = squares[lane] = 0.0f;
+    if (active) {
+        auto at = [&](int voxel) {
+            if (p.dense) return patch + (Index)voxel * p.channels;
+            const int line = voxel / p.width;
+            const int plane = line / p.height;
+            return patch + plane * p.plane_stride + (line - plane * p.height) * p.row_stride +
+                   (Index)(voxel - line * p.width) * p.channels;
+        };
+        if (first + row < last) {
+            Vector vector = load(at(first + row));
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        }
+#pragma unroll 4
+        for (int voxel = first + row; voxel < last; voxel += rows) {
+            Vector vector = load(at(voxel));
+            ++count;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                float value = to_float(vector.lanes[lane]) - shift[lane];
+                sum[lane] += value;
+                squares[lane] = fmaf(value, value, squares[lane]);
+            }
+        }
+    }
+
+    const int pitch = blockDim.x * LANES;
+    float* counts = reinterpret_cast<float*>(shared + rows * pitch);
+    float2* own = shared + row * pitch + threadIdx.x * LANES;
+    const float inverse = count ? 1.0f / count : 0.0f;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        float offset = sum[lane] * inverse;
+        own[lane] = make_float2(shift[lane] + offset, squares[lane] - offset * sum[lane]);
+    }
+    if (threadIdx.x == 0) counts[row] = count;
+    for (int living = rows; living > 1;) {
+        const int half = (living + 1) / 2;
+        const int partner = row + half;
+        __syncthreads();
+        float joined = 0.0f;
+        if (partner < living) {
+            const float here = counts[row], there = counts[partner];
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                Moments moments{here, own[lane].x, own[lane].y};
+                float2 other = own[half * pitch + lane];
+                moments.join(there, other.x, other.y);
+                own[lane] = make_float2(moments.mean, moments.squares);
+            }
+            joined = here + there;
+        }
+        __syncthreads();
+        if (partner < living && threadIdx.x == 0) counts[row] = joined;
+        living = half;
+    }
+    if (active && row == 0) {
+        float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + blockIdx.x) * p.channels;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) target[channel + lane] = own[lane];
+    }
+}
+
+struct Conclude {
+    const float2* partials;
+    float* table;        // [2][patches][channels / groups]
+    const float* scale;  // [channels / groups] or null
+    const float* shift;
+    int patches, channels, groups, chunks, chunk, voxels;
+    float epsilon;
+};
+
+// One warp a channel; block (32, warps).
+extern "C" __global__ void conclude(Conclude p) {
+    const int channels = p.channels / p.groups;
+    const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+    const int patch = blockIdx.y;
+    if (channel >= channels) return;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    for (int part = threadIdx.x; part < p.chunks * p.groups; part += 32) {
+        const int chunk = part / p.groups, group = part - chunk * p.groups;
+        const float count = min(p.chunk, p.voxels - chunk * p.chunk);
+        const float2 other =
+            p.partials[((Index)patch * p.chunks + chunk) * p.channels + group * channels + channel];
+        moments.join(count, other.x, other.y);
+    }
+    for (int distance = 16; distance; distance /= 2) {
+        float count = __shfl_down_sync(~0u, moments.count, distance);
+        float mean = __shfl_down_sync(~0u, moments.mean, distance);
+        float squares = __shfl_down_sync(~0u, moments.squares, distance);
+        moments.join(count, mean, squares);
+    }
+    if (threadIdx.x) return;
+    float factor = 1.0f / sqrtf(moments.squares / moments.count + p.epsilon);
+    if (p.scale) factor *= p.scale[channel];
+    float summand = (p.shift ? p.shift[channel] : 0.0f) - moments.mean * factor;
+    p.table[patch * channels + channel] = factor;
+    p.table[(p.patches + patch) * channels + channel] = summand;
+}
