@@ -2,9 +2,10 @@
 
 from itertools import combinations
 
-from cuda_cyclegan.engine.arena import ALIGNMENT, Lifetime, aligned, arrange
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cuda_cyclegan.engine.arena import ALIGNMENT, Lifetime, aligned, arrange
 
 blocks = st.lists(
     st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 6)), min_size=1, max_size=25

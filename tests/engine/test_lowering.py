@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.gpu_networks import ODD_GRAPHS, random_network
+from helpers.step_interpreter import interpret
+
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
 from cuda_cyclegan.engine.layout import Layout
 from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.steps import Convolve, Element, Pointwise
-from helpers.gpu_networks import ODD_GRAPHS, random_network
-from helpers.step_interpreter import interpret
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)

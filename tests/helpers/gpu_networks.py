@@ -1,6 +1,7 @@
 """Graphs and random networks for the parity tests of the compiled program."""
 
 import numpy as np
+
 from cuda_cyclegan.engine.graph import (
     INPUT,
     Add,

@@ -1,0 +1,338 @@
+"""From a step to the kernel that does it: its grid, its block and its arguments."""
+
+from ctypes import Structure
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+from . import kernel_arguments as arguments
+from .graph import Triple
+from .steps import (
+    ELEMENT_BYTES,
+    PATCHES,
+    TRANSLATED,
+    VECTOR_BYTES,
+    Activation,
+    Convolve,
+    Element,
+    Pack,
+    Pointwise,
+    Statistics,
+    Step,
+    SumTaps,
+    Table,
+    Tensor,
+    Unpack,
+    View,
+)
+
+_BLOCK = 256
+_CHUNKS = 1056
+"""Blocks that a pass of statistics is spread over: eight for each multiprocessor of an H200."""
+
+_ROW_BLOCKS = 4096
+_BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
+
+OVERFLOW = "overflow"
+"""Name of the int32 that is not 0 once a result was not finite."""
+
+
+class Addresses(Protocol):
+    """Where the memory of a program lies."""
+
+    def __call__(self, name: str) -> int:
+        """Device address of a tensor, table, constant, or one of the names above."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch; source names the .cu file."""
+
+    source: str
+    kernel: str
+    grid: Triple
+    block: Triple
+    shared: int
+    arguments: Structure
+
+
+def scratch_bytes(step: Statistics) -> int:
+    """Bytes of the partial sums between the two kernels of a normalisation's statistics."""
+    tensor = step.source.tensor
+    return tensor.batch * _chunks(step)[0] * tensor.channels * 8
+
+
+def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
+    """The kernels of a step that is not cuDNN's; scratch: address of its partial sums."""
+    match step:
+        case Pack():
+            return [_pack(step, at)]
+        case Statistics():
+            return _statistics(step, at, scratch)
+        case Pointwise():
+            return [_pointwise(step, at)]
+        case SumTaps():
+            return [_sum_taps(step, at)]
+        case Unpack():
+            return [_unpack(step, at)]
+        case Convolve():
+            return [_convolve(step, at)]
+
+
+def _vectors(channels: int, element: Element) -> int:
+    return channels * ELEMENT_BYTES[element] // VECTOR_BYTES
+
+
+def _block(channels: int, element: Element) -> tuple[int, int]:
+    """Threads of a block along the channels, and beside each other."""
+    across = min(_vectors(channels, element), 32)
+    return across, _BLOCK // across
+
+
+def _strides(tensor: Tensor) -> arguments.Strides:
+    _, height, width = tensor.extents
+    row = width * tensor.channels
+    return arguments.Strides(tensor.extents[0] * height * row, height * row, row, tensor.channels)
+
+
+def _address(view: View, at: Addresses, channel: int = 0) -> int:
+    """Address of a view's first voxel; of its tensor's where it is shuffled."""
+    strides = _strides(view.tensor)
+    depth, height, width = view.origin
+    first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
+    return at(view.tensor.name) + first * ELEMENT_BYTES[view.tensor.element]
+
+
+def _activation(activation: Activation) -> arguments.Activation:
+    return arguments.Activation(activation.slope, activation.tanh)
+
+
+def _table(
+    table: Table | None, at: Addresses, channel: int = 0
+) -> tuple[int | None, int | None, int]:
+    """Addresses of the factors and summands, and floats from one patch to the next."""
+    if table is None:
+        return None, None, 0
+    factors = at(table.name) + 4 * channel
+    return factors, factors + table.bytes // 2, table.channels if table.patches > 1 else 0
+
+
+def _chunks(step: Statistics) -> tuple[int, int]:
+    """How many chunks a patch is measured in, and the voxels of each."""
+    tensor = step.source.tensor
+    across, beside = _block(tensor.channels, tensor.element)
+    columns = -(-_vectors(tensor.channels, tensor.element) // across)
+    voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
+    most = max(1, _CHUNKS // (columns * tensor.batch))
+    chunk = max(-(-voxels // most), 8 * beside)
+    return -(-voxels // chunk), chunk
+
+
+def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
+    view, tensor = step.source, step.source.tensor
+    extents = tensor.extents if view.shuffled else view.extents
+    strides = _strides(tensor)
+    across, beside = _block(tensor.channels, tensor.element)
+    columns = -(-_vectors(tensor.channels, tensor.element) // across)
+    chunks, chunk = _chunks(step)
+    voxels = prod(extents)
+    measure = arguments.Measure(
+        _address(view, at),
+        scratch,
+        strides.patch,
+        strides.plane,
+        strides.row,
+        extents[1],
+        extents[2],
+        voxels,
+        tensor.channels,
+        extents == tensor.extents,
+        chunk,
+    )
+    lanes = VECTOR_BYTES // ELEMENT_BYTES[tensor.element]
+    shared = beside * (across * lanes * 8 + 4)
+    groups = 8 if view.shuffled else 1
+    conclude = arguments.Conclude(
+        scratch,
+        at(step.target.name),
+        at(step.scale) if step.scale else None,
+        at(step.shift) if step.shift else None,
+        tensor.batch,
+        tensor.channels,
+        groups,
+        chunks,
+        chunk,
+        voxels,
+        step.epsilon,
+    )
+    warps = 4
+    blocks = -(-view.channels // warps)
+    return [
+        Launch(
+            "statistics",
+            "measure",
+            (chunks, columns, tensor.batch),
+            (across, beside, 1),
+            shared,
+            measure,
+        ),
+        Launch("statistics", "conclude", (blocks, tensor.batch, 1), (32, warps, 1), 0, conclude),
+    ]
+
+
+def _pointwise(step: Pointwise, at: Addresses) -> Launch:
+    view, target = step.source, step.target
+    across, beside = _block(view.channels, target.element)
+    columns = -(-_vectors(view.channels, target.element) // across)
+    rows = target.extents[0] * target.extents[1]
+    # At least two voxels for each thread, and not more blocks than keep the card busy.
+    per_block = max(-(-rows // _ROW_BLOCKS), -(-2 * beside // target.extents[2]))
+    size, first = ELEMENT_BYTES[target.element], step.patches.first
+    factor, summand, stride = _table(step.table, at)
+    residual, beside_it = None, arguments.Strides()
+    if step.residual is not None:
+        beside_it = _strides(step.residual.tensor)
+        residual = _address(step.residual, at) + first * beside_it.patch * size
+    sampling = step.sampling
+    kernel = "pointwise"
+    if sampling is not None:
+        kernel += f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    source = _strides(view.tensor)
+    values = arguments.Pointwise(
+        _address(view, at) + first * source.patch * size,
+        residual,
+        at(target.name) + step.first_channel * size,
+        factor and factor + first * stride * 4,
+        summand and summand + first * stride * 4,
+        source,
+        beside_it,
+        _strides(target),
+        view.channels,
+        stride,
+        arguments.Three(*view.extents),
+        arguments.Three(*step.extents),
+        arguments.Three(*target.extents),
+        arguments.Three(*step.origin),
+        arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
+        _BORDERS[step.mode],
+        view.shuffled,
+        per_block,
+        _activation(step.activation),
+    )
+    grid = -(-rows // per_block), columns, step.patches.count
+    return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
+
+
+def _pack(step: Pack, at: Addresses) -> Launch:
+    target = step.target
+    depth, height, width = target.extents
+    lines = step.channels * step.taps[0]
+    size = ELEMENT_BYTES[target.element]
+    columns = min(width, 128)
+    while columns > 1 and 4 * target.channels + lines * size * _span(step, columns) > 40_000:
+        columns = -(-columns // 2)
+    span = _span(step, columns)
+    patch = step.channels * prod(step.extents) * 4
+    values = arguments.Pack(
+        at(PATCHES) + step.patches.first * patch,
+        at(target.name),
+        step.channels,
+        arguments.Three(*step.extents),
+        arguments.Three(*target.extents),
+        target.channels,
+        arguments.Three(*step.origin),
+        arguments.Two(*step.taps),
+        arguments.Two(*step.stride),
+        _BORDERS[step.mode],
+        columns,
+        span,
+    )
+    grid = -(-width // columns), height, depth * step.patches.count
+    shared = 4 * target.channels + lines * span * size
+    return Launch("pack", "pack", grid, (_BLOCK, 1, 1), shared, values)
+
+
+def _span(step: Pack, columns: int) -> int:
+    return (columns - 1) * step.stride[1] + step.taps[1]
+
+
+def _sum_taps(step: SumTaps, at: Addresses) -> Launch:
+    source = step.source
+    depth, height, width = step.extents
+    threads = min(-(-source.extents[2] // 32) * 32, _BLOCK)
+    first = step.patches.first * step.channels * depth + step.patches.plane
+    values = arguments.SumTaps(
+        at(source.name),
+        at(step.bias) if step.bias else None,
+        at(TRANSLATED) + first * height * width * 4,
+        at(OVERFLOW),
+        source.extents[0],
+        arguments.Three(*step.extents),
+        step.channels,
+        source.channels,
+        arguments.Two(*step.taps),
+        step.lane_w,
+        _activation(step.activation),
+    )
+    outputs = threads - step.taps[1] + 1
+    grid = -(-width // outputs), height, source.extents[0] * source.batch
+    return Launch("unpack", "sum_taps", grid, (threads, 1, 1), step.lane_w * threads * 4, values)
+
+
+def _unpack(step: Unpack, at: Addresses) -> Launch:
+    view = step.source
+    strides = _strides(view.tensor)
+    factor, summand, stride = _table(step.table, at, step.source_channel)
+    voxels = prod(view.extents)
+    values = arguments.Unpack(
+        _address(view, at, step.source_channel),
+        factor,
+        summand,
+        at(TRANSLATED) + step.channel * voxels * 4,
+        at(OVERFLOW),
+        strides.patch,
+        strides.plane,
+        strides.row,
+        strides.voxel,
+        stride,
+        arguments.Three(*view.extents),
+        step.count,
+        step.channels,
+        _activation(step.activation),
+    )
+    grid = -(-voxels // _BLOCK), view.tensor.batch, 1
+    return Launch("unpack", "unpack", grid, (_BLOCK, 1, 1), 0, values)
+
+
+def _convolve(step: Convolve, at: Addresses) -> Launch:
+    shape = step.shape
+    width = next((w for w in (32, 64) if shape.target_channels <= w), 128)
+    voxels = shape.batch * prod(shape.target_extents)
+    values = arguments.Convolve(
+        at(step.source.name),
+        at(step.weight),
+        region_address(step, at),
+        prod(shape.source_extents) * shape.source_channels,
+        prod(shape.target_extents) * shape.target_channels,
+        arguments.Three(*shape.source_extents),
+        shape.source_channels,
+        arguments.Three(*shape.target_extents),
+        shape.target_channels,
+        arguments.Three(*shape.kernel),
+        arguments.Three(*shape.stride),
+        arguments.Three(*shape.before),
+        shape.batch,
+    )
+    kind = "gradient" if shape.transposed else "convolve"
+    tile = 8192 // width
+    grid = -(-voxels // tile), -(-shape.target_channels // width), 1
+    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
+
+
+def region_address(step: Convolve, at: Addresses) -> int:
+    """Address of the first voxel that a convolution writes."""
+    target = step.target
+    strides = _strides(target)
+    first = step.region.first * strides.patch + step.region.plane * strides.plane
+    return at(target.name) + first * ELEMENT_BYTES[target.element]
