@@ -126,8 +126,7 @@ def emit(
     _, depth, height, width, _ = writer.constants[weight].shape
     kernel = depth, height, width
     extents = target.extents
-    if source.batch < target.batch:
-        # One slab of one patch: as many planes as the source gives.
+    if not transposed:  # of a slab, as many planes as the source gives
         planes = (source.extents[0] + border[0][0] + border[1][0] - depth) // stride[0] + 1
         extents = (planes, *extents[1:])
     shape = Convolution(
@@ -139,7 +138,7 @@ def emit(
         kernel,
         stride,
         *border,
-        source.element,
+        source.precision,
         transposed,
     )
     writer.steps.append(Convolve(layer, shape, source, target, region, weight))

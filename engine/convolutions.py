@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self
 
 from .cuda_driver import Stream
 from .errors import CudaError
 from .graph import Triple
-from .steps import Convolution
+from .steps import Convolution, Precision
 
 cudnn: Any = import_module("cudnn")  # the package's types are generated and incomplete
-
-Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
 
 _SOURCE, _WEIGHT, _TARGET = 1, 2, 3
 
@@ -51,11 +49,11 @@ class ConvolutionPlans:
     Raises CudaError if cuDNN knows no plan at all.
     """
 
-    def __init__(self, library: Cudnn, shape: Convolution, precision: Precision) -> None:
+    def __init__(self, library: Cudnn, shape: Convolution) -> None:
         self._handle = library.handle
-        self._graph = _graph(library.handle, shape, precision)
+        self._graph = _graph(library.handle, shape)
         checked("cudnnBackendFinalize", self._prepare)
-        self._deselect(precision)
+        self._deselect(shape.precision)
         checked("check_support", self._graph.check_support)
         self.count: int = self._graph.get_execution_plan_count()
 
@@ -97,9 +95,9 @@ class ConvolutionPlans:
         )
 
 
-def _graph(handle: int, shape: Convolution, precision: Precision) -> Any:
+def _graph(handle: int, shape: Convolution) -> Any:
     types = cudnn.data_type
-    stored = {"fp16": types.HALF, "bf16": types.BFLOAT16}.get(precision, types.FLOAT)
+    stored = {"fp16": types.HALF, "bf16": types.BFLOAT16}.get(shape.precision, types.FLOAT)
     graph = cudnn.pygraph(
         io_data_type=stored,
         intermediate_data_type=types.FLOAT,

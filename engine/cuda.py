@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from .convolutions import Cudnn, Precision
+from .convolutions import Cudnn
 from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
 from .errors import DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from .graph import FloatArray, Network, Triple
@@ -19,15 +19,9 @@ from .lowering import lower
 from .memory_plan import MemoryPlan, plan_memory
 from .plan_search import Algorithm, PlanSearch, Search
 from .program import Program
-from .steps import Convolution, Convolve, Element, Step
+from .steps import Convolution, Convolve, Precision, Step
 from .tuning import TuningCache
 
-_ELEMENTS: dict[Precision, Element] = {
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "tf32": "fp32",
-    "fp32": "fp32",
-}
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MOST_WORKSPACE = 512 << 20
 _RESERVE = 64 << 20
@@ -86,12 +80,11 @@ class CudaGenerator:
             self._stream = opening.enter_context(Stream())
             library = opening.enter_context(Cudnn(self._stream))
             self._name, self._version = self._context.name, library.version
-            element = _ELEMENTS[self.options.precision]
             kernels = opening.enter_context(
-                Kernels(element, self._context.capability, self.options.cache)
+                Kernels(self.options.precision, self._context.capability, self.options.cache)
             )
             cache = TuningCache(self.options.cache, self._identity())
-            search = PlanSearch(library, kernels, self._stream, self.options.precision, cache)
+            search = PlanSearch(library, kernels, self._stream, cache)
             self._lowered, self._plan, self._algorithms = self._fitted(search)
             self._program = opening.enter_context(
                 Program(self._lowered, self._plan, self._algorithms, kernels, self._stream)
@@ -149,11 +142,10 @@ class CudaGenerator:
         )
 
     def _layouts(self) -> Iterator[Layout]:
-        element = _ELEMENTS[self.options.precision]
         batch = self.options.batch
         while batch:
             for slab_bytes in _SLABS:
-                yield Layout(self.options.patch, batch, element, slab_bytes)
+                yield Layout(self.options.patch, batch, self.options.precision, slab_bytes)
             batch //= 2
 
     def __exit__(

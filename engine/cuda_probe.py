@@ -38,7 +38,7 @@ class CudaDevice:
     driver: str
 
 
-class _Obstacle(Exception):
+class _ObstacleError(Exception):
     """Why there is no CUDA, in words."""
 
 
@@ -48,10 +48,10 @@ def why_no_cuda() -> str | None:
         library, newest = _driver()
         _check_packages(newest)
         if not any(device.capability >= OLDEST_CAPABILITY for device in _devices(library, newest)):
-            raise _Obstacle(
+            raise _ObstacleError(
                 "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
             )
-    except _Obstacle as obstacle:
+    except _ObstacleError as obstacle:
         return str(obstacle)
     return None
 
@@ -60,7 +60,7 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     """The cards that the driver shows; none where there is no driver."""
     try:
         library, newest = _driver()
-    except _Obstacle:
+    except _ObstacleError:
         return ()
     return tuple(_devices(library, newest))
 
@@ -71,12 +71,12 @@ def _driver() -> tuple[Any, int]:
     try:
         library = ctypes.CDLL(name)
     except OSError:
-        raise _Obstacle(f"no NVIDIA driver is installed ({name} was not found)") from None
+        raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
     status = library.cuInit(0)
     if status == _NO_DEVICE:
-        raise _Obstacle("the NVIDIA driver shows no card")
+        raise _ObstacleError("the NVIDIA driver shows no card")
     if status:
-        raise _Obstacle(f"the NVIDIA driver does not start (cuInit returned {status})")
+        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status})")
     newest = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(newest))
     return library, newest.value
@@ -86,19 +86,21 @@ def _check_packages(newest: int) -> None:
     advice = f'install "cuda-cyclegan[cuda{min(max(newest // 1000, 12), 13)}]"'
     for module, package in _PACKAGES.items():
         if not _is_importable(module):
-            raise _Obstacle(f"the package {package} is not installed: {advice}")
+            raise _ObstacleError(f"the package {package} is not installed: {advice}")
     frontend = _version("nvidia-cudnn-frontend")
     if frontend and _numbers(frontend)[:2] >= _NEWEST_FRONTEND:
-        raise _Obstacle(
+        raise _ObstacleError(
             f"nvidia-cudnn-frontend {frontend} is installed, but a version below 1.30 is needed: "
             f"{advice}"
         )
     bindings = _version("cuda-bindings") or "12"
     major = _numbers(bindings)[0]
     if major not in _MAJORS:
-        raise _Obstacle(f"cuda-bindings {bindings} is installed, but 12 or 13 is needed: {advice}")
+        raise _ObstacleError(
+            f"cuda-bindings {bindings} is installed, but 12 or 13 is needed: {advice}"
+        )
     if newest // 1000 < major:
-        raise _Obstacle(
+        raise _ObstacleError(
             f"the NVIDIA driver supports CUDA {newest // 1000}.{newest % 1000 // 10}, but "
             f"cuda-bindings {bindings} needs CUDA {major}: update the driver or {advice}"
         )
@@ -106,7 +108,7 @@ def _check_packages(newest: int) -> None:
         names = [package.format(major) for package in packages]
         found = [v for v in map(_version, names) if v]
         if not found:
-            raise _Obstacle(
+            raise _ObstacleError(
                 f"{library} for CUDA {major} (package {names[0]}) is not installed, which "
                 f'cuda-bindings {bindings} needs: install "cuda-cyclegan[cuda{major}]"'
             )

@@ -7,14 +7,16 @@ from typing import Any, Self
 from .cuda_driver import Module, Stream
 from .launches import Launch
 from .nvrtc import compiled
-from .steps import Element
+from .steps import Precision
 
 
 class Kernels:
     """Kernels for one stored number; a context manager that owns the loaded modules."""
 
-    def __init__(self, element: Element, capability: tuple[int, int], cache: Path | None) -> None:
-        self._element: Element = element
+    def __init__(
+        self, precision: Precision, capability: tuple[int, int], cache: Path | None
+    ) -> None:
+        self._precision: Precision = precision
         self._capability = capability
         self._cache = cache
         self._modules: dict[str, Module] = {}
@@ -38,7 +40,7 @@ class Kernels:
         """A kernel of kernels/SOURCE.cu."""
         if name not in self._kernels:
             if source not in self._modules:
-                image = compiled(source, self._element, self._capability, self._cache)
+                image = compiled(source, self._precision, self._capability, self._cache)
                 self._modules[source] = self._opened.enter_context(Module(image))
             self._kernels[name] = self._modules[source].kernel(name)
         return self._kernels[name]

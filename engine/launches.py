@@ -8,15 +8,15 @@ from typing import Protocol
 from . import kernel_arguments as arguments
 from .graph import Triple
 from .steps import (
-    ELEMENT_BYTES,
+    NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
     VECTOR_BYTES,
     Activation,
     Convolve,
-    Element,
     Pack,
     Pointwise,
+    Precision,
     Statistics,
     Step,
     SumTaps,
@@ -30,7 +30,8 @@ _BLOCK = 256
 _CHUNKS = 1056
 """Blocks that a pass of statistics is spread over: eight for each multiprocessor of an H200."""
 
-_ROW_BLOCKS = 4096
+_ROW_BLOCKS = 4224
+_AT_ONCE = 4  # voxels that a thread of pointwise.cu reads before it writes any
 _BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
 
 OVERFLOW = "overflow"
@@ -80,13 +81,13 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
             return [_convolve(step, at)]
 
 
-def _vectors(channels: int, element: Element) -> int:
-    return channels * ELEMENT_BYTES[element] // VECTOR_BYTES
+def _vectors(channels: int, precision: Precision) -> int:
+    return channels * NUMBER_BYTES[precision] // VECTOR_BYTES
 
 
-def _block(channels: int, element: Element) -> tuple[int, int]:
+def _block(channels: int, precision: Precision) -> tuple[int, int]:
     """Threads of a block along the channels, and beside each other."""
-    across = min(_vectors(channels, element), 32)
+    across = min(_vectors(channels, precision), 32)
     return across, _BLOCK // across
 
 
@@ -101,7 +102,7 @@ def _address(view: View, at: Addresses, channel: int = 0) -> int:
     strides = _strides(view.tensor)
     depth, height, width = view.origin
     first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
-    return at(view.tensor.name) + first * ELEMENT_BYTES[view.tensor.element]
+    return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 
 
 def _activation(activation: Activation) -> arguments.Activation:
@@ -121,8 +122,8 @@ def _table(
 def _chunks(step: Statistics) -> tuple[int, int]:
     """How many chunks a patch is measured in, and the voxels of each."""
     tensor = step.source.tensor
-    across, beside = _block(tensor.channels, tensor.element)
-    columns = -(-_vectors(tensor.channels, tensor.element) // across)
+    across, beside = _block(tensor.channels, tensor.precision)
+    columns = -(-_vectors(tensor.channels, tensor.precision) // across)
     voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
     most = max(1, _CHUNKS // (columns * tensor.batch))
     chunk = max(-(-voxels // most), 8 * beside)
@@ -133,8 +134,8 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
     view, tensor = step.source, step.source.tensor
     extents = tensor.extents if view.shuffled else view.extents
     strides = _strides(tensor)
-    across, beside = _block(tensor.channels, tensor.element)
-    columns = -(-_vectors(tensor.channels, tensor.element) // across)
+    across, beside = _block(tensor.channels, tensor.precision)
+    columns = -(-_vectors(tensor.channels, tensor.precision) // across)
     chunks, chunk = _chunks(step)
     voxels = prod(extents)
     measure = arguments.Measure(
@@ -150,7 +151,7 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
         extents == tensor.extents,
         chunk,
     )
-    lanes = VECTOR_BYTES // ELEMENT_BYTES[tensor.element]
+    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     shared = beside * (across * lanes * 8 + 4)
     groups = 8 if view.shuffled else 1
     conclude = arguments.Conclude(
@@ -183,12 +184,12 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
 
 def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     view, target = step.source, step.target
-    across, beside = _block(view.channels, target.element)
-    columns = -(-_vectors(view.channels, target.element) // across)
+    across, beside = _block(view.channels, target.precision)
+    columns = -(-_vectors(view.channels, target.precision) // across)
+    beside = max(min(beside, -(-target.extents[2] // _AT_ONCE)), 64 // across)
     rows = target.extents[0] * target.extents[1]
-    # At least two voxels for each thread, and not more blocks than keep the card busy.
-    per_block = max(-(-rows // _ROW_BLOCKS), -(-2 * beside // target.extents[2]))
-    size, first = ELEMENT_BYTES[target.element], step.patches.first
+    per_block = -(-rows // _ROW_BLOCKS)
+    size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = _table(step.table, at)
     residual, beside_it = None, arguments.Strides()
     if step.residual is not None:
@@ -228,7 +229,7 @@ def _pack(step: Pack, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
     lines = step.channels * step.taps[0]
-    size = ELEMENT_BYTES[target.element]
+    size = NUMBER_BYTES[target.precision]
     columns = min(width, 128)
     while columns > 1 and 4 * target.channels + lines * size * _span(step, columns) > 40_000:
         columns = -(-columns // 2)
@@ -276,8 +277,9 @@ def _sum_taps(step: SumTaps, at: Addresses) -> Launch:
         _activation(step.activation),
     )
     outputs = threads - step.taps[1] + 1
-    grid = -(-width // outputs), height, source.extents[0] * source.batch
-    return Launch("unpack", "sum_taps", grid, (threads, 1, 1), step.lane_w * threads * 4, values)
+    grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
+    shared = 2 * step.lane_w * threads * 4
+    return Launch("unpack", "sum_taps", grid, (threads, 1, 1), shared, values)
 
 
 def _unpack(step: Unpack, at: Addresses) -> Launch:
@@ -335,4 +337,4 @@ def region_address(step: Convolve, at: Addresses) -> int:
     target = step.target
     strides = _strides(target)
     first = step.region.first * strides.patch + step.region.plane * strides.plane
-    return at(target.name) + first * ELEMENT_BYTES[target.element]
+    return at(target.name) + first * NUMBER_BYTES[target.precision]

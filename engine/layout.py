@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from .graph import FloatArray, Triple
-from .steps import Element, Step
+from .steps import Precision, Step
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel"]
 """A transposed convolution as a data gradient, or as a convolution to 8 sub-pixels."""
@@ -21,7 +21,7 @@ class Layout:
 
     patch: Triple
     batch: int
-    element: Element
+    precision: Precision
     slab_bytes: int = 112 << 20
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
 
@@ -30,7 +30,7 @@ class Layout:
 class Lowered:
     """Steps in order, and the float32 constants that they name.
 
-    weights: the constants that the device stores in the layout's element.
+    weights: the constants that the device stores in the layout's precision.
     """
 
     layout: Layout

@@ -7,7 +7,7 @@ from .arena import Lifetime, aligned, arrange
 from .launches import OVERFLOW, scratch_bytes
 from .layout import Lowered
 from .steps import (
-    ELEMENT_BYTES,
+    NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
     Convolve,
@@ -75,7 +75,7 @@ def plan_memory(
 
 
 def _item_bytes(lowered: Lowered, name: str) -> int:
-    return ELEMENT_BYTES[lowered.layout.element] if name in lowered.weights else 4
+    return NUMBER_BYTES[lowered.layout.precision] if name in lowered.weights else 4
 
 
 def _touched(step: Step) -> Iterator[Tensor | Table]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CudaError, DeviceUnavailableError
-from .steps import Element
+from .steps import Precision
 
 nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"
@@ -19,7 +19,7 @@ _KERNELS = Path(__file__).parent / "kernels"
 
 
 def compiled(
-    name: str, element: Element, capability: tuple[int, int], cache: Path | None = None
+    name: str, precision: Precision, capability: tuple[int, int], cache: Path | None = None
 ) -> bytes:
     """Machine code of kernels/NAME.cu for a compute capability; PTX where NVRTC is older than it.
 
@@ -27,11 +27,11 @@ def compiled(
     """
     source = (_KERNELS / f"{name}.cu").read_bytes()
     version = _call(nvrtc.nvrtcVersion)
-    options = _options(element, capability)
+    options = _options(precision, capability)
     key = hashlib.sha256(
         repr((source, (_KERNELS / "element.cuh").read_bytes(), options, version)).encode()
     ).hexdigest()[:24]
-    kept = cache / f"{name}-{element}-{key}.bin" if cache else None
+    kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
         return kept.read_bytes()
     image = _compile(name, source, [*options, *_includes()])
@@ -40,7 +40,7 @@ def compiled(
     return image
 
 
-def _options(element: Element, capability: tuple[int, int]) -> list[str]:
+def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
     known: list[int] = _call(nvrtc.nvrtcGetSupportedArchs)
     wanted = capability[0] * 10 + capability[1]
     fitting = [arch for arch in known if arch <= wanted]
@@ -52,7 +52,7 @@ def _options(element: Element, capability: tuple[int, int]) -> list[str]:
     kind = "sm" if wanted in known else "compute"
     return [
         f"--gpu-architecture={kind}_{max(fitting)}",
-        f"-DELEMENT_{element.upper()}",
+        f"-DELEMENT_{precision.upper()}",
         "--std=c++17",
     ]
 

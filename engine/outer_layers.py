@@ -8,7 +8,7 @@ from . import weight_layout
 from .convolution_forms import biased, emit
 from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
 from .slabs import slabs
-from .steps import ELEMENT_BYTES, IDENTITY, Activation, Pack, Region, SumTaps
+from .steps import IDENTITY, NUMBER_BYTES, Activation, Pack, Region, SumTaps
 from .values import Value, whole
 from .writer import Writer
 
@@ -46,7 +46,7 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
         laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
     key = writer.weight(f"{node.name}.stored", laid)
     stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
-    plane_bytes = plane[0] * plane[1] * channels * ELEMENT_BYTES[target.element]
+    plane_bytes = plane[0] * plane[1] * channels * NUMBER_BYTES[target.precision]
     step, border = stride[0], depth - stride[0]
     for region, planes in slabs(
         target.batch,
@@ -131,7 +131,7 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     )
     key = writer.weight(f"{node.name}.stored", laid)
     bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
-    plane_bytes = height * width * ELEMENT_BYTES[writer.layout.element]
+    plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
     extents = writer.shapes[node.name].extents
     activation = _tail(writer, node) or IDENTITY
     border = conv.kernel[0] - 1

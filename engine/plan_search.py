@@ -9,16 +9,16 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .convolutions import ConvolutionPlans, Cudnn, Precision
+from .convolutions import ConvolutionPlans, Cudnn
 from .cuda_driver import DeviceBuffer, Stream
 from .errors import CudaError
 from .kernel_images import Kernels
 from .launches import launches
 from .steps import (
-    ELEMENT_BYTES,
+    NUMBER_BYTES,
     Convolution,
     Convolve,
-    Element,
+    Precision,
     Region,
     Tensor,
 )
@@ -63,13 +63,11 @@ class PlanSearch:
         library: Cudnn,
         kernels: Kernels,
         stream: Stream,
-        precision: Precision,
         cache: TuningCache,
     ) -> None:
         self._library = library
         self._kernels = kernels
         self._stream = stream
-        self._precision: Precision = precision
         self._cache = cache
 
     def algorithms(
@@ -111,7 +109,7 @@ class PlanSearch:
 
     def _plans(self, shape: Convolution) -> ConvolutionPlans | None:
         try:
-            return ConvolutionPlans(self._library, shape, self._precision)
+            return ConvolutionPlans(self._library, shape)
         except CudaError:
             return None
 
@@ -170,7 +168,7 @@ class PlanSearch:
                         raise
                     continue
                 found.append(Candidate(plans.name(index), size, time))
-            if not found or self._precision == "fp32":
+            if not found or shape.precision == "fp32":
                 time = bench.time(lambda: self._run_own(shape, bench.addresses), _fastest(found))
                 found.append(Candidate(OWN, 0, time))
         return sorted(found, key=lambda candidate: candidate.microseconds)
@@ -189,10 +187,10 @@ def _lone_step(
     shape: Convolution, addresses: tuple[int, int, int, int]
 ) -> tuple[Convolve, dict[str, int]]:
     source = Tensor(
-        "source", shape.batch, shape.source_extents, shape.source_channels, shape.element
+        "source", shape.batch, shape.source_extents, shape.source_channels, shape.precision
     )
     target = Tensor(
-        "target", shape.batch, shape.target_extents, shape.target_channels, shape.element
+        "target", shape.batch, shape.target_extents, shape.target_channels, shape.precision
     )
     step = Convolve("tuning", shape, source, target, Region(0, shape.batch), "weight")
     return step, dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
@@ -203,8 +201,8 @@ class _Bench:
 
     def __init__(self, stream: Stream, shape: Convolution, workspace: int) -> None:
         self._stream = stream
-        self._element: Element = shape.element
-        item = ELEMENT_BYTES[shape.element]
+        self._precision: Precision = shape.precision
+        item = NUMBER_BYTES[shape.precision]
         source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
         target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
         weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
@@ -221,7 +219,7 @@ class _Bench:
             first + sum(self._sizes[:3]),
         )
         noise = np.random.default_rng(0).normal(0, 0.05, 1 << 20).astype(np.float32)
-        pattern = encoded(noise, self._element)
+        pattern = encoded(noise, self._precision)
         filled = min(len(pattern), source + weight)
         self._stream.upload_now(first, pattern[:filled])
         while filled < source + weight:

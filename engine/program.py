@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Self
@@ -15,6 +16,8 @@ from .memory_plan import MemoryPlan, scratch_name
 from .plan_search import Algorithm
 from .steps import PATCHES, TRANSLATED, Convolution, Convolve, Step
 from .weight_layout import encoded
+
+_OFTEN = 20
 
 
 class Program:
@@ -39,8 +42,10 @@ class Program:
         with ExitStack() as opening:
             self._arena = opening.enter_context(DeviceBuffer(self._plan.bytes))
             for name, array in self._lowered.constants.items():
-                element = self._lowered.layout.element if name in self._lowered.weights else "fp32"
-                self._stream.upload_now(self._at(name), encoded(array, element))
+                precision = (
+                    self._lowered.layout.precision if name in self._lowered.weights else "fp32"
+                )
+                self._stream.upload_now(self._at(name), encoded(array, precision))
             # Loads what is loaded on first use, which may not happen during a capture.
             self._queue()
             self._stream.wait()
@@ -83,17 +88,21 @@ class Program:
         return median(times)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
-        """Microseconds of each step run by itself, median; what one launch costs included."""
+        """Microseconds of each step, run again and again by itself; median."""
         times: list[tuple[Step, float]] = []
         for index, step in enumerate(self._lowered.steps):
             measured: list[float] = []
-            for _ in range(repeats):
-                with self._stream.timed() as elapsed:
-                    for _ in range(10):
-                        self._queue_step(index, step)
-                measured.append(elapsed[0] * 100)
+            with CapturedGraph(self._stream, partial(self._queue_often, index, step)) as graph:
+                for _ in range(repeats):
+                    with self._stream.timed() as elapsed:
+                        graph.launch()
+                    measured.append(elapsed[0] * 1000 / _OFTEN)
             times.append((step, median(measured)))
         return times
+
+    def _queue_often(self, index: int, step: Step) -> None:
+        for _ in range(_OFTEN):
+            self._queue_step(index, step)
 
     def poison(self) -> None:
         """Set every byte that a run must write before reading to NaN; for tests."""

@@ -11,11 +11,11 @@ from typing import Literal, TypeAlias
 
 from .graph import PadMode, Triple, Upsample
 
-Element: TypeAlias = Literal["fp16", "bf16", "fp32"]
-"""How a number is stored."""
+Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
+"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
 VECTOR_BYTES = 16
-ELEMENT_BYTES: dict[Element, int] = {"fp16": 2, "bf16": 2, "fp32": 4}
+NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
 
 PATCHES = "patches"
 """Name of the program's input: float32 [N, C, D, H, W]."""
@@ -24,9 +24,9 @@ TRANSLATED = "translated"
 """Name of the program's output: float32 [N, C, D, H, W]."""
 
 
-def stored_channels(channels: int, element: Element) -> int:
+def stored_channels(channels: int, precision: Precision) -> int:
     """Channels rounded up to whole vectors."""
-    lanes = VECTOR_BYTES // ELEMENT_BYTES[element]
+    lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
     return -(-channels // lanes) * lanes
 
 
@@ -38,11 +38,11 @@ class Tensor:
     batch: int
     extents: Triple
     channels: int
-    element: Element
+    precision: Precision
 
     @property
     def bytes(self) -> int:
-        return self.batch * prod(self.extents) * self.channels * ELEMENT_BYTES[self.element]
+        return self.batch * prod(self.extents) * self.channels * NUMBER_BYTES[self.precision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Convolution:
     stride: Triple
     before: Triple
     after: Triple
-    element: Element
+    precision: Precision
     transposed: bool = False
 
 

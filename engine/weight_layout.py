@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .graph import FloatArray, Triple
-from .steps import Element
+from .steps import Precision
 
 Slots: TypeAlias = Sequence[int]
 """Stored position of each channel of a tensor."""
@@ -83,10 +83,10 @@ def subpixels(
     return filled.reshape(8 * target, *extents, source)
 
 
-def encoded(array: FloatArray, element: Element) -> bytes:
+def encoded(array: FloatArray, precision: Precision) -> bytes:
     """The numbers as the device stores them, rounded to nearest even."""
-    match element:
-        case "fp32":
+    match precision:
+        case "fp32" | "tf32":
             return np.ascontiguousarray(array, np.float32).tobytes()
         case "fp16":
             return array.astype(np.float16).tobytes()

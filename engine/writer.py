@@ -5,7 +5,7 @@ import numpy as np
 from .graph import INPUT, FloatArray, Layer, Network, Pad, Triple
 from .layout import Layout, Lowered
 from .steps import (
-    ELEMENT_BYTES,
+    NUMBER_BYTES,
     Pack,
     Pointwise,
     Region,
@@ -43,15 +43,15 @@ class Writer:
         self._tensors += 1
         name = f"{self._tensors}.{name}"
         batch = self.layout.batch if batch is None else batch
-        return Tensor(name, batch, extents, channels, self.layout.element)
+        return Tensor(name, batch, extents, channels, self.layout.precision)
 
     def stored(self, channels: int) -> int:
         """Channels as stored."""
-        return stored_channels(channels, self.layout.element)
+        return stored_channels(channels, self.layout.precision)
 
     def matrix_channels(self, channels: int) -> int:
         """Channels as stored where taps are channels: whole 64-byte rows once there are several."""
-        row = 64 // ELEMENT_BYTES[self.layout.element]
+        row = 64 // NUMBER_BYTES[self.layout.precision]
         return -(-channels // row) * row if channels > row else self.stored(channels)
 
     def by_slot(self, key: str, value: Value) -> FloatArray:
@@ -71,7 +71,7 @@ class Writer:
         return name
 
     def weight(self, name: str, array: FloatArray) -> str:
-        """Keep a constant that the device stores in the layout's element; its name."""
+        """Keep a constant that the device stores in the layout's precision; its name."""
         self._stored_weights.add(name)
         return self.constant(name, array)
 

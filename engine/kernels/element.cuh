@@ -1,4 +1,5 @@
-// The stored number: __half, __nv_bfloat16 or float, chosen by -DELEMENT_FP16, _BF16 or _FP32.
+// The stored number: __half, __nv_bfloat16 or float, chosen by -DELEMENT_FP16, _BF16, _TF32 or
+// _FP32.
 // Tensors are channels-last with channels in whole 16-byte vectors; arithmetic is in float.
 #pragma once
 
@@ -20,6 +21,10 @@ struct alignas(16) Vector {
     Element lanes[LANES];
 };
 
+__device__ __forceinline__ bool is_finite(float value) {
+    return fabsf(value) <= 3.402823466e+38f;
+}
+
 __device__ __forceinline__ float to_float(Element value) {
     return static_cast<float>(value);
 }
@@ -40,10 +45,6 @@ __device__ __forceinline__ Vector load(const Element* address) {
 
 __device__ __forceinline__ void store(Element* address, const Vector& vector) {
     *reinterpret_cast<Vector*>(address) = vector;
-}
-
-__device__ __forceinline__ bool is_finite(float value) {
-    return fabsf(value) <= 3.402823466e+38f;
 }
 
 // x below 0 times slope; -inf * 0 is NaN, so that an overflow is never hidden.

@@ -11,7 +11,7 @@ struct Strides {
     int voxel;
 };
 
-enum Sampling { NONE = 0, NEAREST = 1, TRILINEAR = 2, TRILINEAR_CORNERS = 3 };
+enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS };
 
 struct Pointwise {
     const Element* source;
@@ -49,25 +49,37 @@ struct Channels {
         }
     }
 
-    // The expression at one voxel of the source view.
-    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
-        Vector from, beside;
-        if (p.shuffled) {
-            const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
-            from = load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
-                        (Index)(w >> 1) * p.from.voxel + cell * p.channels);
-        } else {
-            from = load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+    __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
+        if (!p.shuffled) {
+            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
         }
-        if (residual) {
-            beside = load(residual + d * p.beside.plane + h * p.beside.row +
-                          (Index)w * p.beside.voxel);
-        }
+        const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
+        return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
+                    (Index)(w >> 1) * p.from.voxel + cell * p.channels);
+    }
+
+    __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
+        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
+    }
+
+    __device__ __forceinline__ void express(
+        const Vector& from, const Vector& beside, float (&values)[LANES]
+    ) const {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            float value = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
-            values[lane] = residual ? value + to_float(beside.lanes[lane]) : value;
+            values[lane] = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
         }
+        if (residual) {
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) values[lane] += to_float(beside.lanes[lane]);
+        }
+    }
+
+    // The expression at one voxel of the source view.
+    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
+        Vector beside;
+        if (residual) beside = residual_at(d, h, w);
+        express(source_at(d, h, w), beside, values);
     }
 };
 
@@ -95,9 +107,7 @@ __device__ __forceinline__ void sample(
     const Channels& channels, int d, int h, int w, float (&values)[LANES]
 ) {
     const Pointwise& p = channels.p;
-    if (SAMPLING == NONE) {
-        channels.read(d, h, w, values);
-    } else if (SAMPLING == NEAREST) {
+    if (SAMPLING == NEAREST) {
         channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
     } else {
         constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
@@ -122,43 +132,90 @@ __device__ __forceinline__ void sample(
     }
 }
 
-// Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block.
-template <int SAMPLING>
-__device__ __forceinline__ void pass(const Pointwise& p) {
+// A row of the target: its first voxel, and the plane and row of the value that it shows.
+struct Row {
+    Element* target;
+    int d, h;
+
+    __device__ __forceinline__ Row(const Pointwise& p, int row, int channel) {
+        const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
+        d = continued(plane + p.origin[0], p.extents[0], p.border);
+        h = continued(line + p.origin[1], p.extents[1], p.border);
+        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
+    }
+};
+
+__device__ __forceinline__ Vector zeros() {
+    Vector vector;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) vector.lanes[lane] = to_element(0.0f);
+    return vector;
+}
+
+// Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
+// AT_ONCE voxels at a time so that as many loads are under way.
+extern "C" __global__ void pointwise(Pointwise p) {
+    constexpr int AT_ONCE = 4;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
     const Channels channels(p, blockIdx.z, channel);
-    const int height = p.target_extents[1], width = p.target_extents[2];
-    const int last = min((int)(blockIdx.x + 1) * p.rows, p.target_extents[0] * height);
-    int row = blockIdx.x * p.rows, column = threadIdx.y, seen = -1, d = 0, h = 0;
-    Element* target = nullptr;
-    while (true) {
-        for (; column >= width; column -= width) ++row;
-        if (row >= last) return;
-        if (row != seen) {
-            const int plane = row / height, line = row - plane * height;
-            d = continued(plane + p.origin[0], p.extents[0], p.border);
-            h = continued(line + p.origin[1], p.extents[1], p.border);
-            target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
-            seen = row;
-        }
-        const int w = continued(column + p.origin[2], p.extents[2], p.border);
-        float values[LANES];
-        if (d < 0 || h < 0 || w < 0) {
+    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
+    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+        const Row row(p, index, channel);
+        for (int first = threadIdx.y; first < width; first += AT_ONCE * blockDim.y) {
+            Vector from[AT_ONCE], beside[AT_ONCE];
+            int places[AT_ONCE];
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
-        } else {
-            sample<SAMPLING>(channels, d, h, w, values);
-        }
-        Vector result;
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int column = first + i * blockDim.y;
+                const int w = continued(column + p.origin[2], p.extents[2], p.border);
+                places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
+                if (places[i] >= 0) from[i] = channels.source_at(row.d, row.h, w);
+                if (places[i] >= 0 && p.residual) beside[i] = channels.residual_at(row.d, row.h, w);
+            }
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
-        store(target + (Index)column * p.to.voxel, result);
-        column += blockDim.y;
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int column = first + i * blockDim.y;
+                if (column >= width) break;
+                Vector result = zeros();
+                if (places[i] >= 0) {
+                    float values[LANES];
+                    channels.express(from[i], beside[i], values);
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        result.lanes[lane] = to_element(values[lane]);
+                    }
+                }
+                store(row.target + (Index)column * p.to.voxel, result);
+            }
+        }
     }
 }
 
-extern "C" __global__ void pointwise(Pointwise p) { pass<NONE>(p); }
-extern "C" __global__ void pointwise_nearest(Pointwise p) { pass<NEAREST>(p); }
-extern "C" __global__ void pointwise_trilinear(Pointwise p) { pass<TRILINEAR>(p); }
-extern "C" __global__ void pointwise_trilinear_corners(Pointwise p) { pass<TRILINEAR_CORNERS>(p); }
+template <int SAMPLING>
+__device__ __forceinline__ void sampled(const Pointwise& p) {
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    if (channel >= p.channels) return;
+    const Channels channels(p, blockIdx.z, channel);
+    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
+    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+        const Row row(p, index, channel);
+        for (int column = threadIdx.y; column < width; column += blockDim.y) {
+            const int w = continued(column + p.origin[2], p.extents[2], p.border);
+            Vector result = zeros();
+            if (row.d >= 0 && row.h >= 0 && w >= 0) {
+                float values[LANES];
+                sample<SAMPLING>(channels, row.d, row.h, w, values);
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
+            }
+            store(row.target + (Index)column * p.to.voxel, result);
+        }
+    }
+}
+
+extern "C" __global__ void pointwise_nearest(Pointwise p) { sampled<NEAREST>(p); }
+extern "C" __global__ void pointwise_trilinear(Pointwise p) { sampled<TRILINEAR>(p); }
+extern "C" __global__ void pointwise_trilinear_corners(Pointwise p) { sampled<TRILINEAR_CORNERS>(p); }

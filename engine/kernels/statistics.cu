@@ -16,6 +16,8 @@ struct Measure {
     int chunk;              // voxels of a block
 };
 
+constexpr int AT_ONCE = 4;  // loads under way in one thread
+
 struct Moments {
     float count, mean, squares;
 
@@ -44,30 +46,39 @@ extern "C" __global__ void measure(Measure p) {
     int count = 0;
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) shift[lane] = sum[lane] = squares[lane] = 0.0f;
-    if (active) {
-        auto at = [&](int voxel) {
-            if (p.dense) return patch + (Index)voxel * p.channels;
-            const int line = voxel / p.width;
-            const int plane = line / p.height;
-            return patch + plane * p.plane_stride + (line - plane * p.height) * p.row_stride +
-                   (Index)(voxel - line * p.width) * p.channels;
-        };
-        if (first + row < last) {
-            Vector vector = load(at(first + row));
+    auto at = [&](int voxel) {
+        const int line = voxel / p.width;
+        const int plane = line / p.height;
+        return patch + plane * p.plane_stride + (line - plane * p.height) * p.row_stride +
+               (Index)(voxel - line * p.width) * p.channels;
+    };
+    auto add = [&](const Vector& vector) {
+        ++count;
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        for (int lane = 0; lane < LANES; ++lane) {
+            float value = to_float(vector.lanes[lane]) - shift[lane];
+            sum[lane] += value;
+            squares[lane] = fmaf(value, value, squares[lane]);
         }
-#pragma unroll 4
-        for (int voxel = first + row; voxel < last; voxel += rows) {
-            Vector vector = load(at(voxel));
-            ++count;
+    };
+    int voxel = first + row;
+    if (active && voxel < last) {
+        const Vector vector = load(at(voxel));
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                float value = to_float(vector.lanes[lane]) - shift[lane];
-                sum[lane] += value;
-                squares[lane] = fmaf(value, value, squares[lane]);
+        for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        if (p.dense) {
+            const Element* source = patch + (Index)voxel * p.channels;
+            const Index step = (Index)rows * p.channels;
+            for (; voxel + (AT_ONCE - 1) * rows < last; voxel += AT_ONCE * rows) {
+                Vector vectors[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) vectors[i] = load(source + i * step);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) add(vectors[i]);
+                source += AT_ONCE * step;
             }
         }
+        for (; voxel < last; voxel += rows) add(load(at(voxel)));
     }
 
     const int pitch = blockDim.x * LANES;

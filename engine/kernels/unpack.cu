@@ -56,47 +56,59 @@ struct SumTaps {
     Activation activation;
 };
 
-// Block: one row of one plane, blockDim.x columns of the source.
+// Block: two rows of one plane, so that what is read of a voxel is a whole 32-byte sector;
+// blockDim.x columns of the source.
 extern "C" __global__ void sum_taps(SumTaps p) {
-    extern __shared__ float sums[];  // [lane_width][blockDim.x]
+    extern __shared__ float sums[];  // [2][lane_width][blockDim.x]
     const int height = p.extents[1], width = p.extents[2];
     const int source_width = width + p.taps[1] - 1, source_height = height + p.taps[0] - 1;
     const int step = blockDim.x - p.taps[1] + 1;
-    const int column = blockIdx.x * step + threadIdx.x;
-    const int row = blockIdx.y, patch = blockIdx.z / p.planes, plane = blockIdx.z - patch * p.planes;
-    const Element* source =
-        p.source + (((Index)blockIdx.z * source_height + row) * source_width + column) *
-                       p.source_channels;
-    const Index voxels = (Index)p.extents[0] * height * width;
+    const int column = blockIdx.x * step + threadIdx.x, row = blockIdx.y * 2;
+    const int patch = blockIdx.z / p.planes, plane = blockIdx.z - patch * p.planes;
+    const int lines = min(p.taps[0] + 1, source_height - row);
     const Index line = (Index)source_width * p.source_channels;
+    const Element* source =
+        p.source + ((Index)blockIdx.z * source_height + row) * line + column * p.source_channels;
+    const Index voxels = (Index)p.extents[0] * height * width;
+    float* translated = p.translated + (Index)patch * p.channels * voxels +
+                        ((Index)plane * height + row) * width + column;
+    const int pitch = p.lane_width * blockDim.x;
     bool finite = true;
-    for (int channel = 0; channel < p.channels; ++channel) {
+    for (int channel = 0; channel < p.channels; ++channel, translated += voxels) {
         for (int first = 0; first < p.lane_width; first += LANES) {
-            float sum[LANES];
+            float sum[2][LANES];
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) sum[lane] = 0.0f;
+            for (int lane = 0; lane < LANES; ++lane) sum[0][lane] = sum[1][lane] = 0.0f;
             if (column < source_width) {
-#pragma unroll 7
-                for (int i = 0; i < p.taps[0]; ++i) {
+#pragma unroll 8
+                for (int i = 0; i < lines; ++i) {
                     const int place = (channel * p.taps[0] + i) * p.lane_width + first;
-                    const Vector vector = load(source + i * line + place);
+                    Vector upper, lower;
+                    if (i < p.taps[0]) upper = load(source + i * line + place);
+                    if (i > 0) lower = load(source + i * line + place - p.lane_width);
 #pragma unroll
-                    for (int lane = 0; lane < LANES; ++lane) sum[lane] += to_float(vector.lanes[lane]);
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        if (i < p.taps[0]) sum[0][lane] += to_float(upper.lanes[lane]);
+                        if (i > 0) sum[1][lane] += to_float(lower.lanes[lane]);
+                    }
                 }
             }
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                sums[(first + lane) * blockDim.x + threadIdx.x] = sum[lane];
+                sums[(first + lane) * blockDim.x + threadIdx.x] = sum[0][lane];
+                sums[pitch + (first + lane) * blockDim.x + threadIdx.x] = sum[1][lane];
             }
         }
         __syncthreads();
         if (threadIdx.x < step && column < width) {
-            float value = p.bias ? p.bias[channel] : 0.0f;
-            for (int j = 0; j < p.taps[1]; ++j) value += sums[j * blockDim.x + threadIdx.x + j];
-            value = p.activation(value);
-            finite = finite && is_finite(value);
-            p.translated[((Index)patch * p.channels + channel) * voxels +
-                         ((Index)plane * height + row) * width + column] = value;
+            for (int below = 0; below < min(2, height - row); ++below) {
+                const float* from = sums + below * pitch + threadIdx.x;
+                float value = p.bias ? p.bias[channel] : 0.0f;
+                for (int j = 0; j < p.taps[1]; ++j) value += from[j * blockDim.x + j];
+                value = p.activation(value);
+                finite = finite && is_finite(value);
+                translated[below * width] = value;
+            }
         }
         __syncthreads();
     }

@@ -46,7 +46,8 @@ def main() -> None:
         milliseconds = generator.time(30)
         print(
             f"width {asked.width} {asked.precision} batch {asked.batch} {asked.patch}: "
-            f"{milliseconds / asked.batch:.3f} ms a patch, {generator.memory.bytes / 2**20:.0f} MiB, "
+            f"{milliseconds / asked.batch:.3f} ms a patch, "
+            f"{generator.memory.bytes / 2**20:.0f} MiB, "
             f"opened in {opened:.2f} s, first result after {first:.2f} s",
             flush=True,
         )

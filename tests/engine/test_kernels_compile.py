@@ -10,11 +10,11 @@ KERNELS = ["convolve", "pack", "pointwise", "statistics", "unpack"]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
-@pytest.mark.parametrize("element", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernels_compile_for_the_oldest_and_newest_chip(name, element):
+def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
     for chip in (CHIPS[0], CHIPS[-1]):
-        assert compiled(name, element, chip).startswith(b"\x7fELF")
+        assert compiled(name, precision, chip).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("chip", CHIPS[1:-1])

@@ -1,6 +1,7 @@
 """The program on the card gives what ONNX Runtime gives on the CPU in fp32."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -46,14 +47,20 @@ GENERATORS = {
 }
 
 
-def check(network: Network, patch, batch: int, precision: str, **options) -> None:
+@pytest.fixture(scope="session")
+def check(tmp_path_factory):
+    """Compares a network on the card with the CPU; compiled kernels are kept between tests."""
+    return partial(_check, tmp_path_factory.mktemp("cache"))
+
+
+def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
     from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)
     with CpuGenerator(network) as reference:
         wanted = reference(patches)
-    options = CudaOptions(patch, batch, precision, **options)
+    options = CudaOptions(patch, batch, precision, cache=cache, **options)
     with CudaGenerator(network, options) as generator:
         for _ in range(2):
             generator.poison()
@@ -65,29 +72,29 @@ def check(network: Network, patch, batch: int, precision: str, **options) -> Non
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", GENERATORS)
-def test_generators(name, precision):
+def test_generators(check, name, precision):
     spec, patch = GENERATORS[name]
     check(random_network(build(spec), seed=1), patch, 1, precision)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ODD_GRAPHS)
-def test_unusual_graphs(name, precision):
+def test_unusual_graphs(check, name, precision):
     check(random_network(ODD_GRAPHS[name], seed=1), (4, 6, 8), 2, precision)
 
 
 @pytest.mark.parametrize("batch", [2, 3])
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-def test_batches(batch, precision):
+def test_batches(check, batch, precision):
     check(random_network(build(RESNET), seed=2), (16, 24, 20), batch, precision)
 
 
-def test_a_tight_memory_limit_changes_the_plan_and_not_the_result():
+def test_a_tight_memory_limit_changes_the_plan_and_not_the_result(check):
     network = random_network(build(replace(RESNET, width=32)), seed=3)
     check(network, (64, 64, 64), 1, "fp16", vram_limit=60 << 20)
 
 
-def test_overflow_in_fp16_is_raised_and_bf16_goes_on():
+def test_overflow_in_fp16_is_raised_and_bf16_goes_on(check):
     network = random_network(build(replace(UNET, norm="none")), seed=4)
     weights = {
         name: array * (300 if "weight" in name else 1) for name, array in network.weights.items()
@@ -95,3 +102,4 @@ def test_overflow_in_fp16_is_raised_and_bf16_goes_on():
     network = Network(network.graph, weights)
     with pytest.raises(PrecisionOverflowError):
         check(network, (32, 32, 32), 1, "fp16")
+    check(network, (32, 32, 32), 1, "bf16")

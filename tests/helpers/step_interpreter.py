@@ -106,6 +106,7 @@ class _Memory:
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region
         target = self.of(step.target)[region.first :][: region.count]
+        assert region.plane + shape.target_extents[0] <= target.shape[1]
         target = target[:, region.plane : region.plane + shape.target_extents[0]]
         assert target.shape[1:4] == shape.target_extents
         assert self.of(step.source).shape[1:4] == shape.source_extents
