@@ -23,6 +23,7 @@ from .steps import Convolution, Convolve, Precision, Step
 from .tuning import TuningCache
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
+_MATRIX_CAPABILITY = (8, 0)
 _MOST_WORKSPACE = 512 << 20
 _RESERVE = 64 << 20
 """Bytes of the card left alone: cuDNN loads its kernels there."""
@@ -142,10 +143,15 @@ class CudaGenerator:
         )
 
     def _layouts(self) -> Iterator[Layout]:
-        batch = self.options.batch
+        options, batch = self.options, self.options.batch
+        has_matrix = (
+            options.precision in ("fp16", "bf16") and self._context.capability >= _MATRIX_CAPABILITY
+        )
         while batch:
             for slab_bytes in _SLABS:
-                yield Layout(self.options.patch, batch, self.options.precision, slab_bytes)
+                yield Layout(
+                    self.options.patch, batch, self.options.precision, slab_bytes, has_matrix
+                )
             batch //= 2
 
     def __exit__(

@@ -222,14 +222,21 @@ class Module:
 
     def __enter__(self) -> Self:
         self._module = call(driver.cuModuleLoadData, self._image)
+        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        self._shared = call(driver.cuDeviceGetAttribute, optin, call(driver.cuCtxGetDevice))
         return self
 
     def __exit__(self, *_: object) -> None:
         driver.cuModuleUnload(self._module)
 
     def kernel(self, name: str) -> Any:
-        """A kernel by name."""
-        return call(driver.cuModuleGetFunction, self._module, name.encode())
+        """A kernel by name, allowed all the shared memory that the card gives a block."""
+        function = call(driver.cuModuleGetFunction, self._module, name.encode())
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        most = self._shared - call(driver.cuFuncGetAttribute, fixed, function)
+        call(driver.cuFuncSetAttribute, function, attribute, most)
+        return function
 
 
 class CapturedGraph:

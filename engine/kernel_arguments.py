@@ -92,6 +92,24 @@ class Pack(Structure):
     )
 
 
+class ConvolvePatches(Structure):
+    _fields_ = (
+        ("patches", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("patch_channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Two),
+        ("origin", Three),
+        ("limit", Three),
+        ("border", c_int),
+        ("steps", c_int),
+        ("rows", c_int),
+        ("planes", c_int),
+    )
+
+
 class Unpack(Structure):
     _fields_ = (
         ("source", c_void_p),

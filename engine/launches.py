@@ -14,6 +14,7 @@ from .steps import (
     VECTOR_BYTES,
     Activation,
     Convolve,
+    ConvolvePatches,
     Pack,
     Pointwise,
     Precision,
@@ -30,6 +31,11 @@ _BLOCK = 256
 _CHUNKS = 1056
 """Blocks that a pass of statistics is spread over: eight for each multiprocessor of an H200."""
 
+MOST_SHARED = 99 << 10
+"""Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
+
+_RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
+_DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
 _ROW_BLOCKS = 4224
 _AT_ONCE = 4  # voxels that a thread of pointwise.cu reads before it writes any
 _BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
@@ -69,6 +75,8 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
     match step:
         case Pack():
             return [_pack(step, at)]
+        case ConvolvePatches():
+            return [_convolve_patches(step, at)]
         case Statistics():
             return _statistics(step, at, scratch)
         case Pointwise():
@@ -252,6 +260,39 @@ def _pack(step: Pack, at: Addresses) -> Launch:
     grid = -(-width // columns), height, depth * step.patches.count
     shared = 4 * target.channels + lines * span * size
     return Launch("pack", "pack", grid, (_BLOCK, 1, 1), shared, values)
+
+
+def _convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
+    target = step.target
+    depth, height, width = target.extents
+    steps = -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
+    weights = steps * target.channels * 32 + 16 * steps
+    line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
+    border = step.kernel[1] - 1
+    rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= MOST_SHARED or r == 1)
+    blocks = -(-width // _COLUMNS) * -(-height // rows)
+    planes = max(4, -(-depth * blocks * target.batch // _DEEP_BLOCKS))
+    sizes = zip(target.extents, step.kernel, step.origin, strict=True)
+    limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
+    values = arguments.ConvolvePatches(
+        at(PATCHES),
+        at(step.weight),
+        at(target.name),
+        step.channels,
+        arguments.Three(*step.extents),
+        arguments.Three(*target.extents),
+        arguments.Two(*step.kernel[:2]),
+        arguments.Three(*step.origin),
+        arguments.Three(*limit),
+        _BORDERS[step.mode],
+        steps,
+        rows,
+        planes,
+    )
+    grid = blocks, -(-depth // planes), target.batch
+    name = f"convolve_patches_{target.channels}"
+    shared = weights + (rows + border) * line
+    return Launch("convolve_patches", name, grid, (_BLOCK, 1, 1), shared, values)
 
 
 def _span(step: Pack, columns: int) -> int:

@@ -16,13 +16,15 @@ class Layout:
     """The shape of the work, and the choices that do not change its result beyond rounding.
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
-    the depth in slabs. transposed: form of transposed convolutions by layer.
+    the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
+    used. transposed: form of transposed convolutions by layer.
     """
 
     patch: Triple
     batch: int
     precision: Precision
     slab_bytes: int = 112 << 20
+    matrix_kernels: bool = False
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
 
 

@@ -11,6 +11,7 @@ from .steps import (
     PATCHES,
     TRANSLATED,
     Convolve,
+    ConvolvePatches,
     Pack,
     Pointwise,
     Statistics,
@@ -80,7 +81,7 @@ def _item_bytes(lowered: Lowered, name: str) -> int:
 
 def _touched(step: Step) -> Iterator[Tensor | Table]:
     match step:
-        case Pack(target=target):
+        case Pack(target=target) | ConvolvePatches(target=target):
             yield target
         case Convolve(source=source, target=target):
             yield from (source, target)

@@ -8,12 +8,16 @@ from . import weight_layout
 from .convolution_forms import biased, emit
 from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
 from .slabs import slabs
-from .steps import IDENTITY, NUMBER_BYTES, Activation, Pack, Region, SumTaps
-from .values import Value, whole
+from .steps import IDENTITY, NUMBER_BYTES, Activation, ConvolvePatches, Pack, Region, SumTaps
+from .values import Value, negative, whole
 from .writer import Writer
 
 _MOST_TAPS = 256
 """Taps as channels at most: beyond it the packed tensor costs more than it saves."""
+
+_MATRIX_OUTPUTS = (16, 32, 64)
+_MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
+"""What convolve_patches.cu can take: larger ones leave it too little shared memory."""
 
 _ZERO: Triple = (0, 0, 0)
 
@@ -28,6 +32,8 @@ def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
 
 def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
     """The first layer, from the patches as they came."""
+    if _fits_matrix_kernel(writer, conv):
+        return _convolve_directly(writer, node, conv)
     pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
     shape = writer.shapes[node.name]
     depth, height, width = conv.kernel
@@ -72,6 +78,33 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
             )
         )
         emit(writer, node.name, key, source, target, region, stride, (_ZERO, _ZERO))
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _fits_matrix_kernel(writer: Writer, conv: Conv3d) -> bool:
+    depth, height, width = conv.kernel
+    return (
+        writer.layout.matrix_kernels
+        and conv.stride == (1, 1, 1)
+        and conv.out_channels in _MATRIX_OUTPUTS
+        and max(depth, height) <= _MATRIX_KERNEL
+        and width <= _MATRIX_KERNEL
+        and conv.in_channels <= _MATRIX_INPUTS
+    )
+
+
+def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
+    target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
+    laid = weight_layout.matrix_operands(writer.weights[conv.weight])
+    key = writer.weight(f"{node.name}.stored", laid)
+    origin = negative(pad.before)
+    patch = writer.layout.patch
+    writer.steps.append(
+        ConvolvePatches(
+            node.name, target, conv.in_channels, patch, origin, pad.mode, conv.kernel, key
+        )
+    )
     return biased(writer, node, whole(target), conv.bias)
 
 

@@ -125,6 +125,23 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolvePatches:
+    """The first layer straight from the patches, by the own kernel for matrix units; stride 1.
+
+    weight: `weight_layout.matrix_operands`. Target voxel v reads the patch from v + origin on.
+    """
+
+    layer: str
+    target: Tensor
+    channels: int
+    extents: Triple
+    origin: Triple
+    mode: PadMode
+    kernel: Triple
+    weight: str
+
+
+@dataclass(frozen=True, slots=True)
 class Convolution:
     """Shape of one convolution; all that the choice of its algorithm depends on.
 
@@ -223,4 +240,4 @@ class Unpack:
     activation: Activation
 
 
-Step: TypeAlias = Pack | Convolve | Statistics | Pointwise | SumTaps | Unpack
+Step: TypeAlias = Pack | ConvolvePatches | Convolve | Statistics | Pointwise | SumTaps | Unpack

@@ -36,6 +36,21 @@ def taps_as_inputs(weight: FloatArray, source: int, target: int) -> FloatArray:
     return filled
 
 
+def matrix_operands(weight: FloatArray) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
+
+    The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
+    holds for output n the taps 2 t, 2 t + 1 of the pair's first line, then of its second.
+    """
+    outputs, channels, depth, height, width = weight.shape
+    lines = channels * depth * height
+    steps = -(-lines // 2)
+    filled = np.zeros((outputs, 2 * steps, 8), np.float32)
+    filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
+    split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
+    return split.transpose(2, 0, 1, 4, 3, 5).reshape(steps, outputs // 8, 32, 4)
+
+
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
 ) -> FloatArray:

@@ -6,7 +6,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from cuda_cyclegan.engine.nvrtc import compiled
 
-KERNELS = ["convolve", "pack", "pointwise", "statistics", "unpack"]
+KERNELS = ["convolve", "convolve_patches", "pack", "pointwise", "statistics", "unpack"]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 

@@ -74,6 +74,13 @@ def test_both_forms_of_transposed_convolutions_agree(form):
     check(build(UNET), (8, 8, 8), transposed={f"up{level}": form for level in range(3)})
 
 
+@pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
+def test_matrix_kernels_of_the_outer_layers_agree(padding):
+    spec = replace(RESNET, width=16, blocks=1, padding=padding)
+    check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
+    check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
+
+
 def test_a_residual_block_is_two_convolutions_and_two_passes():
     counts = []
     for blocks in (2, 3):

@@ -37,6 +37,18 @@ def random_network(graph: Graph, seed: int) -> Network:
     return Network(graph, {name: array.astype(np.float32) for name, array in weights.items()})
 
 
+def untrained_network(graph: Graph, seed: int) -> Network:
+    """The graph as training starts it: weights of spread 0.02, no biases."""
+    random = np.random.default_rng(seed)
+    weights = {
+        name: random.normal(0, 0.02, shape)
+        if len(shape) == 5
+        else np.full(shape, name[-5:] == "scale")
+        for name, shape in graph.weight_shapes()
+    }
+    return Network(graph, {name: array.astype(np.float32) for name, array in weights.items()})
+
+
 def chain(channels: int, *layers: tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]]) -> Graph:
     """A graph whose layers read the one before unless they name their inputs."""
     nodes: list[Node] = []

@@ -9,6 +9,7 @@ from cuda_cyclegan.engine.layout import Lowered
 from cuda_cyclegan.engine.steps import (
     Activation,
     Convolve,
+    ConvolvePatches,
     Pack,
     Pointwise,
     Region,
@@ -74,6 +75,8 @@ class _Memory:
         match step:
             case Pack():
                 self.pack(step)
+            case ConvolvePatches():
+                self.convolve_patches(step)
             case Convolve():
                 self.convolve(step)
             case Statistics():
@@ -102,6 +105,24 @@ class _Memory:
                 )
             ]
             target[..., channel] = taken(patches[:, c, ..., None], places, step.mode)[..., 0]
+
+    def convolve_patches(self, step: ConvolvePatches) -> None:
+        target = self.of(step.target)
+        target[...] = 0
+        operands = self.lowered.constants[step.weight]
+        width, height = step.target.extents[2], step.kernel[1]
+        for number, (c, i, j) in enumerate(
+            product(range(step.channels), range(step.kernel[0]), range(height))
+        ):
+            for tap in range(step.kernel[2]):
+                shifts = zip(step.target.extents, (i, j, tap), step.origin, strict=True)
+                places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
+                window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
+                assert window.shape[3] == width
+                for output in range(step.target.channels):
+                    lane = output % 8 * 4 + tap // 2
+                    weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
+                    target[..., output] += weight * window
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region
