@@ -105,8 +105,34 @@ class ConvolvePatches(Structure):
         ("limit", Three),
         ("border", c_int),
         ("steps", c_int),
+        ("outputs", c_int),
         ("rows", c_int),
         ("planes", c_int),
+    )
+
+
+class ConvolveToPatches(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("factor", c_void_p),
+        ("summand", c_void_p),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("from", Strides),
+        ("channels", c_int),
+        ("table_stride", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Three),
+        ("origin", Three),
+        ("border", c_int),
+        ("shuffled", c_int),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("slope", c_float),
+        ("activation", Activation),
     )
 
 

@@ -15,6 +15,7 @@ from .steps import (
     Activation,
     Convolve,
     ConvolvePatches,
+    ConvolveToPatches,
     Pack,
     Pointwise,
     Precision,
@@ -28,16 +29,20 @@ from .steps import (
 )
 
 _BLOCK = 256
-_CHUNKS = 1056
-"""Blocks that a pass of statistics is spread over: eight for each multiprocessor of an H200."""
+_CHUNKS = 528
+"""Blocks that a pass of statistics is spread over: four for each multiprocessor of an H200."""
+
+_CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 
 MOST_SHARED = 99 << 10
 """Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
+_PLANES = 4  # of convolve_to_patches.cu
+_MULTIPROCESSORS = 132
 _DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
 _ROW_BLOCKS = 4224
-_AT_ONCE = 4  # voxels that a thread of pointwise.cu reads before it writes any
+_WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 _BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
 
 OVERFLOW = "overflow"
@@ -77,6 +82,8 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
             return [_pack(step, at)]
         case ConvolvePatches():
             return [_convolve_patches(step, at)]
+        case ConvolveToPatches():
+            return [_convolve_to_patches(step, at)]
         case Statistics():
             return _statistics(step, at, scratch)
         case Pointwise():
@@ -175,8 +182,7 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
         voxels,
         step.epsilon,
     )
-    warps = 4
-    blocks = -(-view.channels // warps)
+    blocks = -(-view.channels // _CONCLUDED)
     return [
         Launch(
             "statistics",
@@ -186,7 +192,14 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
             shared,
             measure,
         ),
-        Launch("statistics", "conclude", (blocks, tensor.batch, 1), (32, warps, 1), 0, conclude),
+        Launch(
+            "statistics",
+            "conclude",
+            (blocks, tensor.batch, 1),
+            (_CONCLUDED, _PARTS, 1),
+            12 * _CONCLUDED * _PARTS,
+            conclude,
+        ),
     ]
 
 
@@ -194,7 +207,7 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     view, target = step.source, step.target
     across, beside = _block(view.channels, target.precision)
     columns = -(-_vectors(view.channels, target.precision) // across)
-    beside = max(min(beside, -(-target.extents[2] // _AT_ONCE)), 64 // across)
+    beside = _columns(across, target.extents[2])
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // _ROW_BLOCKS)
     size, first = NUMBER_BYTES[target.precision], step.patches.first
@@ -204,9 +217,9 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
         beside_it = _strides(step.residual.tensor)
         residual = _address(step.residual, at) + first * beside_it.patch * size
     sampling = step.sampling
-    kernel = "pointwise"
+    kernel = "pointwise" if step.residual is None else "pointwise_residual"
     if sampling is not None:
-        kernel += f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
     source = _strides(view.tensor)
     values = arguments.Pointwise(
         _address(view, at) + first * source.patch * size,
@@ -231,6 +244,14 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     )
     grid = -(-rows // per_block), columns, step.patches.count
     return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
+
+
+def _columns(across: int, width: int) -> int:
+    """Columns of a block such that whole blocks cover a row with little to spare."""
+    turns = 1
+    while (columns := -(-width // (_AT_ONCE * turns))) * across > _WIDE_BLOCK:
+        turns += 1
+    return max(columns, 64 // across)
 
 
 def _pack(step: Pack, at: Addresses) -> Launch:
@@ -266,12 +287,14 @@ def _convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     target = step.target
     depth, height, width = target.extents
     steps = -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
-    weights = steps * target.channels * 32 + 16 * steps
+    outputs = 32 if target.channels % 32 == 0 else 16
+    weights = steps * outputs * 32 + 16 * steps
     line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
     border = step.kernel[1] - 1
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= MOST_SHARED or r == 1)
     blocks = -(-width // _COLUMNS) * -(-height // rows)
-    planes = max(4, -(-depth * blocks * target.batch // _DEEP_BLOCKS))
+    together = blocks * target.batch * target.channels // outputs
+    planes = max(4, -(-depth * together // _DEEP_BLOCKS))
     sizes = zip(target.extents, step.kernel, step.origin, strict=True)
     limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
     values = arguments.ConvolvePatches(
@@ -286,13 +309,60 @@ def _convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
         arguments.Three(*limit),
         _BORDERS[step.mode],
         steps,
+        target.channels,
         rows,
         planes,
     )
-    grid = blocks, -(-depth // planes), target.batch
-    name = f"convolve_patches_{target.channels}"
+    grid = blocks, -(-depth // planes), target.batch * target.channels // outputs
+    name = f"convolve_patches_{outputs}"
     shared = weights + (rows + border) * line
     return Launch("convolve_patches", name, grid, (_BLOCK, 1, 1), shared, values)
+
+
+def _convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
+    view = step.source
+    factor, summand, stride = _table(step.table, at)
+    depth, height, width = step.extents
+    values = arguments.ConvolveToPatches(
+        _address(view, at),
+        factor,
+        summand,
+        at(step.weight),
+        at(step.bias) if step.bias else None,
+        at(TRANSLATED),
+        at(OVERFLOW),
+        _strides(view.tensor),
+        view.channels,
+        stride,
+        arguments.Three(*view.extents),
+        arguments.Three(*step.extents),
+        arguments.Three(*step.kernel),
+        arguments.Three(*step.origin),
+        _BORDERS[step.mode],
+        view.shuffled,
+        0,
+        step.channels,
+        step.activation.slope,
+        _activation(step.last),
+    )
+    repeats = view.tensor.batch * step.channels
+    columns, planes = -(-width // _COLUMNS), -(-depth // _PLANES)
+
+    def cost(rows: int) -> tuple[int, int]:
+        waves = -(-columns * planes * repeats * -(-height // rows) // _MULTIPROCESSORS)
+        return waves * (rows + 6), rows
+
+    values.rows = rows = min(range(1, height + 1), key=cost)
+    grid = columns * -(-height // rows), planes, repeats
+    shared = last_layer_shared(step.kernel, view.channels)
+    name = "convolve_to_patches"
+    return Launch(name, name, grid, (_PLANES * 96, 1, 1), shared, values)
+
+
+def last_layer_shared(kernel: Triple, channels: int) -> int:
+    """Bytes of shared memory that a block of the last layer's kernel takes."""
+    chunks = channels // 32
+    return kernel[0] * chunks * 7 * 2 * 32 * 8 + chunks * 256 + _PLANES * 8 * 148 * 4
 
 
 def _span(step: Pack, columns: int) -> int:

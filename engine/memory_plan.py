@@ -12,6 +12,7 @@ from .steps import (
     TRANSLATED,
     Convolve,
     ConvolvePatches,
+    ConvolveToPatches,
     Pack,
     Pointwise,
     Statistics,
@@ -95,7 +96,7 @@ def _touched(step: Step) -> Iterator[Tensor | Table]:
                 yield residual.tensor
         case SumTaps(source=source):
             yield source
-        case Unpack(source=source, table=table):
+        case Unpack(source=source, table=table) | ConvolveToPatches(source=source, table=table):
             yield source.tensor
             if table is not None:
                 yield table

@@ -7,15 +7,24 @@ W become channels: before the first convolution by packing, behind the last one 
 from . import weight_layout
 from .convolution_forms import biased, emit
 from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
+from .launches import MOST_SHARED, last_layer_shared
 from .slabs import slabs
-from .steps import IDENTITY, NUMBER_BYTES, Activation, ConvolvePatches, Pack, Region, SumTaps
+from .steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    Activation,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pack,
+    Region,
+    SumTaps,
+)
 from .values import Value, negative, whole
 from .writer import Writer
 
 _MOST_TAPS = 256
 """Taps as channels at most: beyond it the packed tensor costs more than it saves."""
 
-_MATRIX_OUTPUTS = (16, 32, 64)
 _MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
 """What convolve_patches.cu can take: larger ones leave it too little shared memory."""
 
@@ -86,7 +95,7 @@ def _fits_matrix_kernel(writer: Writer, conv: Conv3d) -> bool:
     return (
         writer.layout.matrix_kernels
         and conv.stride == (1, 1, 1)
-        and conv.out_channels in _MATRIX_OUTPUTS
+        and conv.out_channels % 16 == 0
         and max(depth, height) <= _MATRIX_KERNEL
         and width <= _MATRIX_KERNEL
         and conv.in_channels <= _MATRIX_INPUTS
@@ -146,6 +155,21 @@ def _tail(writer: Writer, node: Node) -> Activation | None:
             return None
 
 
+def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
+    part = value.parts[0]
+    return (
+        writer.layout.matrix_kernels
+        and len(value.parts) == 1
+        and value.sampling is None
+        and part.residual is None
+        and part.activation.slope <= 1
+        and not part.activation.tanh
+        and value.stored % 32 == 0
+        and max(conv.kernel) <= _MATRIX_KERNEL
+        and last_layer_shared(conv.kernel, value.stored) <= MOST_SHARED
+    )
+
+
 def convolve_to_taps(writer: Writer, node: Node) -> None:
     """The last layer: taps as output channels, then their sum, straight to the output."""
     conv, name = node.layer, node.inputs[0]
@@ -157,16 +181,36 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     depth, height, width = (extent + before + after for extent, before, after in sizes)
     padded: Triple = depth, height, width
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
+    activation = _tail(writer, node) or IDENTITY
+    bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
+    if _fits_last_kernel(writer, value, conv):
+        part = value.parts[0]
+        laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
+        writer.steps.append(
+            ConvolveToPatches(
+                node.name,
+                part.source,
+                part.table,
+                part.activation,
+                negative(pad.before),
+                pad.mode,
+                conv.kernel,
+                writer.weight(f"{node.name}.stored", laid),
+                conv.out_channels,
+                writer.shapes[node.name].extents,
+                bias,
+                activation,
+            )
+        )
+        return
     taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
     channels = writer.matrix_channels(conv.out_channels * taps[0] * lane)
     laid = weight_layout.taps_as_outputs(
         writer.weights[conv.weight], value.slots, value.stored, channels, lane
     )
     key = writer.weight(f"{node.name}.stored", laid)
-    bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
     plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
     extents = writer.shapes[node.name].extents
-    activation = _tail(writer, node) or IDENTITY
     border = conv.kernel[0] - 1
     for region, planes in slabs(
         writer.layout.batch,

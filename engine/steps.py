@@ -142,6 +142,28 @@ class ConvolvePatches:
 
 
 @dataclass(frozen=True, slots=True)
+class ConvolveToPatches:
+    """The pass before the last layer, that layer, and the output, by the own kernel; stride 1.
+
+    activation(source * factor + summand), padded by mode -> convolution -> last activation.
+    weight: `weight_layout.column_operands`; bias: name of a float32 constant [C].
+    """
+
+    layer: str
+    source: View
+    table: Table | None
+    activation: Activation
+    origin: Triple
+    mode: PadMode
+    kernel: Triple
+    weight: str
+    channels: int
+    extents: Triple
+    bias: str | None
+    last: Activation
+
+
+@dataclass(frozen=True, slots=True)
 class Convolution:
     """Shape of one convolution; all that the choice of its algorithm depends on.
 
@@ -240,4 +262,13 @@ class Unpack:
     activation: Activation
 
 
-Step: TypeAlias = Pack | ConvolvePatches | Convolve | Statistics | Pointwise | SumTaps | Unpack
+Step: TypeAlias = (
+    Pack
+    | ConvolvePatches
+    | Convolve
+    | ConvolveToPatches
+    | Statistics
+    | Pointwise
+    | SumTaps
+    | Unpack
+)

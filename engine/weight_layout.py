@@ -51,6 +51,20 @@ def matrix_operands(weight: FloatArray) -> FloatArray:
     return split.transpose(2, 0, 1, 4, 3, 5).reshape(steps, outputs // 8, 32, 4)
 
 
+def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
+    """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 7, 2, 32, 4]: operands of m16n8k16.
+
+    The 8 outputs of a product are kernel columns, its depth half of the 32 channels of which lane
+    4 n + t holds the neighbours 8 t + 4 s to 8 t + 4 s + 3 in step s.
+    """
+    outputs, _, depth, height, width = weight.shape
+    filled = np.zeros((outputs, source, depth, 7, 8), np.float32)
+    filled[:, list(slots), :, :height, :width] = weight
+    split = filled.reshape(outputs, source // 32, 4, 2, 4, depth, 7, 8)
+    ordered = split.transpose(0, 5, 1, 6, 3, 7, 2, 4)
+    return ordered.reshape(outputs, depth, source // 32, 7, 2, 32, 4)
+
+
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
 ) -> FloatArray:

@@ -1,9 +1,8 @@
 // The first layer: a convolution of few input channels, straight from the patches, on the matrix
 // units.
 //
-// patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, K = 16, 32 or 64, kernel
-// at most 8 wide. Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's
-// voxels along a row as M, K as N, and lines x 8 taps as its depth, a line being a (c, i, j) of
+// patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, kernel at most 8 wide. Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's
+// voxels along a row as M, 16 or 32 of the K outputs as N, and lines x 8 taps as its depth, a line being a (c, i, j) of
 // channel and kernel plane and row. Consecutive voxels see shifted windows of one input row, so an
 // operand is read from the row itself: twice stored, once shifted by one voxel, so that each pair
 // of numbers is one aligned word. A block walks through the depth with a ring of planes.
@@ -20,6 +19,7 @@ struct ConvolvePatches {
     int origin[3], limit[3];   // first position that the target sees on each axis, and its end
     int border;
     int steps;                 // of two lines each
+    int outputs;               // K
     int rows, planes;          // of the target, a block
 };
 
@@ -93,13 +93,18 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int last_d = min(first_d + p.planes, p.target_extents[0]);
     const int lines = p.rows + p.kernel[1] - 1;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float* patch = p.patches + (Index)blockIdx.z * p.patch_channels * p.extents[0] *
+    const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
+    const float* patch = p.patches + (Index)number * p.patch_channels * p.extents[0] *
                                          p.extents[1] * p.extents[2];
-    Element* target = p.target + (Index)blockIdx.z * p.target_extents[0] * p.target_extents[1] *
-                                     p.target_extents[2] * OUTPUTS;
+    Element* target = p.target + part * OUTPUTS +
+                      (Index)number * p.target_extents[0] * p.target_extents[1] *
+                          p.target_extents[2] * p.outputs;
 
     const uint2* from = reinterpret_cast<const uint2*>(p.weights);
-    for (int i = threadIdx.x; i < p.steps * GROUPS * 32; i += blockDim.x) weights[i] = from[i];
+    for (int i = threadIdx.x; i < p.steps * GROUPS * 32; i += blockDim.x) {
+        const int step = i / (GROUPS * 32), within = i - step * GROUPS * 32;
+        weights[i] = from[(step * parts + part) * GROUPS * 32 + within];
+    }
     const int h = first_h + p.origin[1], w = first_w + p.origin[2];
     // The ring's slots follow the planes from the first that any block sees.
     for (int d = first_d; d < first_d + p.kernel[0] - 1; ++d) {
@@ -152,7 +157,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 }
             }
             Element* line = target + (((Index)d * p.target_extents[1] + first_h + row) *
-                                          p.target_extents[2] + first_w + column) * OUTPUTS;
+                                          p.target_extents[2] + first_w + column) * p.outputs;
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
@@ -161,7 +166,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                     if (first_w + column + voxel >= p.target_extents[2]) continue;
 #pragma unroll
                     for (int group = 0; group < GROUPS; ++group) {
-                        *reinterpret_cast<unsigned*>(line + voxel * OUTPUTS + group * 8 + 2 * t) =
+                        *reinterpret_cast<unsigned*>(line + voxel * p.outputs + group * 8 + 2 * t) =
                             pair(sums[tile][group][2 * half], sums[tile][group][2 * half + 1]);
                     }
                 }
@@ -179,6 +184,5 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 
 CONVOLVE_PATCHES(16)
 CONVOLVE_PATCHES(32)
-CONVOLVE_PATCHES(64)
 
 #endif

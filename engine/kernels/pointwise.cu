@@ -32,6 +32,7 @@ struct Pointwise {
 };
 
 // What stays the same for all voxels of a thread.
+template <bool HAS_RESIDUAL>
 struct Channels {
     const Pointwise& p;
     const Element* source;
@@ -40,7 +41,7 @@ struct Channels {
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
         source = p.source + patch * p.from.patch + channel;
-        residual = p.residual ? p.residual + patch * p.beside.patch + channel : nullptr;
+        residual = HAS_RESIDUAL ? p.residual + patch * p.beside.patch + channel : nullptr;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const int place = patch * p.table_stride + channel + lane;
@@ -69,7 +70,7 @@ struct Channels {
         for (int lane = 0; lane < LANES; ++lane) {
             values[lane] = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
         }
-        if (residual) {
+        if (HAS_RESIDUAL) {
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) values[lane] += to_float(beside.lanes[lane]);
         }
@@ -78,7 +79,7 @@ struct Channels {
     // The expression at one voxel of the source view.
     __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
         Vector beside;
-        if (residual) beside = residual_at(d, h, w);
+        if (HAS_RESIDUAL) beside = residual_at(d, h, w);
         express(source_at(d, h, w), beside, values);
     }
 };
@@ -102,9 +103,9 @@ struct Between {
     }
 };
 
-template <int SAMPLING>
+template <int SAMPLING, bool HAS_RESIDUAL>
 __device__ __forceinline__ void sample(
-    const Channels& channels, int d, int h, int w, float (&values)[LANES]
+    const Channels<HAS_RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
 ) {
     const Pointwise& p = channels.p;
     if (SAMPLING == NEAREST) {
@@ -154,11 +155,12 @@ __device__ __forceinline__ Vector zeros() {
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
-extern "C" __global__ void pointwise(Pointwise p) {
-    constexpr int AT_ONCE = 4;
+template <bool HAS_RESIDUAL>
+__device__ __forceinline__ void plain(const Pointwise& p) {
+    constexpr int AT_ONCE = 2;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels channels(p, blockIdx.z, channel);
+    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -171,8 +173,9 @@ extern "C" __global__ void pointwise(Pointwise p) {
                 const int column = first + i * blockDim.y;
                 const int w = continued(column + p.origin[2], p.extents[2], p.border);
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
-                if (places[i] >= 0) from[i] = channels.source_at(row.d, row.h, w);
-                if (places[i] >= 0 && p.residual) beside[i] = channels.residual_at(row.d, row.h, w);
+                if (places[i] < 0) continue;
+                from[i] = channels.source_at(row.d, row.h, w);
+                if (HAS_RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
@@ -193,11 +196,16 @@ extern "C" __global__ void pointwise(Pointwise p) {
     }
 }
 
-template <int SAMPLING>
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) { plain<false>(p); }
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
+    plain<true>(p);
+}
+
+template <int SAMPLING, bool HAS_RESIDUAL>
 __device__ __forceinline__ void sampled(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels channels(p, blockIdx.z, channel);
+    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -216,6 +224,11 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
     }
 }
 
-extern "C" __global__ void pointwise_nearest(Pointwise p) { sampled<NEAREST>(p); }
-extern "C" __global__ void pointwise_trilinear(Pointwise p) { sampled<TRILINEAR>(p); }
-extern "C" __global__ void pointwise_trilinear_corners(Pointwise p) { sampled<TRILINEAR_CORNERS>(p); }
+#define SAMPLED(name, sampling)                                                        \
+    extern "C" __global__ void name(Pointwise p) {                                     \
+        p.residual ? sampled<sampling, true>(p) : sampled<sampling, false>(p);         \
+    }
+
+SAMPLED(pointwise_nearest, NEAREST)
+SAMPLED(pointwise_trilinear, TRILINEAR)
+SAMPLED(pointwise_trilinear_corners, TRILINEAR_CORNERS)

@@ -127,30 +127,37 @@ struct Conclude {
     float epsilon;
 };
 
-// One warp a channel; block (32, warps).
+// Block (channels, parts): a thread joins every parts-th partial of one channel.
 extern "C" __global__ void conclude(Conclude p) {
+    extern __shared__ Moments joined[];  // [parts][channels]
     const int channels = p.channels / p.groups;
-    const int channel = blockIdx.x * blockDim.y + threadIdx.y;
+    const int channel = blockIdx.x * blockDim.x + threadIdx.x;
     const int patch = blockIdx.y;
-    if (channel >= channels) return;
     Moments moments{0.0f, 0.0f, 0.0f};
-    for (int part = threadIdx.x; part < p.chunks * p.groups; part += 32) {
-        const int chunk = part / p.groups, group = part - chunk * p.groups;
-        const float count = min(p.chunk, p.voxels - chunk * p.chunk);
-        const float2 other =
-            p.partials[((Index)patch * p.chunks + chunk) * p.channels + group * channels + channel];
-        moments.join(count, other.x, other.y);
+    if (channel < channels) {
+        const int count = p.chunks * p.groups;
+        const float2* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
+#pragma unroll 4
+        for (int part = threadIdx.y; part < count; part += blockDim.y) {
+            // Partials lie as [chunk][group][channel], so that parts follow each other evenly.
+            const int chunk = part / p.groups;
+            const float2 other = partials[(Index)part * channels];
+            moments.join(min(p.chunk, p.voxels - chunk * p.chunk), other.x, other.y);
+        }
     }
-    for (int distance = 16; distance; distance /= 2) {
-        float count = __shfl_down_sync(~0u, moments.count, distance);
-        float mean = __shfl_down_sync(~0u, moments.mean, distance);
-        float squares = __shfl_down_sync(~0u, moments.squares, distance);
-        moments.join(count, mean, squares);
+    Moments* own = joined + threadIdx.y * blockDim.x + threadIdx.x;
+    *own = moments;
+    for (int half = blockDim.y / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) {
+            const Moments other = own[half * blockDim.x];
+            own->join(other.count, other.mean, other.squares);
+        }
     }
-    if (threadIdx.x) return;
-    float factor = 1.0f / sqrtf(moments.squares / moments.count + p.epsilon);
+    if (threadIdx.y || channel >= channels) return;
+    float factor = 1.0f / sqrtf(own->squares / own->count + p.epsilon);
     if (p.scale) factor *= p.scale[channel];
-    float summand = (p.shift ? p.shift[channel] : 0.0f) - moments.mean * factor;
+    float summand = (p.shift ? p.shift[channel] : 0.0f) - own->mean * factor;
     p.table[patch * channels + channel] = factor;
     p.table[(p.patches + patch) * channels + channel] = summand;
 }

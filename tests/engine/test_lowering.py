@@ -79,6 +79,8 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     spec = replace(RESNET, width=16, blocks=1, padding=padding)
     check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
     check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
+    wide = replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
+    check(build(wide), (8, 12, 16), matrix_kernels=True)
 
 
 def test_a_residual_block_is_two_convolutions_and_two_passes():

@@ -10,6 +10,7 @@ from cuda_cyclegan.engine.steps import (
     Activation,
     Convolve,
     ConvolvePatches,
+    ConvolveToPatches,
     Pack,
     Pointwise,
     Region,
@@ -77,6 +78,8 @@ class _Memory:
                 self.pack(step)
             case ConvolvePatches():
                 self.convolve_patches(step)
+            case ConvolveToPatches():
+                self.convolve_to_patches(step)
             case Convolve():
                 self.convolve(step)
             case Statistics():
@@ -123,6 +126,22 @@ class _Memory:
                     lane = output % 8 * 4 + tap // 2
                     weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
                     target[..., output] += weight * window
+
+    def convolve_to_patches(self, step: ConvolveToPatches) -> None:
+        values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+        operands = self.lowered.constants[step.weight]
+        taps = product(*(range(k) for k in step.kernel))
+        total = np.zeros((len(values), *step.extents, step.channels), np.float32)
+        for tap in taps:
+            shifts = zip(step.extents, tap, step.origin, strict=True)
+            places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
+            window = taken(values, places, step.mode)
+            for channel in range(window.shape[-1]):
+                lane, half = tap[2] * 4 + channel % 32 // 8, channel % 8 // 4
+                weight = operands[:, tap[0], channel // 32, tap[1], half, lane, channel % 4]
+                total += window[..., channel, None] * weight
+        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
+        self.translated[...] = np.moveaxis(activated(total + bias, step.last), -1, 1)
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region
