@@ -8,14 +8,6 @@ from cuda_cyclegan.engine.nvrtc import KERNELS as kernel_folder
 from cuda_cyclegan.engine.nvrtc import compiled
 
 KERNELS = [path.stem for path in sorted(kernel_folder.glob("*.cu"))]
-    "convolve",
-    "convolve_patches",
-    "convolve_to_patches",
-    "pack",
-    "pointwise",
-    "statistics",
-    "unpack",
-]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
