@@ -15,7 +15,7 @@ nvrtc: Any = import_module(
 )  # the package's types are generated and incomplete
 pathfinder: Any = import_module("cuda.pathfinder")
 
-KERNELS = Path(__file__).parent / "kernels"
+FOLDER = Path(__file__).parent / "kernels"
 
 
 def compiled(
@@ -25,11 +25,11 @@ def compiled(
 
     Raises CudaError with the compiler's words if it does not compile.
     """
-    source = (KERNELS / f"{name}.cu").read_bytes()
+    source = (FOLDER / f"{name}.cu").read_bytes()
     version = _call(nvrtc.nvrtcVersion)
     options = _options(precision, capability)
     key = hashlib.sha256(
-        repr((source, (KERNELS / "element.cuh").read_bytes(), options, version)).encode()
+        repr((source, (FOLDER / "element.cuh").read_bytes(), options, version)).encode()
     ).hexdigest()[:24]
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
@@ -63,7 +63,7 @@ def _includes() -> list[str]:
         raise DeviceUnavailableError(
             "The CUDA runtime headers are not installed; install the extra cuda12 or cuda13."
         )
-    return [f"-I{headers}", f"-I{KERNELS}"]
+    return [f"-I{headers}", f"-I{FOLDER}"]
 
 
 def _compile(name: str, source: bytes, options: list[str]) -> bytes:

@@ -4,10 +4,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.nvrtc import KERNELS as kernel_folder
-from cuda_cyclegan.engine.nvrtc import compiled
+from cuda_cyclegan.engine.nvrtc import FOLDER, compiled
 
-KERNELS = [path.stem for path in sorted(kernel_folder.glob("*.cu"))]
+KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
