@@ -63,6 +63,7 @@ class Pointwise(Structure):
         ("to", Strides),
         ("channels", c_int),
         ("table_stride", c_int),
+        ("table_channels", c_int),
         ("source_extents", Three),
         ("extents", Three),
         ("target_extents", Three),
@@ -114,15 +115,12 @@ class ConvolvePatches(Structure):
 class ConvolveToPatches(Structure):
     _fields_ = (
         ("source", c_void_p),
-        ("factor", c_void_p),
-        ("summand", c_void_p),
         ("weights", c_void_p),
         ("bias", c_void_p),
         ("translated", c_void_p),
         ("overflow", c_void_p),
         ("from", Strides),
         ("channels", c_int),
-        ("table_stride", c_int),
         ("extents", Three),
         ("target_extents", Three),
         ("kernel", Three),
@@ -131,7 +129,6 @@ class ConvolveToPatches(Structure):
         ("shuffled", c_int),
         ("rows", c_int),
         ("outputs", c_int),
-        ("slope", c_float),
         ("activation", Activation),
     )
 

@@ -32,6 +32,7 @@ _BLOCK = 256
 _CHUNKS = 528
 """Blocks that a pass of statistics is spread over: four for each multiprocessor of an H200."""
 
+_EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 
 MOST_SHARED = 99 << 10
@@ -141,7 +142,7 @@ def _chunks(step: Statistics) -> tuple[int, int]:
     columns = -(-_vectors(tensor.channels, tensor.precision) // across)
     voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
     most = max(1, _CHUNKS // (columns * tensor.batch))
-    chunk = max(-(-voxels // most), 8 * beside)
+    chunk = max(-(-voxels // most), _EACH * beside)
     return -(-voxels // chunk), chunk
 
 
@@ -232,6 +233,7 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
         _strides(target),
         view.channels,
         stride,
+        step.table.channels if step.table else view.channels,
         arguments.Three(*view.extents),
         arguments.Three(*step.extents),
         arguments.Three(*target.extents),
@@ -321,19 +323,15 @@ def _convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
 
 def _convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
     view = step.source
-    factor, summand, stride = _table(step.table, at)
     depth, height, width = step.extents
     values = arguments.ConvolveToPatches(
         _address(view, at),
-        factor,
-        summand,
         at(step.weight),
         at(step.bias) if step.bias else None,
         at(TRANSLATED),
         at(OVERFLOW),
         _strides(view.tensor),
         view.channels,
-        stride,
         arguments.Three(*view.extents),
         arguments.Three(*step.extents),
         arguments.Three(*step.kernel),
@@ -342,8 +340,7 @@ def _convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
         view.shuffled,
         0,
         step.channels,
-        step.activation.slope,
-        _activation(step.last),
+        _activation(step.activation),
     )
     repeats = view.tensor.batch * step.channels
     columns, planes = -(-width // _COLUMNS), -(-depth // _PLANES)
@@ -362,7 +359,7 @@ def _convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
 def last_layer_shared(kernel: Triple, channels: int) -> int:
     """Bytes of shared memory that a block of the last layer's kernel takes."""
     chunks = channels // 32
-    return kernel[0] * chunks * 7 * 2 * 32 * 8 + chunks * 256 + _PLANES * 8 * 148 * 4
+    return kernel[0] * chunks * 7 * 2 * 32 * 8 + 2 * _PLANES * 8 * 148 * 4
 
 
 def _span(step: Pack, columns: int) -> int:

@@ -96,7 +96,9 @@ def _touched(step: Step) -> Iterator[Tensor | Table]:
                 yield residual.tensor
         case SumTaps(source=source):
             yield source
-        case Unpack(source=source, table=table) | ConvolveToPatches(source=source, table=table):
+        case ConvolveToPatches(source=source):
+            yield source.tensor
+        case Unpack(source=source, table=table):
             yield source.tensor
             if table is not None:
                 yield table

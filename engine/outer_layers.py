@@ -4,6 +4,8 @@ A layer with few channels on one side leaves the matrix units almost idle. There
 W become channels: before the first convolution by packing, behind the last one by summing.
 """
 
+from dataclasses import replace
+
 from . import weight_layout
 from .convolution_forms import biased, emit
 from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
@@ -16,10 +18,12 @@ from .steps import (
     ConvolvePatches,
     ConvolveToPatches,
     Pack,
+    Pointwise,
     Region,
     SumTaps,
+    View,
 )
-from .values import Value, negative, whole
+from .values import Part, Value, negative, whole
 from .writer import Writer
 
 _MOST_TAPS = 256
@@ -162,12 +166,31 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         and len(value.parts) == 1
         and value.sampling is None
         and part.residual is None
-        and part.activation.slope <= 1
-        and not part.activation.tanh
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL
         and last_layer_shared(conv.kernel, value.stored) <= MOST_SHARED
     )
+
+
+def _expressed(writer: Writer, name: str, part: Part) -> View:
+    """The part in memory, in the layout of its source, sub-pixels as channels where they are."""
+    if part.is_bare:
+        return part.source
+    source = part.source.tensor
+    target = writer.tensor(f"{name}.source", source.extents, source.channels)
+    writer.steps.append(
+        Pointwise(
+            whole(source),
+            target,
+            writer.all_patches,
+            source.extents,
+            (0, 0, 0),
+            "zero",
+            table=part.table,
+            activation=part.activation,
+        )
+    )
+    return replace(part.source, tensor=target)
 
 
 def convolve_to_taps(writer: Writer, node: Node) -> None:
@@ -184,14 +207,11 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     activation = _tail(writer, node) or IDENTITY
     bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
     if _fits_last_kernel(writer, value, conv):
-        part = value.parts[0]
         laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
         writer.steps.append(
             ConvolveToPatches(
                 node.name,
-                part.source,
-                part.table,
-                part.activation,
+                _expressed(writer, node.name, value.parts[0]),
                 negative(pad.before),
                 pad.mode,
                 conv.kernel,

@@ -143,16 +143,13 @@ class ConvolvePatches:
 
 @dataclass(frozen=True, slots=True)
 class ConvolveToPatches:
-    """The pass before the last layer, that layer, and the output, by the own kernel; stride 1.
+    """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
 
-    activation(source * factor + summand), padded by mode -> convolution -> last activation.
     weight: `weight_layout.column_operands`; bias: name of a float32 constant [C].
     """
 
     layer: str
     source: View
-    table: Table | None
-    activation: Activation
     origin: Triple
     mode: PadMode
     kernel: Triple
@@ -160,7 +157,7 @@ class ConvolveToPatches:
     channels: int
     extents: Triple
     bias: str | None
-    last: Activation
+    activation: Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +210,8 @@ class Statistics:
 @dataclass(frozen=True, slots=True)
 class Pointwise:
     """activation(source * factor + summand) + residual -> sampled, padded -> channels of target.
+
+    The channels of the table repeat where the source has more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t holds the value
     at t + origin, continued past its border by mode.

@@ -22,6 +22,7 @@ struct Pointwise {
     Strides from, beside, to;
     int channels;
     int table_stride;         // 0 where one table serves all patches
+    int table_channels;       // after which it repeats
     int source_extents[3];    // before sampling
     int extents[3];           // after sampling, before padding
     int target_extents[3];
@@ -44,7 +45,7 @@ struct Channels {
         residual = HAS_RESIDUAL ? p.residual + patch * p.beside.patch + channel : nullptr;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const int place = patch * p.table_stride + channel + lane;
+            const int place = patch * p.table_stride + channel % p.table_channels + lane;
             factor[lane] = p.factor ? p.factor[place] : 1.0f;
             summand[lane] = p.factor ? p.summand[place] : 0.0f;
         }

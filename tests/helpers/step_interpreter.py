@@ -70,6 +70,8 @@ class _Memory:
             return values
         constant = self.lowered.constants.get(table.name)
         factor, summand = self.tables[table.name] if constant is None else constant
+        repeats = values.shape[-1] // table.channels
+        factor, summand = np.tile(factor, repeats), np.tile(summand, repeats)
         return values * factor[:, None, None, None] + summand[:, None, None, None]
 
     def take(self, step: Step) -> None:
@@ -128,7 +130,7 @@ class _Memory:
                     target[..., output] += weight * window
 
     def convolve_to_patches(self, step: ConvolveToPatches) -> None:
-        values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+        values = self.read(step.source)
         operands = self.lowered.constants[step.weight]
         taps = product(*(range(k) for k in step.kernel))
         total = np.zeros((len(values), *step.extents, step.channels), np.float32)
@@ -141,7 +143,7 @@ class _Memory:
                 weight = operands[:, tap[0], channel // 32, tap[1], half, lane, channel % 4]
                 total += window[..., channel, None] * weight
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
-        self.translated[...] = np.moveaxis(activated(total + bias, step.last), -1, 1)
+        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 
     def convolve(self, step: Convolve) -> None:
         shape, region = step.shape, step.region
