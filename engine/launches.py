@@ -39,7 +39,7 @@ MOST_SHARED = 99 << 10
 """Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
-_PLANES = 4  # of convolve_to_patches.cu
+_PLANES, _PARTS_OF_PLANE = 2, 6  # of convolve_to_patches.cu
 _MULTIPROCESSORS = 132
 _DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
 _ROW_BLOCKS = 4224
@@ -290,7 +290,7 @@ def _convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
     depth, height, width = target.extents
     steps = -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
     outputs = 32 if target.channels % 32 == 0 else 16
-    weights = steps * outputs * 32 + 16 * steps
+    weights = steps * outputs * 32 + 16 * (steps + 1)
     line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
     border = step.kernel[1] - 1
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= MOST_SHARED or r == 1)
@@ -353,13 +353,13 @@ def _convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
     grid = columns * -(-height // rows), planes, repeats
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
-    return Launch(name, name, grid, (_PLANES * 96, 1, 1), shared, values)
+    return Launch(name, name, grid, (_PLANES * _PARTS_OF_PLANE * 32, 1, 1), shared, values)
 
 
 def last_layer_shared(kernel: Triple, channels: int) -> int:
     """Bytes of shared memory that a block of the last layer's kernel takes."""
     chunks = channels // 32
-    return kernel[0] * chunks * 7 * 2 * 32 * 8 + 2 * _PLANES * 8 * 148 * 4
+    return kernel[0] * chunks * 4 * 2 * 32 * 16 + 2 * _PLANES * 8 * 148 * 4
 
 
 def _span(step: Pack, columns: int) -> int:

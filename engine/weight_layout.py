@@ -52,17 +52,18 @@ def matrix_operands(weight: FloatArray) -> FloatArray:
 
 
 def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
-    """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 7, 2, 32, 4]: operands of m16n8k16.
+    """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 
-    The 8 outputs of a product are kernel columns, its depth half of the 32 channels of which lane
-    4 n + t holds the neighbours 8 t + 4 s to 8 t + 4 s + 3 in step s.
+    The 16 rows of an operand are the kernel columns of a pair of kernel rows, its depth half of 32
+    channels: in step s, lane 4 n + t holds of column n the channels 8 t + 4 s to 8 t + 4 s + 3, two
+    of the first kernel row, two of the second, and again.
     """
     outputs, _, depth, height, width = weight.shape
-    filled = np.zeros((outputs, source, depth, 7, 8), np.float32)
+    filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
     filled[:, list(slots), :, :height, :width] = weight
-    split = filled.reshape(outputs, source // 32, 4, 2, 4, depth, 7, 8)
-    ordered = split.transpose(0, 5, 1, 6, 3, 7, 2, 4)
-    return ordered.reshape(outputs, depth, source // 32, 7, 2, 32, 4)
+    split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
+    ordered = split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5)
+    return ordered.reshape(outputs, depth, source // 32, 4, 2, 32, 8)
 
 
 def taps_as_outputs(

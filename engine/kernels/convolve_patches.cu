@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply_add(
 #else
 #define KINDS "f32.bf16.bf16.f32"
 #endif
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k16.row.col." KINDS
         " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
@@ -84,8 +84,8 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     constexpr int TILES = 4, GROUPS = OUTPUTS / 8;
     extern __shared__ char shared[];
     uint2* weights = reinterpret_cast<uint2*>(shared);          // [steps][GROUPS][32]
-    int* places = reinterpret_cast<int*>(weights + p.steps * GROUPS * 32);  // words, [2][2 * steps]
-    Element* ring = reinterpret_cast<Element*>(places + 4 * p.steps);
+    int2* places = reinterpret_cast<int2*>(weights + p.steps * GROUPS * 32);  // of the lines of each step, in words: [2][steps + 1]
+    Element* ring = reinterpret_cast<Element*>(places + 2 * (p.steps + 1));
 
     const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
     const int first_w = blockIdx.x % blocks_w * COLUMNS, first_h = blockIdx.x / blocks_w * p.rows;
@@ -115,12 +115,12 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const unsigned* words = reinterpret_cast<const unsigned*>(ring) +
                             (g & 1 ? PITCH / 2 : 0) + g / 2 + t;
     for (int d = first_d; d < last_d; ++d) {
-        int* place = places + (d & 1) * 2 * p.steps;
-        for (int line = threadIdx.x; line < 2 * p.steps; line += blockDim.x) {
-            const int known = min(line, used - 1);  // the line that fills up has no weight
+        int2* place = places + (d & 1) * (p.steps + 1);
+        for (int line = threadIdx.x; line < 2 * (p.steps + 1); line += blockDim.x) {
+            const int known = min(line, used - 1);  // the lines that fill up have no weight
             const int j = known % p.kernel[1], plane = known / p.kernel[1];
             const int i = plane % p.kernel[0], c = plane / p.kernel[0];
-            place[line] = ((c * RING + (d + i) % RING) * lines + j) * PITCH;
+            reinterpret_cast<int*>(place)[line] = ((c * RING + (d + i) % RING) * lines + j) * PITCH;
         }
         load_plane(p, patch, ring, d + p.kernel[0] - 1 + p.origin[0], h, w, lines);
         __syncthreads();
@@ -137,10 +137,11 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 #pragma unroll
                     for (int i = 0; i < 4; ++i) sums[tile][group][i] = 0.0f;
             const unsigned* own = words + row * PITCH + column / 2;
+            int2 next = place[0];
 #pragma unroll 2
             for (int step = 0; step < p.steps; ++step) {
-                const unsigned* even = own + place[2 * step];
-                const unsigned* odd = own + place[2 * step + 1];
+                const unsigned *even = own + next.x, *odd = own + next.y;
+                next = place[step + 1];
                 uint2 b[GROUPS];
 #pragma unroll
                 for (int group = 0; group < GROUPS; ++group) {
@@ -176,7 +177,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 }
 
 #define CONVOLVE_PATCHES(outputs)                                                              \
-    extern "C" __global__ void __launch_bounds__(256) convolve_patches_##outputs(              \
+    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(              \
         ConvolvePatches p                                                                      \
     ) {                                                                                        \
         convolve<outputs>(p);                                                                  \

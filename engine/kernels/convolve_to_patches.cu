@@ -4,12 +4,12 @@
 // stride 1, kernel at most 7 wide, source channels in whole 32s. Reads the source, most of it from
 // the cache, and writes 4 K bytes a voxel; nothing lies in memory between.
 //
-// The matrix product has 16 voxels of an input row as M, the 8 kernel columns of one output
-// channel as N, and 32 channels of one kernel plane and row as its depth. An operand loaded for an
-// input row serves the 7 output rows that see it, whose sums are kept in registers and move on by
-// one with every row; the 8 columns are summed, each shifted by its tap, when a row is complete.
-// A warp owns 48 columns of one output plane. The numbers of a voxel that one lane loads are 8
-// neighbouring channels; the weights are stored in the order that this gives.
+// The matrix product has the 8 kernel columns of two kernel rows as M, 8 voxels of an input row as
+// N, and 32 channels of one kernel plane as its depth. An operand loaded for an input row serves
+// the 7 output rows that see it, whose sums stay in registers and move on by one with every row;
+// the 8 columns are summed, each shifted by its tap, when a row is complete. A warp owns some
+// columns of one output plane. What a lane loads of a voxel is 8 neighbouring channels, which are
+// its operands as they come; the weights are stored in the order that this gives.
 
 #include "element.cuh"
 
@@ -20,7 +20,7 @@ struct Strides {
 
 struct ConvolveToPatches {
     const Element* source;
-    const Element* weights;  // mma operands: [K][planes][channels / 32][7 rows][2][32 lanes][4]
+    const Element* weights;  // mma operands: [K][planes][channels / 32][4][2][32 lanes][8]
     const float* bias;       // [K], or null
     float* translated;
     int* overflow;
@@ -38,13 +38,14 @@ struct ConvolveToPatches {
 
 #if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
 
-constexpr int PLANES = 4, PARTS = 3, TILES = 3, ROWS = 7, CHUNK = 32;
+constexpr int PLANES = 2, PARTS = 6, TILES = 3;   // of a block, a plane, a warp
+constexpr int ROWS = 7, PAIRS = 4, CHUNK = 32;
 constexpr int COLUMNS = 128;                      // of the target, a block
-constexpr int PITCH = PARTS * TILES * 16 + 4;     // keeps the columns' sums in different banks
+constexpr int PITCH = PARTS * TILES * 8 + 4;      // keeps the columns' sums in different banks
 constexpr int THREADS = PLANES * PARTS * 32;
 
 __device__ __forceinline__ void multiply_add(
-    float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, const uint2& b
+    float (&sums)[4], const uint4& a, unsigned b0, unsigned b1
 ) {
 #if __CUDA_ARCH__ >= 800
 #if defined(ELEMENT_FP16)
@@ -52,18 +53,25 @@ __device__ __forceinline__ void multiply_add(
 #else
 #define KINDS "f32.bf16.bf16.f32"
 #endif
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k16.row.col." KINDS
         " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b.x), "r"(b.y));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 #endif
 }
 
+// What a warp loads at once: its columns in one input row, 32 channels.
+struct Operand {
+    uint4 voxels[TILES];
+    bool inside;  // not a plane or row of zeros
+};
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
     extern __shared__ char shared[];
-    const int chunks = p.channels / CHUNK, operands = p.kernel[0] * chunks * ROWS * 2 * 32;
-    uint2* weights = reinterpret_cast<uint2*>(shared);
+    const int chunks = p.channels / CHUNK, each = p.kernel[0] * chunks;
+    const int operands = each * PAIRS * 2 * 32;
+    uint4* weights = reinterpret_cast<uint4*>(shared);
     float* sums = reinterpret_cast<float*>(weights + operands);  // [2][PLANES][8][PITCH]
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -74,53 +82,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
     const int first_h = blockIdx.x / blocks_w * p.rows;
     const int last_h = min(first_h + p.rows, p.target_extents[1]);
     const int d = blockIdx.y * PLANES + plane;
-    const bool active = d < p.target_extents[0];
 
-    const uint2* from = reinterpret_cast<const uint2*>(p.weights) + (Index)output * operands;
+    const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)output * operands;
     for (int i = threadIdx.x; i < operands; i += THREADS) weights[i] = from[i];
+    __syncthreads();
+    if (d >= p.target_extents[0]) return;  // the warps of a plane wait for no others from here on
 
-    // Where this lane's voxels lie within an input row; -1 where they are zero.
-    int places[TILES][2];
+    // Where this lane's voxels lie within an input row, and which of them are zero. Columns past
+    // the last that an output sees may hold anything.
+    int places[TILES];
+    bool zero[TILES];
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int column = first_w + (part * TILES + tile) * 16 + half * 8 + g;
-            int w = -1;
-            if (column < p.target_extents[2] + p.kernel[2] - 1) {
-                w = continued(column + p.origin[2], p.extents[2], p.border);
-            }
-            places[tile][half] = w;
-            if (w < 0) continue;
-            places[tile][half] = p.shuffled ? (w >> 1) * p.from.voxel + (w & 1) * p.channels
-                                            : w * p.from.voxel;
-        }
+        const int column = min(first_w + (part * TILES + tile) * 8 + g,
+                               p.target_extents[2] + p.kernel[2] - 2);
+        const int w = continued(column + p.origin[2], p.extents[2], p.border);
+        const int known = max(w, 0);
+        zero[tile] = w < 0;
+        places[tile] = p.shuffled ? (known >> 1) * p.from.voxel + (known & 1) * p.channels
+                                  : known * p.from.voxel;
     }
     const Element* source = p.source + patch * p.from.patch + t * 8;
-    float total[ROWS][TILES][4];
-#pragma unroll
-    for (int i = 0; i < ROWS; ++i)
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int j = 0; j < 4; ++j) total[i][tile][j] = 0.0f;
-    bool finite = true;
-    __syncthreads();
-    if (!active) return;  // all warps of its plane, which wait for no others from here on
+    const int last_seen = p.target_extents[1] + p.kernel[1] - 2;
 
-    // One operand: 48 columns, 32 channels of a kernel plane and an input row.
-    const int each = p.kernel[0] * chunks, last_row = last_h + ROWS - 1;
-    auto read = [&](int row, int index, Vector (&vectors)[TILES][2]) {
+    auto read = [&](int row, int index, Operand& operand) {
         if (index >= each) {
             index -= each;
             ++row;
         }
         const int i = chunks == 1 ? index : index / chunks, chunk = index - i * chunks;
-        int h = -1;
-        if (row < min(last_row, p.target_extents[1] + p.kernel[1] - 1)) {
-            h = continued(row + p.origin[1], p.extents[1], p.border);
-        }
-        const int z = continued(d + i + p.origin[0], p.extents[0], p.border);
+        int h = continued(min(row, last_seen) + p.origin[1], p.extents[1], p.border);
+        int z = continued(d + i + p.origin[0], p.extents[0], p.border);
+        operand.inside = h >= 0 && z >= 0;
+        h = max(h, 0), z = max(z, 0);
         const Element* at = source + chunk * CHUNK;
         if (p.shuffled) {
             at += (z >> 1) * p.from.plane + (h >> 1) * p.from.row +
@@ -129,64 +123,68 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
             at += z * p.from.plane + h * p.from.row;
         }
 #pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            operand.voxels[tile] = *reinterpret_cast<const uint4*>(at + places[tile]);
+        }
+    };
+
+    float total[PAIRS][TILES][4];  // of kernel rows 2 i and 2 i + 1, two columns each
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; ++pair)
+#pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const bool inside = h >= 0 && z >= 0 && places[tile][half] >= 0;
-                uint4 words = make_uint4(0, 0, 0, 0);
-                if (inside) words = *reinterpret_cast<const uint4*>(at + places[tile][half]);
-                vectors[tile][half] = *reinterpret_cast<Vector*>(&words);
-            }
-    };
-    auto multiply = [&](int index, const Vector (&vectors)[TILES][2]) {
-        const uint2* b = weights + index * ROWS * 2 * 32 + lane;
-#pragma unroll
-        for (int j = 0; j < ROWS; ++j) {
-            const uint2 b0 = b[j * 64], b1 = b[j * 64 + 32];
+            for (int i = 0; i < 4; ++i) total[pair][tile][i] = 0.0f;
+
+    auto multiply = [&](int index, Operand& operand) {
+        if (!operand.inside) return;
+        if (p.border == ZERO) {
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
-                const uint4 upper = *reinterpret_cast<const uint4*>(&vectors[tile][0]);
-                const uint4 lower = *reinterpret_cast<const uint4*>(&vectors[tile][1]);
-                multiply_add(total[j][tile], upper.x, lower.x, upper.y, lower.y, b0);
-                multiply_add(total[j][tile], upper.z, lower.z, upper.w, lower.w, b1);
+                if (zero[tile]) operand.voxels[tile] = make_uint4(0, 0, 0, 0);
+            }
+        }
+        const uint4* a = weights + index * PAIRS * 2 * 32 + lane;
+#pragma unroll
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            const uint4 first = a[pair * 64], second = a[pair * 64 + 32];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+                const uint4& b = operand.voxels[tile];
+                multiply_add(total[pair][tile], first, b.x, b.y);
+                multiply_add(total[pair][tile], second, b.z, b.w);
             }
         }
     };
 
-    Vector first[TILES][2], second[TILES][2];
-    read(first_h, 0, first);
-    read(first_h, 1, second);
-    for (int row = first_h; row < last_row; ++row) {
-        // Both halves keep one operand under way while the other is multiplied; an odd count
-        // leaves them changed over, so the rows take turns.
+    bool finite = true;
+    Operand even, odd;
+    read(first_h, 0, even);
+    read(first_h, 1, odd);
+    for (int row = first_h; row < last_h + ROWS - 1; ++row) {
+        // While one operand is multiplied, the other is under way.
         int index = 0;
         for (; index + 1 < each; index += 2) {
-            multiply(index, first);
-            read(row, index + 2, first);
-            multiply(index + 1, second);
-            read(row, index + 3, second);
+            multiply(index, even);
+            read(row, index + 2, even);
+            multiply(index + 1, odd);
+            read(row, index + 3, odd);
         }
         if (index < each) {
-            multiply(index, first);
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) first[tile][half] = second[tile][half];
-            read(row + 1, 1, second);
+            multiply(index, even);
+            even = odd;
+            read(row + 1, 1, odd);
         }
         const int done = row - (ROWS - 1);  // the output row that has seen all its input rows
         if (done >= first_h) {
             float* plane_sums = sums + ((done & 1) * PLANES + plane) * 8 * PITCH;
-            float* own = plane_sums + part * TILES * 16 + g;
+            float* own = plane_sums + g * PITCH + part * TILES * 8 + 2 * t;
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
-                float* at = own + 2 * t * PITCH + tile * 16;
-                at[0] = total[ROWS - 1][tile][0];
-                at[PITCH] = total[ROWS - 1][tile][1];
-                at[8] = total[ROWS - 1][tile][2];
-                at[PITCH + 8] = total[ROWS - 1][tile][3];
+                *reinterpret_cast<float2*>(own + tile * 8) =
+                    make_float2(total[PAIRS - 1][tile][0], total[PAIRS - 1][tile][1]);
             }
-            asm volatile("bar.sync %0, %1;" ::"r"(plane + 1), "r"(PARTS * 32) : "memory");
+            asm volatile("bar.sync %0, %1;" ::"r"(plane + 1), "n"(PARTS * 32) : "memory");
             const float bias = p.bias ? p.bias[output] : 0.0f;
             for (int column = threadIdx.x % (PARTS * 32); column < COLUMNS; column += PARTS * 32) {
                 if (first_w + column >= p.target_extents[2]) break;
@@ -201,15 +199,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
             }
         }
 #pragma unroll
-        for (int i = ROWS - 1; i > 0; --i)
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-                for (int j = 0; j < 4; ++j) total[i][tile][j] = total[i - 1][tile][j];
-#pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int j = 0; j < 4; ++j) total[0][tile][j] = 0.0f;
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int pair = PAIRS - 1; pair >= 0; --pair) {
+                    total[pair][tile][2 + i] = total[pair][tile][i];
+                    total[pair][tile][i] = pair ? total[pair - 1][tile][2 + i] : 0.0f;
+                }
+            }
     }
     if (!finite) *p.overflow = 1;
 }

@@ -140,7 +140,8 @@ class _Memory:
             window = taken(values, places, step.mode)
             for channel in range(window.shape[-1]):
                 lane, half = tap[2] * 4 + channel % 32 // 8, channel % 8 // 4
-                weight = operands[:, tap[0], channel // 32, tap[1], half, lane, channel % 4]
+                place = channel % 4 // 2 * 4 + tap[1] % 2 * 2 + channel % 2
+                weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
                 total += window[..., channel, None] * weight
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
