@@ -13,7 +13,7 @@ from .graph import (
     Node,
     Triple,
 )
-from .layout import TransposedForm
+from .lowered import TransposedForm
 from .steps import (
     Convolution,
     Convolve,

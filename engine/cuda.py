@@ -14,7 +14,7 @@ from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
 from .errors import DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from .graph import FloatArray, Network, Triple
 from .kernel_images import Kernels
-from .layout import Layout, Lowered
+from .lowered import Layout, Lowered
 from .lowering import lower
 from .memory_plan import MemoryPlan, plan_memory
 from .plan_search import Algorithm, PlanSearch, Search

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .cuda_driver import Module, Stream
-from .launches import Launch
+from .launch import Launch
 from .nvrtc import compiled
 from .steps import Precision
 

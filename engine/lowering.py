@@ -24,7 +24,7 @@ from .graph import (
     Tanh,
     Upsample,
 )
-from .layout import Layout, Lowered
+from .lowered import Layout, Lowered
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
 from .steps import IDENTITY, Activation, Statistics, Table, Unpack
 from .values import Part, Value, in_memory, whole

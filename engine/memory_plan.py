@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .arena import Lifetime, aligned, arrange
-from .launches import OVERFLOW, scratch_bytes
-from .layout import Lowered
+from .launch import OVERFLOW
+from .launches import scratch_bytes
+from .lowered import Lowered
 from .steps import (
     NUMBER_BYTES,
     PATCHES,

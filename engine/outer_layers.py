@@ -9,7 +9,7 @@ from dataclasses import replace
 from . import weight_layout
 from .convolution_forms import biased, emit
 from .graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
-from .launches import MOST_SHARED, last_layer_shared
+from .outer_launches import MOST_SHARED, last_layer_shared
 from .slabs import slabs
 from .steps import (
     IDENTITY,

@@ -10,8 +10,9 @@ from typing import Self
 from .cuda_driver import CapturedGraph, DeviceBuffer, Stream
 from .errors import CudaError
 from .kernel_images import Kernels
-from .launches import OVERFLOW, launches, region_address
-from .layout import Lowered
+from .launch import OVERFLOW, region_address
+from .launches import launches
+from .lowered import Lowered
 from .memory_plan import MemoryPlan, scratch_name
 from .plan_search import Algorithm
 from .steps import PATCHES, TRANSLATED, Convolution, Convolve, Step

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .graph import INPUT, FloatArray, Layer, Network, Pad, Triple
-from .layout import Layout, Lowered
+from .lowered import Layout, Lowered
 from .steps import (
     NUMBER_BYTES,
     Pack,

@@ -10,7 +10,7 @@ from helpers.step_interpreter import interpret
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
-from cuda_cyclegan.engine.layout import Layout
+from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.steps import Convolve, Pointwise, Precision
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from cuda_cyclegan.engine.graph import FloatArray, Upsample
-from cuda_cyclegan.engine.layout import Lowered
+from cuda_cyclegan.engine.lowered import Lowered
 from cuda_cyclegan.engine.steps import (
     Activation,
     Convolve,
