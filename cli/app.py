@@ -1,10 +1,46 @@
 """The command line's entry point."""
 
+from typing import Annotated
+
 import typer
 
-app = typer.Typer(name="cuda-cyclegan", no_args_is_help=True)
+from . import discover, doctor, model, report, translate
+from .streams import settle
+
+app = typer.Typer(
+    name="cuda-cyclegan",
+    help="Translate 3D medical scans with a trained 3D CycleGAN generator.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
+app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
+app.add_typer(model.app, name="model")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from ..pipelines.report_json import program_version
+
+        print(f"cuda-cyclegan {program_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(  # pyright: ignore[reportUnusedFunction]
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
     """Run the command line."""
+    settle()
     app()

@@ -57,6 +57,7 @@ class Provenance:
     """Where the numbers come from.
 
     source: name of the checkpoint file. sha256: its hash. layout: the key naming that was matched.
+    notes: what was said or assumed at import. licence: of the weights, empty where nobody said.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Provenance:
     layout: str
     importer: str
     notes: str = ""
+    licence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,11 @@ ScanError
 class ScanError(Exception):
     """This scan fails and the batch goes on; the message says what, where and what to do."""
 
+    def __str__(self) -> str:
+        """The message on one line, also where a path in it holds newlines or is not UTF-8."""
+        message = super().__str__()
+        return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
+
 
 class UnreadableScanError(ScanError):
     """The file is missing, empty, truncated, damaged, or may not be read."""

@@ -1,205 +1,262 @@
-"""Times the compiled program and PyTorch's modes on one card, in one process; writes JSON.
+"""The engine against every PyTorch mode, in one process on one card.
 
-python tests/benchmarks/engine_against_pytorch.py --width 32 --output results.json
+    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main]
+
+Both start from patches on the device and end with translated patches on the device. Times are
+medians by CUDA events over runs that take different random patches in turn. Memory is that of the
+tensors: PyTorch's allocator peak, and the engine's arena with its weights; context and library code
+are the same for both.
 """
 
 import argparse
 import json
-import platform
-from collections.abc import Callable
-from contextlib import contextmanager
-from datetime import date
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median, quantiles
+from typing import Any
 
 import numpy as np
 import torch
-from helpers.gpu_networks import untrained_network
-from torch import nn
+from helpers.torch_generators import padded_resnet
+from pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode, as_input, running
+from torch import Tensor, nn
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
-from cuda_cyclegan.engine.cuda_probe import cuda_devices
+from cuda_cyclegan.engine.graph import Network
 from cuda_cyclegan.engine.plan_search import Search
+from cuda_cyclegan.engine.work import flops
 
-MIB = 2**20
-
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for last in (False, True):
-            layers += [nn.ReflectionPad3d(1), nn.Conv3d(width, width, 3), nn.InstanceNorm3d(width)]
-            layers += [] if last else [nn.ReLU(True)]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.layers(x)
+RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
+INPUTS = 4
+ARITHMETICS = ("fp16", "tf32", "fp32")
 
 
-def resnet(width: int, blocks: int) -> nn.Sequential:
-    """The generator as its PyTorch implementations write it."""
-    layers: list[nn.Module] = [nn.ReflectionPad3d(3), nn.Conv3d(1, width, 7)]
-    layers += [nn.InstanceNorm3d(width), nn.ReLU(True)]
-    for scale in (1, 2):
-        layers += [nn.Conv3d(scale * width, 2 * scale * width, 3, 2, 1)]
-        layers += [nn.InstanceNorm3d(2 * scale * width), nn.ReLU(True)]
-    layers += [Block(4 * width) for _ in range(blocks)]
-    for scale in (4, 2):
-        layers += [nn.ConvTranspose3d(scale * width, scale * width // 2, 3, 2, 1, 1)]
-        layers += [nn.InstanceNorm3d(scale * width // 2), nn.ReLU(True)]
-    layers += [nn.ReflectionPad3d(3), nn.Conv3d(width, 1, 7), nn.Tanh()]
-    return nn.Sequential(*layers)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A 9-block ResNet of some width on patches of some shape."""
+
+    width: int
+    patch: tuple[int, int, int] = (128, 128, 128)
+    batch: int = 1
+    blocks: int = 9
+    arithmetics: tuple[str, ...] = ("fp16",)
+
+    @property
+    def name(self) -> str:
+        extents = "x".join(map(str, self.patch))
+        return f"ngf {self.width}, {self.blocks} blocks, {extents}, batch {self.batch}"
 
 
-def load(model: nn.Module, weights: dict[str, np.ndarray]) -> None:
-    """Both hold the same layers in the same order."""
-    arrays = iter(weights.values())
-    for name, parameter in model.state_dict().items():
-        array = next(arrays)
-        assert parameter.shape == array.shape, name
-        parameter.copy_(torch.from_numpy(array))
+MAIN = (Case(32, arithmetics=ARITHMETICS), Case(64, arithmetics=ARITHMETICS))
+OTHERS = (
+    Case(32, batch=4),
+    Case(64, batch=4),
+    Case(32, (96, 96, 96)),
+    Case(64, (96, 96, 96)),
+    Case(32, (192, 192, 96)),
+    Case(64, (192, 192, 96)),
+)
 
 
-@contextmanager
-def settings(tf32: bool, benchmark: bool):
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = benchmark
-    yield
-    torch.backends.cudnn.benchmark = False
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of one launch of a batch of patches, peak bytes, and the error against fp32."""
 
-
-def captured(model: Callable, x: torch.Tensor) -> Callable:
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            model(x)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        model(x)
-    return lambda _: graph.replay()
-
-
-def timed(run: Callable[[], object], repeats: int) -> list[float]:
-    for _ in range(5):
-        run()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return times
-
-
-def row(times: list[float], batch: int, **more: float) -> dict[str, float]:
-    low, _, high = quantiles(times, n=4)
-    per_patch = {"ms": median(times), "ms_quartile_1": low, "ms_quartile_3": high}
-    return {name: round(value / batch, 4) for name, value in per_patch.items()} | more
-
-
-MODES = {
-    "eager fp32, TF32 off": {"half": False, "tf32": False},
-    "eager default": {"half": False},
-    "TF32, benchmark, channels last": {"half": False, "benchmark": True, "last": True},
-    "half, benchmark": {"benchmark": True},
-    "half, channels last, CUDA graph": {"benchmark": True, "last": True, "graph": True},
-    "compile, TF32, channels last": {"half": False, "last": True, "compile": "default"},
-    "compile, half, channels last": {"last": True, "compile": "default"},
-    "compile max-autotune, half, channels last": {"last": True, "compile": "max-autotune"},
-}
-
-
-def pytorch(mode: dict, asked: argparse.Namespace, weights: dict, patches: np.ndarray) -> dict:
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    model = resnet(asked.width, asked.blocks)
-    load(model, weights)
-    model = model.cuda().eval()
-    x = torch.from_numpy(patches).cuda()
-    if mode.get("half", True):
-        model, x = model.half(), x.half()
-    if mode.get("last"):
-        model = model.to(memory_format=torch.channels_last_3d)
-        x = x.contiguous(memory_format=torch.channels_last_3d)
-    run: Callable = model
-    with settings(mode.get("tf32", True), mode.get("benchmark", False)), torch.inference_mode():
-        if "compile" in mode:
-            torch._dynamo.reset()
-            run = torch.compile(model, mode=mode["compile"])
-        if mode.get("graph"):
-            run = captured(model, x)
-        times = timed(lambda: run(x), asked.repeats)
-    peak = torch.cuda.max_memory_allocated() - before
-    reserved = torch.cuda.max_memory_reserved()
-    return row(times, asked.batch, peak_mib=peak / MIB, reserved_mib=reserved / MIB)
-
-
-def ours(precision: str, asked: argparse.Namespace, network, patches: np.ndarray) -> dict:
-    torch.cuda.empty_cache()
-    options = CudaOptions(
-        tuple(asked.patch), asked.batch, precision, cache=asked.cache, search=Search("full", 120)
-    )
-    with CudaGenerator(network, options) as generator:
-        got = generator(patches)
-        times = [generator.time(1) for _ in range(asked.repeats + 5)][5:]
-        plan = generator.memory
-        error = relative_error(got, network, asked, patches)
-    return row(times, asked.batch, peak_mib=plan.bytes / MIB, relative_error=error)
-
-
-def relative_error(got: np.ndarray, network, asked: argparse.Namespace, patches) -> float:
-    """Against PyTorch in float64 on the card."""
-    model = resnet(asked.width, asked.blocks)
-    load(model, network.weights)
-    with torch.inference_mode():
-        wanted = model.double().cuda()(torch.from_numpy(patches).double().cuda()).cpu().numpy()
-    return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
+    median: float
+    p5: float
+    p95: float
+    allocated: int
+    reserved: int
+    error: float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--blocks", type=int, default=9)
-    parser.add_argument("--patch", type=int, nargs=3, default=(128, 128, 128))
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--modes", nargs="*", default=list(MODES))
-    parser.add_argument("--precisions", nargs="*", default=["fp16", "bf16", "tf32", "fp32"])
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--output", type=Path)
-    asked = parser.parse_args()
-    network = untrained_network(build(ResNetSpec(1, 1, asked.width, asked.blocks)), seed=0)
-    shape = (asked.batch, 1, *asked.patch)
-    patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
-    rows = {}
-    for precision in asked.precisions:
-        rows[f"ours {precision}"] = ours(precision, asked, network, patches)
-        print(precision, rows[f"ours {precision}"], flush=True)
-    for name in asked.modes:
-        rows[name] = pytorch(MODES[name], asked, network.weights, patches)
-        print(name, rows[name], flush=True)
-    [card, *_] = cuda_devices()
-    versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    result = {
-        "date": date.today().isoformat(),
-        "card": card.name,
-        "driver": card.driver,
-        "python": platform.python_version(),
-        **versions,
-        "width": asked.width,
-        "blocks": asked.blocks,
-        "patch": list(asked.patch),
-        "batch": asked.batch,
-        "rows": rows,
+    arguments = _arguments()
+    cases = MAIN + (OTHERS if arguments.cases == "all" else ())
+    record: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "card": torch.cuda.get_device_name(),
+        "versions": versions(),
+        "matrix_flops": matrix_rate(),
+        "cases": [],
     }
-    if asked.output:
-        asked.output.write_text(json.dumps(result, indent=1) + "\n")
+    for case in cases:
+        record["cases"].append(measure(case, record["matrix_flops"], arguments.seconds))
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(record, indent=2) + "\n")
 
 
-main()
+def measure(case: Case, flops_a_second: float, seconds: float) -> dict[str, Any]:
+    """Every mode that has the case's arithmetics, and the engine in them."""
+    spec = ResNetSpec(1, 1, case.width, case.blocks, padding="reflect")
+    module = padded_resnet(width=case.width, blocks=case.blocks).eval()
+    network = network_of(spec, module)
+    shape = (case.batch, 1, *case.patch)
+    inputs = [torch.rand(shape, device="cuda") * 2 - 1 for _ in range(INPUTS)]
+    reference = exact(module, inputs[0])
+    floor = case.batch * flops(network.graph, case.patch) / flops_a_second
+    print(f"\n{case.name}: {floor * 1e3:.2f} ms at the card's matrix rate", flush=True)
+    rows: dict[str, Measured] = {}
+    for mode in MODES:
+        if mode.arithmetic in case.arithmetics or mode == EAGER_DEFAULT:
+            rows[mode.name] = pytorch(mode, module, inputs, reference, seconds)
+            show(mode.name, rows[mode.name])
+    ours: dict[str, Measured] = {}
+    for arithmetic in case.arithmetics:
+        ours[arithmetic] = engine(network, case, arithmetic, inputs, reference, seconds)
+        show(f"cuda-cyclegan {arithmetic}", ours[arithmetic])
+    ratios = dict(compared(rows, ours, floor))
+    for name, ratio in ratios.items():
+        print(f"  {name}: {ratio:.3f}", flush=True)
+    return {
+        "case": asdict(case),
+        "floor_seconds": floor,
+        "pytorch": {name: asdict(row) for name, row in rows.items()},
+        "cuda_cyclegan": {name: asdict(row) for name, row in ours.items()},
+        "ratios": ratios,
+    }
+
+
+def pytorch(
+    mode: Mode, module: nn.Module, inputs: Sequence[Tensor], reference: Tensor, seconds: float
+) -> Measured:
+    """One PyTorch mode."""
+    before = torch.cuda.memory_allocated()
+    with running(mode, module, inputs[0]) as run:
+        shaped = [as_input(patches, mode) for patches in inputs]
+        error = relative_error(run(shaped[0]), reference)
+        extra = sum(patches.nbytes for patches in shaped[1:])
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        run(shaped[0])
+        torch.cuda.synchronize()
+        allocated = torch.cuda.max_memory_allocated() - before - extra
+        reserved = torch.cuda.memory_reserved() - before - extra
+        times = timed([lambda p=patches: run(p) for patches in shaped], seconds)
+    return measured(times, allocated, reserved, error)
+
+
+def engine(
+    network: Network,
+    case: Case,
+    arithmetic: str,
+    inputs: Sequence[Tensor],
+    reference: Tensor,
+    seconds: float,
+) -> Measured:
+    """The engine in one precision."""
+    options = CudaOptions(case.patch, case.batch, arithmetic, search=Search("full"))
+    with CudaGenerator(network, options) as generator:
+        translated = torch.from_numpy(generator(inputs[0].cpu().numpy()))
+        error = relative_error(translated.cuda(), reference)
+        times = [generator.time(1) / 1e3 for _ in range(max(20, int(seconds / 0.02)))]
+        size = generator.memory.bytes
+        return measured(times, size, size, error)
+
+
+def timed(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
+    """Seconds of each of many runs, in turn over the given ones."""
+    pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+    begin = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for run in runs:
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    rounds = max(5, int(seconds * 1e3 / begin.elapsed_time(end)))
+    for _ in range(rounds):
+        for run in runs:
+            pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            pair[0].record()
+            run()
+            pair[1].record()
+            pairs.append(pair)
+    torch.cuda.synchronize()
+    return [start.elapsed_time(stop) / 1e3 for start, stop in pairs]
+
+
+def measured(times: Sequence[float], allocated: int, reserved: int, error: float) -> Measured:
+    p5, *_, p95 = statistics.quantiles(times, n=20)
+    return Measured(statistics.median(times), p5, p95, allocated, reserved, error)
+
+
+def compared(
+    rows: dict[str, Measured], ours: dict[str, Measured], floor: float
+) -> Iterator[tuple[str, float]]:
+    """Ours over theirs, below 1 is faster or smaller."""
+    for arithmetic, own in ours.items():
+        same = [rows[mode.name].median for mode in MODES if mode.arithmetic == arithmetic]
+        yield f"time, {arithmetic} / best PyTorch {arithmetic}", own.median / min(same)
+    if own := ours.get("fp16"):
+        half = rows[EAGER_HALF.name]
+        yield "time, fp16 / eager default", own.median / rows[EAGER_DEFAULT.name].median
+        yield "time, fp16 / FLOPs at the matrix rate", own.median / floor
+        yield "bytes, fp16 / eager half", own.allocated / half.allocated
+
+
+def exact(module: nn.Module, patches: Tensor) -> Tensor:
+    """The module's output in fp32 without TF32."""
+    torch.backends.cudnn.allow_tf32 = False
+    placed = module.cuda()
+    with torch.inference_mode():
+        result = placed(patches).clone()
+    module.cpu()
+    torch.cuda.empty_cache()
+    return result
+
+
+def relative_error(output: Tensor, reference: Tensor) -> float:
+    difference = (output.double() - reference.double()).norm()
+    return float(difference / reference.double().norm())
+
+
+def matrix_rate() -> float:
+    """FLOP/s of a large half-precision matrix product: the card's own ceiling."""
+    n = 8192
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
+    times = timed([lambda: a @ b], 1.0)
+    return 2 * n**3 / statistics.median(times)
+
+
+def network_of(spec: ResNetSpec, module: nn.Module) -> Network:
+    """The product's network with a torch module's weights; both list their layers in order."""
+    graph = build(spec)
+    names = [name for name, _ in graph.weight_shapes()]
+    arrays = [np.asarray(t.detach(), np.float32) for t in module.state_dict().values()]
+    weights = dict(zip(names, arrays, strict=True))
+    return Network(graph, weights)
+
+
+def show(name: str, row: Measured) -> None:
+    print(
+        f"  {name:44} {row.median * 1e3:8.3f} ms  {row.allocated / 2**20:7.0f} MiB  "
+        f"error {row.error:.1e}",
+        flush=True,
+    )
+
+
+def versions() -> dict[str, str]:
+    found = {"torch": torch.__version__, "cuda": str(torch.version.cuda)}
+    for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", choices=("all", "main"), default="all")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each mode")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""From an exception to one sentence on stderr and an exit status."""
+
+import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import typer
+
+from ..engine.errors import DeviceUnavailableError, EngineError
+from ..io.errors import ScanError
+from ..pipelines.errors import PipelineError
+from .streams import say, tell
+from .text import printable, printable_lines
+
+
+class Exit(IntEnum):
+    """What the command tells the shell; a signal adds 128, as shells do."""
+
+    DONE = 0
+    SOME_FAILED = 1
+    USAGE = 2
+    NO_STUDY = 3
+    MISSING = 4
+    HUNG_UP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+@contextmanager
+def told(*, verbose: bool) -> Generator[None]:
+    """Run a command's work; whatever it raises is told to the user and ends the program."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if verbose:
+            say(printable_lines(traceback.format_exc()), sys.stderr)
+        complain(sentence(error))
+        raise typer.Exit(status(error)) from error
+
+
+def status(error: Exception) -> Exit:
+    """The exit status of an error that ends the whole command."""
+    match error:
+        case DeviceUnavailableError() | ImportError():
+            return Exit.MISSING
+        case EngineError() | ScanError() | PipelineError() | OSError():
+            return Exit.USAGE
+        case _:
+            return Exit.SOME_FAILED
+
+
+def sentence(error: Exception) -> str:
+    """The error in one sentence."""
+    match error:
+        case EngineError() | ScanError() | PipelineError():
+            return str(error)
+        case ImportError():
+            return (
+                f"The library {error.name or 'that was asked for'} is missing or broken ({error}); "
+                "install cuda-cyclegan again."
+            )
+        case OSError():
+            return f"{error.filename or 'A file'} cannot be used ({error.strerror or error})."
+        case MemoryError():
+            return "There is not enough memory; close other programs or use a smaller patch."
+        case _:
+            return (
+                f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
+                "report it with what --verbose prints."
+            )
+
+
+def complain(text: str) -> None:
+    """One sentence on stderr."""
+    tell([f"Error: {printable(text)}"], sys.stderr)

@@ -1,0 +1,189 @@
+"""What model files and checkpoints hold, as lines for people."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from ..engine.reference import TOLERANCE
+from ..pipelines.inspecting import parameter_count
+from .intensity_text import spelled
+from .rendering import rendered
+from .text import counted, file_size, printable, scaled
+
+if TYPE_CHECKING:
+    from ..engine.architectures import Spec
+    from ..engine.model import Model
+    from ..engine.recognition import Finding, Question, Recognised
+    from ..engine.reference import Verification
+    from ..pipelines.importing import Imported, Survey
+    from ..pipelines.inspecting import HeldCheckpoint
+
+_INDENT = "  "
+_WIDEST = 30  # columns of a middle cell, so that the explanations beside it have room
+_MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
+_NO_PROOF = (
+    "Reference: made by this program, so 'model verify' will prove that the file is intact, but "
+    "not that it computes what the training code did. To prove that too, import with --reference a "
+    "file that the script of 'cuda-cyclegan model reference-script' makes."
+)
+
+
+def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
+    """The three parts of an import."""
+    checkpoint = found.recognised.checkpoint
+    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, {found.recognised.layout}"
+    yield ""
+    yield from _findings(found.told, found.assumed, found.undecided, columns)
+
+
+def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
+    """What was made."""
+    if made.model.card.reference.made_by == "training code":
+        yield f"Reference: {proof(made.verification)}"
+    else:
+        yield _NO_PROOF
+    parameters = scaled(parameter_count(made.model))
+    yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
+    yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
+
+
+def proof(found: "Verification") -> str:
+    """A verification that was passed."""
+    figures = (
+        f"relative error {found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of "
+        f"{_times(found.extents)}"
+    )
+    if found.made_by == "training code":
+        return f"computes what the training code computed; {figures}"
+    return f"computes what it did when it was imported; {figures}, made without the training code"
+
+
+def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
+    """A model's card."""
+    card = model.card
+    yield f"Model {printable(card.name)}"
+    yield ""
+    spacing = "each scan's own" if card.spacing is None else f"{_times(card.spacing)} mm"
+    yield from _section(
+        "Translates",
+        [
+            ("from", ", ".join(card.input_channels)),
+            ("to", ", ".join(card.output_channels)),
+            ("intensity in", spelled(card.intensity_in)),
+            ("intensity out", spelled(card.intensity_out)),
+            ("axes D, H, W", card.axes),
+            ("spacing", spacing),
+            ("patch", _times(card.patch)),
+            ("small volumes", card.small_volume_padding),
+        ],
+        columns,
+    )
+    yield from _section(
+        "Network",
+        [*_spec(card.architecture), ("parameters", scaled(parameter_count(model)))],
+        columns,
+    )
+    provenance = card.provenance
+    yield from _section(
+        "Provenance",
+        [
+            ("checkpoint", provenance.source),
+            ("its SHA-256", provenance.sha256),
+            ("key names", provenance.layout),
+            ("imported by", provenance.importer),
+            ("licence", provenance.licence or "not stated"),
+            *(("note", note) for note in provenance.notes.split("; ") if note),
+        ],
+        columns,
+    )
+    yield from _section(
+        "File",
+        [
+            ("SHA-256", model.sha256),
+            ("reference patch", _times(model.reference_input.shape[2:])),
+            ("made by", _MAKERS[card.reference.made_by]),
+        ],
+        columns,
+    )
+
+
+def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[str]:
+    """A checkpoint's networks, and what an import would say about its generator."""
+    checkpoint = found.checkpoint
+    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
+    yield ""
+    rows = [
+        (
+            network.name or "(top of the file)",
+            f"{network.dimensions}-D",
+            counted(network.tensors, "tensor"),
+            f"{scaled(network.parameters)} parameters",
+        )
+        for network in found.networks
+    ]
+    yield from _section("Networks", rows, columns)
+    others = [("SHA-256", checkpoint.sha256)]
+    if checkpoint.set_aside:
+        others.append(("set aside, not run", ", ".join(checkpoint.set_aside)))
+    if checkpoint.options.files:
+        others.append(("training options", ", ".join(checkpoint.options.files)))
+    yield from _section("File", others, columns)
+    if found.generator:
+        yield from _generator(found.generator, columns)
+    else:
+        yield f"Cannot be imported: {printable(found.obstacle or '')}"
+
+
+def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
+    yield f"Generator: {generator.layout}"
+    yield ""
+    yield from _findings(generator.told, generator.defaulted, generator.undecided, columns)
+
+
+def _findings(
+    told: "Sequence[Finding]",
+    assumed: "Sequence[Finding]",
+    undecided: "Sequence[Question]",
+    columns: int | None,
+) -> Iterator[str]:
+    for title, findings in (
+        ("Told by the file, by options beside it, or by you", told),
+        ("Assumed, since nothing says otherwise", assumed),
+    ):
+        rows = [(item.subject, item.value, item.reason) for item in findings]
+        yield from _section(title, rows, columns)
+    yield from _section(
+        "To be answered by you: a wrong guess would still make plausible images",
+        [(item.flag, " | ".join(item.answers), item.why) for item in undecided],
+        columns,
+    )
+
+
+def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:
+    if not rows:
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for last in range(len(rows[0]) - 1, 0, -1):
+        table.add_column(overflow="fold", max_width=None if last == 1 else _WIDEST)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    yield title
+    yield from (_INDENT + line for line in rendered(table, columns and columns - len(_INDENT)))
+    yield ""
+
+
+def _spec(spec: "Spec") -> Iterator[tuple[str, str]]:
+    yield "kind", "ResNet" if type(spec).__name__ == "ResNetSpec" else "U-Net"
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        shown = ("no", "yes")[value] if isinstance(value, bool) else str(value)
+        yield item.name.replace("_", " "), shown.replace("_", " ")
+
+
+def _times(extents: Iterable[float]) -> str:
+    return " x ".join(f"{extent:g}" for extent in extents)

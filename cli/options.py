@@ -1,0 +1,40 @@
+"""Option values that need more than a type."""
+
+import re
+from pathlib import Path
+
+import typer
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
+_PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
+
+
+def checked_device(text: str) -> str:
+    """auto, cpu, cuda, cuda:0 or cuda:0,1."""
+    if not _DEVICE.fullmatch(text):
+        raise typer.BadParameter(
+            f"{text!r} is none of auto, cpu, cuda, cuda:N and cuda:N,M.", param_hint="'--device'"
+        )
+    return text
+
+
+def parsed_patch(text: str | None) -> tuple[int, int, int] | None:
+    """Extents D,H,W, each at least 1."""
+    if text is None:
+        return None
+    found = _PATCH.fullmatch(text)
+    if found is None or min(extents := tuple(map(int, found.groups()))) < 1:
+        raise typer.BadParameter(
+            f"{text!r} is not three extents D,H,W such as 128,128,128.", param_hint="'--patch'"
+        )
+    depth, height, width = extents
+    return depth, height, width
+
+
+def checked_report(path: Path | None) -> Path | None:
+    """A file that can be made in a folder that is there."""
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise typer.BadParameter(
+            f"{str(path)!r} is not a file in an existing folder.", param_hint="'--report'"
+        )
+    return path

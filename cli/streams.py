@@ -1,0 +1,90 @@
+"""Standard output and error that neither a strange name nor a vanished reader can break."""
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import TextIO
+
+
+def settle() -> None:
+    """Give the program both streams, able to take any name."""
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        if stream is None:  # closed by the caller, as with >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+        else:
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+def say(line: str, stream: TextIO) -> None:
+    """Print a line at once; if nobody can take it any more, it and all later ones are lost.
+
+    A batch goes on when the reader of its log is gone: the studies matter more.
+    """
+    with lost_with_its_reader(stream):
+        print(line, file=stream, flush=True)
+
+
+@contextmanager
+def lost_with_its_reader(stream: TextIO) -> Generator[None]:
+    """If writing to the stream fails in the block, it leads nowhere from then on."""
+    try:
+        yield
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+class LastingStream:
+    """A terminal as a file for rich; when the terminal is gone, writing does nothing."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str, /) -> int:
+        with lost_with_its_reader(self._terminal):
+            self._terminal.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with lost_with_its_reader(self._terminal):
+            self._terminal.flush()
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+    @property
+    def encoding(self) -> str:
+        return self._terminal.encoding
+
+
+def tell(sentences: Iterable[str], stream: TextIO) -> None:
+    """Say sentences, on a terminal broken between words with their further lines indented."""
+    columns = columns_of(stream)
+    for sentence in sentences:
+        lines = [sentence] if columns is None else broken(sentence, columns)
+        for line in lines:
+            say(line, stream)
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """Width of the terminal that a stream goes to, or None."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def broken(sentence: str, columns: int) -> list[str]:
+    """A sentence as lines; a word that is longer than a line stays whole."""
+    return textwrap.wrap(
+        sentence,
+        max(columns, 20),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,234 @@
+"""`cuda-cyclegan translate`: options in, progress and tables out."""
+
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
+
+import typer
+
+from ..engine.devices import Precision
+from ..io.choice import FEWEST_SLICES, OutputFormat
+from ..io.errors import WriteError
+from ..pipelines.settings import Blend, Extras
+from .errors import Exit, complain, told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from .options import checked_device, checked_report, parsed_patch
+from .signals import Stop, stop_signals
+from .streams import LastingStream, columns_of, say, tell
+from .text import counted, printable
+
+if TYPE_CHECKING:
+    from ..pipelines.events import Listen
+    from ..pipelines.report import BatchReport
+    from ..pipelines.translate import Job
+
+EXAMPLE = "Example: cuda-cyclegan translate scans/ --model t1-to-t2.safetensors --output results/"
+
+
+def translate(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
+    ],
+    model: Annotated[
+        Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
+    ],
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
+    ],
+    device: Annotated[
+        str,
+        typer.Option(metavar="auto|cpu|cuda|cuda:N[,M]", help="auto takes a GPU, or else the CPU."),
+    ] = "auto",
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            metavar="fp16|bf16|tf32|fp32",
+            help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+        ),
+    ] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(metavar="D,H,W", help="Extents of a tile.  [default: the model's]"),
+    ] = None,
+    overlap: Annotated[
+        float,
+        typer.Option(
+            metavar="0..0.9", min=0.0, max=0.9, help="Share of a tile's edge that neighbours share."
+        ),
+    ] = 0.25,
+    blend: Annotated[
+        Blend,
+        typer.Option(metavar="gaussian|linear|constant", help="Weights where tiles overlap."),
+    ] = "gaussian",
+    volume: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
+    ] = None,
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    show_phi: ShowPhi = False,
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option(
+            "--format",
+            metavar="same|nifti|dicom",
+            help="Of the results; a DICOM series becomes a derived series in its study.",
+        ),
+    ] = "same",
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite/--skip-existing",
+            help="Make all results anew, or keep those that are up to date.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
+    ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
+    ] = False,
+    seam_score: Annotated[
+        bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of every failure.")
+    ] = False,
+) -> None:
+    """Translate scans with a model, one or whole folders of them.
+
+    Exit status: 0 all translated or up to date; 1 some study failed; 2 wrong usage; 3 no study
+    found; 4 the device or a library is missing.
+    """
+    filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
+    choice = filters.choice(output_format)
+    choices = checked_device(device), parsed_patch(patch), checked_report(report)
+    if dry_run and report:
+        raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
+    with stop_signals() as stop, told(verbose=verbose):
+        from ..pipelines.translate import Request, open_job
+
+        job = open_job(
+            Request(
+                inputs=tuple(inputs),
+                model=model,
+                output=output,
+                device=choices[0],
+                precision=precision,
+                patch=choices[1],
+                overlap=overlap,
+                blend=blend,
+                volume_index=volume,
+                choice=choice,
+                overwrite=overwrite,
+                extras=Extras(preview=preview, seam_score=seam_score),
+            )
+        )
+        view = _View(report, quiet, verbose)
+        raise typer.Exit(_dry_run(job) if dry_run else _run(job, view, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the user wants to see."""
+
+    report: Path | None
+    quiet: bool
+    verbose: bool
+
+    @contextmanager
+    def progress(self) -> "Generator[Listen]":
+        """A listener for the batch's events: bars on a terminal, lines elsewhere."""
+        from rich.console import Console
+
+        from .lines import PlainLines
+        from .live import LiveProgress
+
+        terminal = cast("TextIO", LastingStream(sys.stderr))
+        console = Console(file=terminal, highlight=False, markup=False, emoji=False)
+        if self.quiet or not console.is_terminal or console.is_dumb_terminal:
+            yield PlainLines(quiet=self.quiet, verbose=self.verbose)
+            return
+        with LiveProgress(console, verbose=self.verbose) as live:
+            yield live
+
+
+def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ..pipelines.translate import run_job
+
+    if not job.discovery.studies:
+        return _nothing_found(job)
+    with view.progress() as listen:
+        report = run_job(job, listen)
+    return max(_stored(report, view), _shown(report, view, stop))
+
+
+def _stored(report: "BatchReport", view: _View) -> Exit:
+    if view.report is None:
+        return Exit.DONE
+    from ..pipelines.report_json import write_json
+
+    try:
+        write_json(report, view.report)
+    except WriteError as error:
+        complain(str(error))
+        return Exit.SOME_FAILED
+    return Exit.DONE
+
+
+def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
+    from .summary import failures, table, totals
+
+    if not view.quiet:
+        for line in table(report, columns_of(sys.stdout)):
+            say(line, sys.stdout)
+        tell(totals(report), sys.stdout)
+        tell(failures(report), sys.stderr)
+    if report.interrupted:
+        say(printable(_how_to_resume(report)), sys.stderr)
+        return stop.status
+    return Exit.SOME_FAILED if report.failures else Exit.DONE
+
+
+def _how_to_resume(report: "BatchReport") -> str:
+    done = len(report.translated()) + report.count("up to date")
+    total = len(report.studies) + report.not_reached
+    command = shlex.join(word for word in sys.argv[1:] if word != "--overwrite")
+    return (
+        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to go on: "
+        f"cuda-cyclegan {command}"
+    )
+
+
+def _nothing_found(job: "Job") -> Exit:
+    where = ", ".join(str(path) for path in job.request.inputs)
+    why = "; name scan files, or folders that hold some"
+    for skip in job.discovery.skipped[:1]:
+        others = len(job.discovery.skipped) - 1
+        why = f": {skip.path}: {skip.reason}" + (f" ({others} more are skipped)" if others else "")
+    complain(f"No study found in {where}{why}.")
+    return Exit.NO_STUDY
+
+
+def _dry_run(job: "Job") -> Exit:
+    from ..pipelines.dry_run import dry_run
+    from .dry_run import lines, reasons
+
+    if not job.discovery.studies:
+        return _nothing_found(job)
+    rows = list(dry_run(job))
+    for line in lines(rows, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    tell(reasons(rows, job.discovery.skipped), sys.stdout)
+    return Exit.SOME_FAILED if any(row.failure for row in rows) else Exit.DONE

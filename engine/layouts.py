@@ -1,0 +1,84 @@
+"""From a checkpoint to a generator's spec and weights, with an account of what is not certain."""
+
+from .architectures import Spec, build
+from .checkpoint import Checkpoint
+from .errors import CheckpointError
+from .foreign_layouts import foreign_sentence
+from .graph import Network
+from .modules import Modules
+from .recognition import Choices, Evidence, Recognised
+from .resnet_layouts import match_resnet, resnet_spec
+from .slots import Slot, convolution_weights, recognise_norm
+from .torch_objects import quoted
+from .unet_layout import LAYOUT, match_unet, unet_spec
+from .unwrap import Tensors, generator_tensors
+
+_SHOWN_OPTIONS = ("netG", "norm", "padding_type", "direction", "ngf", "no_dropout")
+
+
+def recognise(checkpoint: Checkpoint, choices: Choices) -> Recognised:
+    """The generator in a checkpoint, matched against every supported layout.
+
+    Raises CheckpointError if there is none, if it is a variant that is not supported, or if a
+    choice has no meaning for it. Open questions come back in `undecided`.
+    """
+    evidence = Evidence(choices)
+    try:
+        return _recognise(checkpoint, evidence)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
+
+
+def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
+    tensors = generator_tensors(checkpoint, evidence)
+    if sentence := foreign_sentence(tensors):
+        raise CheckpointError(sentence)
+    modules = Modules.of(tensors, evidence)
+    norm = recognise_norm(modules, evidence, checkpoint.options)
+    spec: Spec
+    if resnet := match_resnet(modules):
+        layout, slots = resnet.name, resnet.slots
+        spec = resnet_spec(resnet, modules, norm, evidence)
+    elif unet := match_unet(modules):
+        layout, slots = LAYOUT, unet
+        spec = unet_spec(unet, modules, norm, evidence, checkpoint.options)
+    else:
+        raise CheckpointError(_unknown(tensors))
+    _show_options(checkpoint, evidence)
+    evidence.refuse_unasked()
+    return Recognised(
+        spec=spec,
+        weights=_network(spec, slots, modules).weights,
+        layout=layout,
+        told=tuple(evidence.told),
+        defaulted=tuple(evidence.defaulted),
+        undecided=tuple(evidence.undecided),
+        checkpoint=checkpoint,
+        choices=evidence.choices,
+    )
+
+
+def _network(spec: Spec, slots: tuple[Slot, ...], modules: Modules) -> Network:
+    weights = convolution_weights(slots, modules, spec.norm)
+    try:
+        return Network(build(spec), weights)
+    except ValueError as error:
+        raise CheckpointError(f"The weights do not fit together: {error}.") from error
+
+
+def _show_options(checkpoint: Checkpoint, evidence: Evidence) -> None:
+    options = checkpoint.options
+    for name in _SHOWN_OPTIONS:
+        if value := options.values.get(name):
+            evidence.tell(f"option {name}", value, f"written in {', '.join(options.files)}")
+
+
+def _unknown(tensors: Tensors) -> str:
+    shown = ", ".join(quoted(key) for key in sorted(tensors)[:4])
+    plain = all(key.count(".") == 2 and key.startswith("model.") for key in tensors)
+    if plain:
+        return (
+            f"This is a plain chain of convolutions ({shown}, ...), as a PatchGAN discriminator "
+            "is; import the file of the generator, usually named ...net_G..."
+        )
+    return f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator."

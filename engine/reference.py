@@ -1,0 +1,123 @@
+"""The reference patch: a fixed input, what a network makes of it, and the proof that it still does.
+
+The input can be made again in any language. With h(x) a 32-bit hash (lowbias32 by C. Wellons) and
+H(x) = h(x) >> 16, voxel (z, y, x) of channel c with extents (D, H, W) and n its C-order index
+in [C, D, H, W]:
+
+    noise  = H(n)
+    smooth = trilinear interpolation of H(2^31 + m) over a lattice of every 8th voxel, m being the
+             C-order index in [C, D/8 + 2, H/8 + 2, W/8 + 2], in whole numbers, rounded down
+    value  = (3 smooth + noise - 2^17) / 2^17
+
+All steps are exact, and the values lie in [-1, 1).
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .cpu import CpuGenerator
+from .graph import FloatArray, Graph, Network, Triple
+from .model import Model
+
+TOLERANCE = 1e-4
+"""Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""
+
+_SMALLEST_EXTENT = 32
+_CELL = 8
+_Hashes: TypeAlias = npt.NDArray[np.uint32]
+_Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How a model's network compares with its stored reference.
+
+    relative_error: L2 norm of the difference over that of the reference output.
+    hashes_match: whether the stored pair has the hashes that the card names.
+    """
+
+    relative_error: float
+    max_abs_error: float
+    hashes_match: bool
+    made_by: Literal["training code", "cuda-cyclegan"]
+    extents: Triple
+
+    @property
+    def passed(self) -> bool:
+        """Whether the network computes the reference that the card names."""
+        return self.hashes_match and self.relative_error <= TOLERANCE
+
+
+def make_reference(network: Network) -> tuple[FloatArray, FloatArray]:
+    """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W]."""
+    patch = reference_input(network.graph.in_channels, reference_extents(network.graph))
+    with CpuGenerator(network) as generator:
+        return patch, generator(patch)
+
+
+def verify(model: Model) -> Verification:
+    """Run the network on the stored input and compare with the stored output."""
+    with CpuGenerator(model.network) as generator:
+        output = generator(model.reference_input)
+    stated = model.card.reference
+    depth, height, width = model.reference_input.shape[2:]
+    return Verification(
+        relative_error=relative_error(output, model.reference_output),
+        max_abs_error=float(np.abs(output - model.reference_output).max()),
+        hashes_match=array_sha256(model.reference_input) == stated.input_sha256
+        and array_sha256(model.reference_output) == stated.output_sha256,
+        made_by=stated.made_by,
+        extents=(depth, height, width),
+    )
+
+
+def relative_error(output: FloatArray, reference: FloatArray) -> float:
+    """L2 norm of the difference over that of the reference, in float64."""
+    difference = np.linalg.norm((output.astype(np.float64) - reference).ravel())
+    size = np.linalg.norm(reference.astype(np.float64).ravel())
+    return float(difference / max(float(size), 1e-12))
+
+
+def array_sha256(array: FloatArray) -> str:
+    """Hash of the values as little-endian float32 in C order; the shape is not part of it."""
+    return hashlib.sha256(np.ascontiguousarray(array, "<f4").tobytes()).hexdigest()
+
+
+def reference_extents(graph: Graph) -> Triple:
+    """Smallest multiples of the network's stride that are 32 or more."""
+    depth, height, width = (-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
+    return depth, height, width
+
+
+def reference_input(channels: int, extents: Triple) -> FloatArray:
+    """The fixed input [1, channels, D, H, W] in [-1, 1); see the module for its definition."""
+    noise = _hashes((channels, *extents), 0)
+    smooth = _hashes((channels, *(extent // _CELL + 2 for extent in extents)), 1 << 31)
+    for axis, extent in enumerate(extents, start=1):
+        smooth = _interpolated(smooth, axis, extent)
+    values = 3 * (smooth // _CELL**3) + noise - (1 << 17)
+    return (values / (1 << 17)).astype(np.float32)[np.newaxis]
+
+
+def _hashes(shape: tuple[int, ...], start: int) -> _Integers:
+    """Upper 16 bits of the hash of start, start + 1, ... in C order."""
+    count = int(np.prod(shape))
+    mixed: _Hashes = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    mixed ^= mixed >> np.uint32(16)
+    return (mixed >> np.uint32(16)).astype(np.int64).reshape(shape)
+
+
+def _interpolated(lattice: _Integers, axis: int, extent: int) -> _Integers:
+    """Between lattice planes along an axis, times the cell's edge."""
+    cell, rest = np.divmod(np.arange(extent), _CELL)
+    along = [1] * lattice.ndim
+    along[axis] = extent
+    weight = rest.reshape(along)
+    low, high = lattice.take(cell, axis), lattice.take(cell + 1, axis)
+    return low * (_CELL - weight) + high * weight

@@ -1,0 +1,26 @@
+"""How much arithmetic a graph is."""
+
+from math import prod
+
+from .graph import Conv3d, ConvTranspose3d, Graph, Node, TensorShape, Triple
+
+
+def flops(graph: Graph, patch: Triple) -> int:
+    """Floating-point operations of all convolutions on one patch (D, H, W).
+
+    A multiplication and an addition count as two, also where the kernel meets padding. All other
+    layers together are below one percent of it in every generator of this family.
+    """
+    shapes = graph.shapes(patch)
+    return sum(_flops(node, shapes[node.inputs[0]], shapes[node.name]) for node in graph.nodes)
+
+
+def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:
+    match node.layer:
+        case Conv3d(kernel=kernel):
+            positions = prod(made.extents)
+        case ConvTranspose3d(kernel=kernel):
+            positions = prod(read.extents)
+        case _:
+            return 0
+    return 2 * read.channels * made.channels * prod(kernel) * positions

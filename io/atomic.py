@@ -1,0 +1,187 @@
+"""Results appear whole or not at all: written beside their place, flushed to disk, then renamed."""
+
+import errno
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from zlib import crc32
+
+from .errors import WriteError
+
+PREFIX = ".cuda-cyclegan-"
+SUFFIX = ".part"
+FLUSHING_THREADS = 16
+ABANDONED_AFTER_SECONDS = 24 * 3600
+_HOST = f"{crc32(platform.node().encode()):08x}"
+
+
+@contextmanager
+def whole_file(target: Path) -> Generator[Path]:
+    """Yield the path of an empty `.part` file beside `target` that becomes `target` at the end.
+
+    Missing parent folders are made. If the body raises, the part is removed and an existing target
+    stays as it was. Raises WriteError for whatever the file system refuses, also in the body.
+    """
+    with _failures_named(target):
+        part = _part_beside(target)
+        part.touch(exist_ok=False)
+        try:
+            yield part
+            _flush(part)
+            part.replace(target)
+            _flush_folder(target.parent)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_files(target: Path) -> Generator[Path]:
+    """As `whole_file` for a result of several files, such as a header and its voxels.
+
+    Yield a path named as `target` in a fresh `.part` folder. All files that the body writes in that
+    folder move beside `target`, and the one named as `target` moves last.
+    """
+    with _failures_named(target):
+        folder = _part_beside(target)
+        folder.mkdir()
+        try:
+            yield folder / target.name
+            parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
+            for part in parts:
+                _flush(part)
+                _refuse_folder(target.parent / part.name)
+            for part in parts:
+                part.replace(target.parent / part.name)
+            _flush_folder(target.parent)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Generator[Path]:
+    """As `whole_file` for a result that is a folder: yield an empty `.part` folder beside it.
+
+    A folder that stands at `target` moves aside first and is removed when the new one is in place;
+    a kill between the two renames leaves no folder there, never half of one.
+    """
+    with _failures_named(target):
+        part, old = _part_beside(target), _part_beside(target)
+        part.mkdir()
+        try:
+            yield part
+            # Together: a file system answers many waiting flushes with one write of its journal.
+            with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
+                list(pool.map(_flush, part.iterdir()))
+            _flush(part)
+            if os.path.lexists(target):
+                target.replace(old)
+            part.replace(target)
+            _flush(target.parent)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(target):
+                old.replace(target)
+            raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            _remove(old)
+
+
+def is_part(name: str) -> bool:
+    """Whether a file or folder of this name is an unfinished result, of this program or another."""
+    return name.endswith(SUFFIX)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Remove what killed runs left below `folder`; return how many parts that were.
+
+    Parts of a process that still runs here stay, and so do those of other machines for a day.
+    """
+    leftovers = [path for path in folder.rglob(f"{PREFIX}*{SUFFIX}") if _is_abandoned(path)]
+    for path in leftovers:
+        _remove(path)
+    return len(leftovers)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _part_beside(target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Without the target's own name in it, the longest legal name still has a legal part.
+    return target.parent / f"{PREFIX}{_HOST}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+
+
+def _is_abandoned(part: Path) -> bool:
+    host, _, rest = part.name.removeprefix(PREFIX).partition("-")
+    process = rest.partition("-")[0]
+    if host == _HOST and process.isdecimal():
+        return not _runs(int(process))
+    try:
+        return time.time() - part.stat().st_mtime > ABANDONED_AFTER_SECONDS
+    except FileNotFoundError:
+        return False
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Ask for the names to be kept; the results are in place, and not all disks can do this."""
+    with suppress(OSError):
+        _flush(folder)
+
+
+def _refuse_folder(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+
+
+@contextmanager
+def _failures_named(target: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"{target} was not written: {_advice(error)}.") from error
+
+
+def _advice(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "the disk is full; make room or choose another output folder"
+        case errno.EFBIG:
+            return "it would exceed the largest file allowed here; choose another output folder"
+        case errno.EROFS:
+            return "the disk is read-only; choose another output folder"
+        case errno.EACCES | errno.EPERM:
+            return "this user may not write there; choose another output folder"
+        case errno.ENAMETOOLONG:
+            return "its name is too long for this disk; choose a shorter one"
+        case errno.EISDIR | errno.EEXIST | errno.ENOTDIR:
+            return "a folder and a file would need the same name; move the one in its place away"
+        case _:
+            return f"the system says: {error.strerror or error}"

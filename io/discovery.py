@@ -1,0 +1,152 @@
+"""Find the studies below files and folders, in a fixed order, and the place of each result."""
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .choice import EVERYTHING, Choice
+from .dicom_discovery import dicom_studies, find_series, without_directory
+from .dicom_series import Series
+from .errors import ScanError
+from .nifti import image_beside
+from .result_names import in_format
+from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
+from .text_header import read_text_header
+from .volume import Study
+from .writing import places
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What was found, both sorted by path.
+
+    skipped: files asked for by name, files that look like scans, DICOM series without a volume to
+    translate, and folders that did not open. ignored: how many other files the folders hold.
+    series: every DICOM series, taken or not, by label.
+    """
+
+    studies: tuple[Study, ...]
+    skipped: tuple[Skipped, ...]
+    ignored: int = 0
+    series: tuple[Series, ...] = ()
+
+
+def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERYTHING) -> Discovery:
+    """Find all studies in `inputs`, files or folders, which are searched to any depth.
+
+    Results are named relative to the one input folder, or to the folder that all inputs share.
+    A DICOMDIR stands for the folder it lies in. Links are followed, but no real file is listed
+    twice; unfinished files and what lies in the folder `output` are left out, and so is a study
+    whose result would overwrite that of another.
+    Raises ScanError for an input that is missing and for an output over its own source.
+    """
+    # Not resolve(): a link given by name gives its result that name.
+    named = [without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
+    for path in named:
+        if not os.path.lexists(path):
+            raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
+    search = Search(Path(os.path.realpath(output)) if output else None)
+    apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
+    for path in apart:
+        search.meet(path)
+    root = _shared_folder(apart)
+    studies, skipped = _studies(sorted(search.files), root)
+    series = find_series(search, choice)
+    studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
+    skipped += misfits
+    rivals: list[Skipped] = []
+    if search.output:
+        _refuse_overwriting(studies, search.output)
+        studies, rivals = _without_rivals(studies, search.output)
+    data_files = {file for study in studies for file in study.files}
+    skipped += rivals + [row for row in search.skipped if row.path not in data_files]
+    skipped += [
+        Skipped(path, "it is the output folder; results are not translated again")
+        for path in named
+        if path not in apart
+    ]
+    return Discovery(
+        tuple(studies),
+        tuple(sorted(skipped, key=lambda row: row.path)),
+        search.ignored,
+        tuple(series),
+    )
+
+
+def _shared_folder(named: Sequence[Path]) -> Path:
+    return Path(os.path.commonpath([path if is_folder(path) else path.parent for path in named]))
+
+
+def _studies(files: Sequence[Path], root: Path) -> tuple[list[Study], list[Skipped]]:
+    studies: list[Study] = []
+    skipped: list[Skipped] = []
+    for path in files:
+        suffix = suffix_of(path)
+        others = [image_beside(path)] if suffix in (".hdr", ".hdr.gz") else _data_files(path)
+        if suffix.startswith(".hdr") and not is_there(others[0]):
+            skipped.append(Skipped(path, f"its voxels are missing: {others[0].name}"))
+            continue
+        name = PurePosixPath(path.relative_to(root).as_posix())
+        studies.append(Study(name, (path, *others), SUFFIXES[suffix]))
+    return studies, skipped
+
+
+def _data_files(path: Path) -> list[Path]:
+    """The voxel file that a text header names; a header that cannot be read fails when it is."""
+    if SUFFIXES[suffix_of(path)] == "nifti":
+        return []
+    try:
+        data_file = read_text_header(path).data_file
+    except (ScanError, OSError):
+        return []
+    return [] if data_file == path else [data_file]
+
+
+def _results(study: Study) -> set[PurePosixPath]:
+    """All files that the study's result may consist of, relative to the output folder."""
+    return {PurePosixPath(file) for file in places(Path(study.name))}
+
+
+def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
+    sources = {os.path.realpath(file) for study in studies for file in study.files}
+    for study in studies:
+        if any(os.path.realpath(output / result) in sources for result in _results(study)):
+            raise ScanError(
+                f"{output} as output folder would overwrite the scan {study.files[0]}; "
+                "choose another output folder."
+            )
+
+
+def _without_rivals(studies: Sequence[Study], output: Path) -> tuple[list[Study], list[Skipped]]:
+    """Keep the first of those studies whose results would share a file."""
+    one_case = _ignores_case(output)
+    owners: dict[str, Study] = {}
+    kept: list[Study] = []
+    skipped: list[Skipped] = []
+    for study in studies:
+        results = {_folded(result) if one_case else str(result) for result in _results(study)}
+        rival = next((owners[result] for result in sorted(results) if result in owners), None)
+        if rival is None:
+            kept.append(study)
+            owners |= dict.fromkeys(results, study)
+        else:
+            reason = f"its result would overwrite that of {rival.name}; move one away"
+            skipped.append(Skipped(study.files[0], reason))
+    return kept, skipped
+
+
+def _folded(name: PurePosixPath) -> str:
+    return unicodedata.normalize("NFC", str(name)).casefold()
+
+
+def _ignores_case(output: Path) -> bool:
+    """Whether the disk of `output` takes A and a for the same name, judged by a name on it."""
+    folder = next(path for path in (output, *output.parents) if is_folder(path))
+    try:
+        names = [*folder.iterdir(), folder]
+        known = next(path for path in names if path.name.swapcase() != path.name)
+        return known.with_name(known.name.swapcase()).samefile(known)
+    except (OSError, StopIteration):
+        return False

@@ -1,0 +1,79 @@
+"""Read a study's voxels and geometry; every failure becomes one sentence that tells its cause."""
+
+import errno
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+
+from . import dicom, itk, nifti
+from .errors import UnreadableScanError
+from .promises import check_start
+from .streams import GZIP_ERRORS, TooManyBytesError
+from .volume import Study, Volume
+
+nibabel: Any = _nibabel  # typed only in part
+
+
+def read(study: Study, volume_index: int | None = None) -> Volume:
+    """The study's volume, its voxels in their stored type.
+
+    volume_index: which volume, from 0, of a file that holds several; a file of one ignores it.
+    Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
+    and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
+    """
+    path = study.files[0]
+    with causes_named(path):
+        for file in study.files:
+            check_start(file)
+        if study.format == "nifti":
+            return nifti.read(study, volume_index)
+        if study.format == "dicom":
+            return dicom.read(study, volume_index)
+        return itk.read(study, volume_index)
+
+
+@contextmanager
+def causes_named(path: Path) -> Generator[None]:
+    """Name the cause behind what the file system, isal and nibabel raise."""
+    try:
+        yield
+    except EOFError as error:
+        raise UnreadableScanError(
+            f"{path} is truncated: it ends before all that its header promises; copy it again."
+        ) from error
+    except TooManyBytesError as error:
+        raise UnreadableScanError(
+            f"{path} holds more than its header promises, so one of them is wrong; export it again."
+        ) from error
+    except GZIP_ERRORS as error:
+        raise UnreadableScanError(
+            f"{path} is damaged: its gzip stream cannot be unpacked ({error}); copy it again."
+        ) from error
+    except OSError as error:
+        raise UnreadableScanError(_refusal(path, error)) from error
+    except MemoryError as error:
+        raise UnreadableScanError(
+            f"{path} does not fit this machine's free memory; close programs or use a larger one."
+        ) from error
+    except (nibabel.spatialimages.HeaderDataError, ValueError) as error:
+        raise UnreadableScanError(
+            f"{path} has a damaged header ({error}); export the scan again."
+        ) from error
+
+
+def _refusal(path: Path, error: OSError) -> str:
+    file = error.filename or path
+    match error.errno:
+        case errno.ENOENT:
+            return f"{file} is missing; check the path and that its disk is mounted."
+        case errno.EACCES | errno.EPERM:
+            return f"{file} may not be read by this user; ask for read permission."
+        case errno.EISDIR:
+            return f"{file} is a folder where a scan file was expected; check the path."
+        case None:
+            return f"{path} is damaged ({error}); copy it again."
+        case _:
+            return f"{file} cannot be read: the system says {error.strerror}; check its disk."

@@ -1,0 +1,141 @@
+"""Write a volume the way its source was written, whole or not at all."""
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+
+from . import itk
+from .atomic import whole_file, whole_files, whole_folder
+from .dicom_writing import write_series
+from .errors import WriteError
+from .nifti import Header, affine_of, image_beside, is_single_file, read_header, scaling_of
+from .nifti_conversion import as_nifti
+from .streams import is_gzip_name, open_reader, open_writer, write_voxels
+from .volume import Derivation, Volume
+
+nibabel: Any = _nibabel  # typed only in part
+
+GEOMETRY_FIELDS = (
+    *("qform_code", "sform_code", "quatern_b", "quatern_c", "quatern_d"),
+    *("qoffset_x", "qoffset_y", "qoffset_z", "srow_x", "srow_y", "srow_z", "xyzt_units"),
+)
+_VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
+# Kinds of NIfTI's fifth axis (vector, matrix, ...) say nothing about one volume picked from it.
+FIRST_AXIS_OF_COMPONENTS = 5
+
+
+def write(volume: Volume, target: Path, derivation: Derivation | None = None) -> None:
+    """Store `volume` at `target` in its source's format and header; the suffix says which variant.
+
+    A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
+    where the suffix says so.
+    Changed in the header is only what the voxels change: their type, slope and intercept, display
+    range, and the number of volumes. Raises WriteError and then leaves nothing behind.
+    """
+    if volume.format != "nifti" and is_single_file(target):
+        volume = as_nifti(volume)
+    if volume.format == "dicom":
+        if derivation is None:
+            raise TypeError("a DICOM series cannot be written without its derivation")
+        with whole_folder(target) as folder:
+            write_series(volume, folder, derivation)
+        return
+    if volume.format != "nifti":
+        with whole_files(target) as part:
+            itk.write(volume, part, target)
+        return
+    header = _header_for(volume, target)
+    if is_single_file(target):
+        with whole_file(target) as part:
+            with open_writer(part, is_gzip_name(target)) as stream:
+                stream.write(_stored(header))
+                write_voxels(stream, volume.voxels)
+            _verify(part, target, header, volume)
+        return
+    with whole_files(target) as part:
+        with open_writer(part, is_gzip_name(target)) as stream:
+            stream.write(_stored(header))
+        with open_writer(image_beside(part), is_gzip_name(target)) as stream:
+            write_voxels(stream, volume.voxels)
+        _verify(part, target, header, volume)
+
+
+def files_at(target: Path) -> list[Path]:
+    """The files of a result that is there: those of its folder, or those beside each other."""
+    if target.is_dir():
+        return sorted(path for path in target.rglob("*") if not path.is_dir())
+    return [path for path in places(target) if path.exists()]
+
+
+def places(target: Path) -> tuple[Path, ...]:
+    """Every file that `write` may make for `target`, which comes first."""
+    suffix = target.suffix.lower()
+    if target.name.lower().endswith((".hdr", ".hdr.gz")):
+        return target, image_beside(target)
+    return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
+
+
+def _header_for(volume: Volume, target: Path) -> Header:
+    source: Header = volume.header
+    if not isinstance(source, nibabel.analyze.AnalyzeHeader):
+        raise WriteError(f"{target} was not written: its source was not read as NIfTI or Analyze.")
+    if getattr(source, "is_single", False) != is_single_file(target):
+        raise WriteError(f"{target} was not written: it must end as its source does; rename it.")
+    header = source.as_byteswapped("<")  # which drops the extensions
+    if hasattr(source, "extensions"):
+        header.extensions = source.extensions
+    try:
+        header.set_data_dtype(volume.voxels.dtype)
+        if scaling_of(header) != (volume.slope, volume.intercept):
+            header.set_slope_inter(volume.slope, volume.intercept)
+    except (nibabel.spatialimages.HeaderDataError, nibabel.spatialimages.HeaderTypeError) as error:
+        raise WriteError(
+            f"{target} was not written: this format cannot store {volume.voxels.dtype} times "
+            f"{volume.slope:g} plus {volume.intercept:g}; convert the source to NIfTI."
+        ) from error
+    _fit_extents(header, volume.shape)
+    header["cal_min"] = header["cal_max"] = 0
+    header["vox_offset"] = 0  # nibabel puts the first place behind the extensions
+    return header
+
+
+def _fit_extents(header: Header, shape: tuple[int, int, int]) -> None:
+    extents = tuple(int(extent) for extent in header.get_data_shape())
+    if extents[:3] == shape and math.prod(extents[3:]) == 1:
+        return
+    header.set_data_shape(shape)
+    if len(extents) >= FIRST_AXIS_OF_COMPONENTS and "intent_code" in header:
+        header.set_intent("none")
+
+
+def _stored(header: Header) -> bytes:
+    stored = io.BytesIO()  # nibabel seeks, which a gzip stream cannot
+    header.write_to(stored)
+    return stored.getvalue()
+
+
+def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
+    """Raise WriteError unless the header on disk is the one meant and says what `volume` says."""
+    with open_reader(part, is_gzip_name(target)) as stream:
+        found = read_header(stream, target)
+    same = (
+        found == header
+        and found.get_data_dtype() == volume.voxels.dtype
+        and tuple(found.get_data_shape())[:3] == volume.shape
+        and np.allclose(affine_of(found, target), volume.affine, rtol=1e-6, atol=1e-6)
+        and np.allclose(scaling_of(found), (volume.slope, volume.intercept), rtol=1e-6, atol=0)
+        and all(_equal(found, volume.header, field) for field in GEOMETRY_FIELDS)
+    )
+    if not same:
+        raise WriteError(
+            f"{target} was not written: its header would not say where the source's voxels lie; "
+            "report this."
+        )
+
+
+def _equal(found: Header, source: Header, field: str) -> bool:
+    return field not in found or np.array_equal(found[field], source[field], equal_nan=True)

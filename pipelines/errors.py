@@ -1,0 +1,34 @@
+"""Errors of the pipelines, each a sentence for the user.
+
+PipelineError
+├── PreparationError   a volume cannot be brought into, or back from, the model's world
+├── OccupiedError      a file that this program did not make stands where a result would go
+├── SettingsError      what was asked for does not fit the model or the device
+├── OutputFolderError  the output folder cannot be used at all
+└── ReportFileError    a file is no report of a batch, or a damaged one
+Settings and output folder stop a batch before its first study.
+"""
+
+
+class PipelineError(Exception):
+    """Base of all pipeline errors; the message says what, where and what to do."""
+
+
+class PreparationError(PipelineError):
+    """This volume cannot be brought into, or back from, the model's world; the batch goes on."""
+
+
+class OccupiedError(PipelineError):
+    """A foreign file would be destroyed; this study fails and the batch goes on."""
+
+
+class SettingsError(PipelineError):
+    """What was asked for does not fit the model or the device."""
+
+
+class OutputFolderError(PipelineError):
+    """The output folder cannot be made or written, or another run is using it."""
+
+
+class ReportFileError(PipelineError):
+    """A file is no report of a batch, one of a newer version, or damaged."""

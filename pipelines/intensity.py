@@ -1,0 +1,74 @@
+"""Intensity maps of a model card, fitted to a study: scan values to network values and back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.card import Identity, IntensityMap, MinMax, Percentiles, Window, ZScore
+from ..engine.graph import FloatArray
+from ..io.volume import AnyArray, Volume
+from .errors import PreparationError
+from .measuring import Range, mean_and_deviation, percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """network = (value - centre) / radius, then kept within [-1, 1] if `clips`."""
+
+    centre: float
+    radius: float
+    clips: bool = False
+
+    @property
+    def range(self) -> Range:
+        """Values that -1 and 1 stand for."""
+        ends = sorted((self.centre - self.radius, self.centre + self.radius))
+        return Range(ends[0], ends[1])
+
+    def of_stored(self, slope: float, intercept: float) -> "Scaling":
+        """The same map for values that are stored as (value - intercept) / slope."""
+        return Scaling((self.centre - intercept) / slope, self.radius / slope, self.clips)
+
+    def forward(self, values: AnyArray) -> FloatArray:
+        """Network intensities in new float32 memory; the arithmetic is float64."""
+        network = np.subtract(values, self.centre, dtype=np.float64)
+        network /= self.radius
+        if self.clips:
+            np.clip(network, -1, 1, out=network)
+        return network.astype(np.float32)
+
+    def inverse(self, network: FloatArray) -> npt.NDArray[np.float64]:
+        """Values in new float64 memory; nothing is clipped."""
+        values = np.multiply(network, self.radius, dtype=np.float64)
+        values += self.centre
+        return values
+
+
+def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
+    """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
+
+    measured: the study's `study_range`. Raises PreparationError if the asked percentiles are equal.
+    """
+    match intensity:
+        case Window(low, high):
+            return _between(Range(low, high), clips=True)
+        case Percentiles(low, high):
+            ends = percentiles(volume, low, high)
+            if ends.low == ends.high:
+                raise PreparationError(
+                    f"Percentiles {low:g} and {high:g} of this study are both {ends.low:g}, so "
+                    "its intensities cannot be mapped; it is nearly constant."
+                )
+            return _between(ends, clips=True)
+        case MinMax():
+            return _between(measured)
+        case ZScore(spread):
+            mean, deviation = mean_and_deviation(volume)
+            return Scaling(mean, deviation * spread)
+        case Identity():
+            return Scaling(0.0, 1.0)
+
+
+def _between(ends: Range, *, clips: bool = False) -> Scaling:
+    return Scaling((ends.low + ends.high) / 2, (ends.high - ends.low) / 2, clips)

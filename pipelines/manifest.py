@@ -1,0 +1,183 @@
+"""The manifest: what this program made in an output folder, from which bytes and with what.
+
+One JSON object a line in `<output>/.cuda-cyclegan/manifest.jsonl`; the newest line about an output
+counts. Lines are appended and synced, so that a kill at any moment loses at most the last one.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from .errors import OutputFolderError
+
+FOLDER = ".cuda-cyclegan"
+VERSION = 1
+
+EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file's bytes by hash, and the marks by which an untouched file is known without reading.
+
+    changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
+    """
+
+    name: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """The state of a file; reads it whole. Raises OSError."""
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, digest)
+
+    def again(self, path: Path) -> Self:
+        """The state now; reads the file only if its marks differ. Raises OSError."""
+        status = path.stat()
+        marks = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        if path.name == self.name and marks == (self.size, self.modified_ns, self.changed_ns):
+            return self
+        return self.of(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an output is made with, besides its input: hashes of the model and of the settings."""
+
+    model: str
+    settings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: an output's place below the output folder, and how it came about.
+
+    "writing" stands before a file appears, so that whatever a killed run left at that place is
+    known to be ours.
+    """
+
+    output: str
+    status: EntryStatus
+    program: str
+    recipe: Recipe
+    inputs: tuple[FileState, ...]
+    outputs: tuple[FileState, ...] = ()
+
+
+def load(output: Path) -> dict[str, Entry]:
+    """The newest entry of every output; lines that cannot be understood are passed over.
+
+    An output whose line is lost counts as foreign, which is the safe side.
+    Raises OutputFolderError if a manifest is there and cannot be read.
+    """
+    path = output / FOLDER / "manifest.jsonl"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unusable(path, error) from error
+    whole_lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return {entry.output: entry for entry in _entries(whole_lines)}
+
+
+class Manifest:
+    """An output folder's manifest, opened for one run and locked against all others."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.entries: dict[str, Entry] = {}
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        path = self.output / FOLDER / "manifest.jsonl"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise _unusable(self.output, error) from error
+        try:
+            self._lock()
+            self.entries = load(self.output)
+            self._drop_torn_line()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def append(self, entry: Entry) -> None:
+        """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
+        line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
+        end = os.fstat(self._descriptor).st_size
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, end)
+            raise
+        self.entries[entry.output] = entry
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputFolderError(
+                f"Another run is writing to {self.output}; wait for it to end, or choose another "
+                "output folder."
+            ) from error
+        except OSError as error:
+            raise OutputFolderError(
+                f"{self.output} cannot be locked ({error.strerror}), so two runs could damage each "
+                "other's results; choose an output folder on another file system."
+            ) from error
+
+    def _drop_torn_line(self) -> None:
+        size = os.fstat(self._descriptor).st_size
+        content = os.pread(self._descriptor, size, 0)
+        os.ftruncate(self._descriptor, content.rfind(b"\n") + 1)
+
+
+def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:
+    for line in lines:
+        try:
+            yield _entry(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    if fields.pop("version") != VERSION:
+        raise ValueError("a manifest line of another version")
+    fields["recipe"] = Recipe(**fields["recipe"])
+    for key in ("inputs", "outputs"):
+        fields[key] = tuple(FileState(**state) for state in fields[key])
+    return Entry(**fields)
+
+
+def _unusable(path: Path, error: OSError) -> OutputFolderError:
+    return OutputFolderError(
+        f"{path} cannot be used ({error.strerror}); choose another output folder or make it "
+        "writable."
+    )

@@ -1,0 +1,108 @@
+"""A study's own statistics, exact and without a second volume's worth of memory where possible."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, floor
+
+import numpy as np
+
+from ..io.volume import AnyArray, Volume
+from .errors import PreparationError
+
+_CHUNK = 1 << 20
+"""Voxels handled at once; their float64 copy stays within a processor's caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Lowest and highest value of something, in the scan's unit."""
+
+    low: float
+    high: float
+
+
+def study_range(volume: Volume) -> Range:
+    """Lowest and highest value.
+
+    Raises PreparationError if there are no voxels, one of them is NaN or infinite (also if only the
+    background is: what a network makes of it reaches the anatomy), all are equal, or they are too
+    large for 32-bit floats.
+    """
+    if volume.voxels.size == 0:
+        extents = "x".join(str(extent) for extent in volume.shape)
+        raise PreparationError(f"The volume of {extents} holds no voxels; check how it was saved.")
+    with np.errstate(invalid="ignore"):
+        low, high = float(volume.voxels.min()), float(volume.voxels.max())
+    if not np.isfinite([low, high]).all():
+        bad = sum(part.size - int(np.isfinite(part).sum()) for part in _chunks(volume.voxels))
+        raise PreparationError(
+            f"{bad} of {volume.voxels.size} voxels are NaN or infinite; "
+            "replace them by finite values and translate the scan again."
+        )
+    if low == high:
+        raise PreparationError(
+            f"Every voxel has the value {_scaled(volume, low):g}, so there is nothing to "
+            "translate; check how the scan was saved."
+        )
+    ends = sorted((_scaled(volume, low), _scaled(volume, high)))
+    if max(-ends[0], ends[1]) > float(np.finfo(np.float32).max):
+        raise PreparationError(
+            f"The values reach from {ends[0]:g} to {ends[1]:g}, which 32-bit floats cannot hold; "
+            "check the voxel type and the scaling in the scan's header."
+        )
+    return Range(ends[0], ends[1])
+
+
+def percentiles(volume: Volume, low: float, high: float) -> Range:
+    """Values below which `low` and `high` percent lie, interpolated as numpy.percentile does.
+
+    Integers of up to 16 bits are counted; other types need one more copy of the voxels.
+    """
+    flips = volume.slope < 0
+    asked = [100 - high, 100 - low] if flips else [low, high]
+    last = volume.voxels.size - 1
+    ranks = [percent / 100 * last for percent in asked]
+    at = _values_at(volume.voxels, [bound for rank in ranks for bound in (floor(rank), ceil(rank))])
+    stored = [
+        at[floor(rank)] + (at[ceil(rank)] - at[floor(rank)]) * (rank - floor(rank))
+        for rank in ranks
+    ]
+    ends = sorted(_scaled(volume, value) for value in stored)
+    return Range(ends[0], ends[1])
+
+
+def mean_and_deviation(volume: Volume) -> tuple[float, float]:
+    """Mean and (population) standard deviation, summed in float64."""
+    size = volume.voxels.size
+    mean = sum(float(part.sum(dtype=np.float64)) for part in _chunks(volume.voxels)) / size
+    squares = sum(
+        float(np.square(part.astype(np.float64) - mean).sum()) for part in _chunks(volume.voxels)
+    )
+    return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
+
+
+def _values_at(voxels: AnyArray, ranks: list[int]) -> dict[int, float]:
+    """The values at these places of the sorted voxels, in float64 so that none overflows."""
+    if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
+        ordered = np.partition(_flat(voxels), ranks)
+        return {rank: float(ordered[rank]) for rank in ranks}
+    lowest = int(voxels.min())
+    counts = np.zeros(int(voxels.max()) - lowest + 1, np.int64)
+    for part in _chunks(voxels):
+        counts += np.bincount(part.astype(np.int64) - lowest, minlength=len(counts))
+    up_to = np.cumsum(counts)
+    return {rank: float(lowest + np.searchsorted(up_to, rank, side="right")) for rank in ranks}
+
+
+def _scaled(volume: Volume, stored: float) -> float:
+    return stored * volume.slope + volume.intercept
+
+
+def _flat(voxels: AnyArray) -> AnyArray:
+    """One-dimensional, in the order of memory, so that a whole array is not copied."""
+    return voxels.ravel(order="K")
+
+
+def _chunks(voxels: AnyArray) -> Iterator[AnyArray]:
+    flat = _flat(voxels)
+    return (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))

@@ -1,0 +1,52 @@
+"""Peak host memory of this process, by the kernel's own account."""
+
+import ctypes
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+_CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """Largest resident set of the process, in bytes.
+
+    of_run: whether it counts from the start of the process, because the kernel would not reset
+    the mark when the study began.
+    """
+
+    bytes: int
+    of_run: bool
+
+
+class PeakMeter:
+    """Measures the peak from the moment it was made."""
+
+    def __init__(self, process: Path = Path("/proc/self")) -> None:
+        self._process = process
+        _return_free_memory()
+        try:
+            (process / "clear_refs").write_text(_CLEAR_PEAK)
+            self._was_reset = True
+        except OSError:
+            self._was_reset = False
+
+    def read(self) -> PeakMemory:
+        """The peak so far."""
+        if self._was_reset:
+            for line in (self._process / "status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return PeakMemory(int(line.split()[1]) * 1024, of_run=False)
+        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return PeakMemory(kibibytes * 1024, of_run=True)
+
+
+def _return_free_memory() -> None:
+    """Hand what earlier work freed back to the system, where glibc would keep it for later.
+
+    It would count into the peak of a study that never used it.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

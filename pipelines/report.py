@@ -1,0 +1,149 @@
+"""What became of a study and of a batch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from .memory import PeakMemory
+from .seam_score import SeamScore
+from .settings import TranslateSettings
+from .stopwatch import STAGES, Stage
+
+Status: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
+FailureClass: TypeAlias = Literal[
+    "unreadable",
+    "unsupported",
+    "preparation",
+    "engine",
+    "memory",
+    "occupied",
+    "write",
+    "internal",
+]
+"""Whose fault it was: the scan's (the first three), the machine's, or, "internal", ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a study has no result: the class, one line, and the stage in which it stopped."""
+
+    kind: FailureClass
+    reason: str
+    stage: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """One study's row.
+
+    name: its place below the output folder. due: why an older result was made anew, if there was
+    one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
+    hashing the input, writing includes hashing the output, finishing includes
+    preview and seam score. voxels: of the source grid.
+    preview: the picture beside the result, if one was asked for. notes: what a user should know
+    about how the study was taken.
+    """
+
+    name: str
+    source: Path
+    output: Path
+    status: Status
+    due: str | None = None
+    seconds: float = 0.0
+    stages: Mapping[Stage, float] = field(default_factory=dict[Stage, float])
+    voxels: int = 0
+    tiles: int = 0
+    peak_memory: PeakMemory | None = None
+    preview: Path | None = None
+    seams: SeamScore | None = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def voxels_per_second(self) -> float | None:
+        """Source voxels by the study's whole wall time; None unless it was translated."""
+        return _rate(self.voxels, self.seconds) if self.status == "translated" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """Which model a batch ran."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Something among the inputs that looks like a scan or was asked for, and is not a study."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch's rows, and under what they were made.
+
+    started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
+    not_reached: studies behind the one that was interrupted.
+    """
+
+    model: ModelName
+    settings: TranslateSettings
+    device: str
+    output: Path
+    started: str
+    seconds: float
+    studies: tuple[StudyReport, ...]
+    skipped: tuple[Skip, ...]
+    ignored: int = 0
+    not_reached: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended the batch before its last study."""
+        return self.not_reached > 0 or self.count("interrupted") > 0
+
+    @property
+    def failures(self) -> tuple[StudyReport, ...]:
+        """The failed rows."""
+        return tuple(row for row in self.studies if row.status == "failed")
+
+    def count(self, status: Status) -> int:
+        """How many rows have this status."""
+        return sum(row.status == status for row in self.studies)
+
+    def translated(self) -> tuple[StudyReport, ...]:
+        """The rows that were made in this run."""
+        return tuple(row for row in self.studies if row.status == "translated")
+
+    def stages(self) -> dict[Stage, float]:
+        """Seconds a stage over all translated studies."""
+        rows = self.translated()
+        return {stage: math.fsum(row.stages.get(stage, 0.0) for row in rows) for stage in STAGES}
+
+    @property
+    def voxels_per_second(self) -> float | None:
+        """Source voxels of the translated studies by the wall time spent on them."""
+        rows = self.translated()
+        return _rate(sum(row.voxels for row in rows), math.fsum(row.seconds for row in rows))
+
+    @property
+    def worst_seam(self) -> float | None:
+        """The largest seam score of any study."""
+        scores = [row.seams.worst for row in self.studies if row.seams]
+        return max((score for score in scores if score is not None), default=None)
+
+    @property
+    def peak_memory(self) -> PeakMemory | None:
+        """The largest peak of any study."""
+        peaks = [row.peak_memory for row in self.studies if row.peak_memory]
+        return max(peaks, key=lambda peak: peak.bytes, default=None)
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if amount and seconds else None

@@ -1,0 +1,149 @@
+"""The main job: from input paths and a model file to a folder of results and a report."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.errors import DeviceUnavailableError
+from ..engine.model import Model
+from ..engine.model_file import load_model
+from ..io.atomic import remove_leftovers
+from ..io.choice import EVERYTHING, Choice
+from ..io.discovery import Discovery, discover
+from .batch import Batch
+from .errors import SettingsError
+from .events import BatchStarted, Listen
+from .manifest import Entry, Manifest, Recipe, load
+from .plan import PlannedStudy, Planner
+from .report import BatchReport, ModelName, Skip
+from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
+from .study_run import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for; None takes the model's or the device's default.
+
+    overwrite: make everything anew and replace foreign files, instead of keeping what is up to
+    date.
+    """
+
+    inputs: tuple[Path, ...]
+    model: Path
+    output: Path
+    device: str = "auto"
+    precision: Precision | None = None
+    patch: tuple[int, int, int] | None = None
+    overlap: float = 0.25
+    blend: Blend = "gaussian"
+    volume_index: int | None = None
+    choice: Choice = EVERYTHING
+    overwrite: bool = False
+    extras: Extras = NO_EXTRAS
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that was found sound: its model read, its device chosen, its studies found."""
+
+    request: Request
+    model: Model
+    device: Device
+    settings: TranslateSettings
+    discovery: Discovery
+
+    @property
+    def recipe(self) -> Recipe:
+        """What the results are made with."""
+        return Recipe(self.model.sha256, self.settings.sha256())
+
+    def planner(self, entries: Mapping[str, Entry]) -> Planner:
+        """What judges studies against an output folder with these entries in its manifest."""
+        asked = self.request
+        return Planner(asked.output, entries, self.recipe, asked.overwrite, asked.extras.preview)
+
+    def plan(self) -> tuple[PlannedStudy, ...]:
+        """What a run would do about each study; writes nothing."""
+        return self.planner(load(self.request.output)).plan(self.discovery.studies)
+
+
+def open_job(request: Request) -> Job:
+    """Check a request against model and device, and find its studies; reads no scan.
+
+    Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
+    """
+    model = load_model(request.model)
+    _check_channels(model)
+    device = choose_device(request.device)
+    settings = TranslateSettings(
+        patch=request.patch or model.card.patch,
+        overlap=request.overlap,
+        blend=request.blend,
+        precision=_precision(request, device),
+        volume_index=request.volume_index,
+        allow_uneven=request.choice.allow_uneven,
+    )
+    model.network.graph.check_patch(settings.patch)
+    discovery = discover(request.inputs, request.output, request.choice)
+    return Job(request, model, device, settings, discovery)
+
+
+def run_job(job: Job, listen: Listen) -> BatchReport:
+    """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
+
+    Raises OutputFolderError or EngineError, before the first study.
+    """
+    started, start = datetime.now().astimezone(), time.perf_counter()
+    request, settings = job.request, job.settings
+    with Manifest(request.output) as manifest:
+        remove_leftovers(request.output)
+        planned = job.planner(manifest.entries).plan(job.discovery.studies)
+        for study in planned:
+            if study.refreshed:
+                manifest.append(study.refreshed)
+        with open_generator(job.model.network, job.device, settings.precision) as generator:
+            listen(BatchStarted(generator.device, job.device.note, planned))
+            translator = Translator(job.model, generator, settings, request.extras)
+            rows = Batch(planned, translator, job.recipe, manifest, listen).run()
+            device = generator.device
+    return BatchReport(
+        model=ModelName(job.model.card.name, request.model, job.model.sha256),
+        settings=settings,
+        device=device,
+        output=request.output,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - start,
+        studies=rows,
+        skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
+        ignored=job.discovery.ignored,
+        not_reached=len(planned) - len(rows),
+    )
+
+
+def _check_channels(model: Model) -> None:
+    card = model.card
+    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
+        raise SettingsError(
+            f"Model {card.name} takes {len(card.input_channels)} and makes "
+            f"{len(card.output_channels)} channels; only models of one channel can translate a "
+            "study so far."
+        )
+
+
+def _precision(request: Request, device: Device) -> Precision:
+    asked = request.precision
+    if asked is None:
+        return device.default_precision
+    if asked in device.precisions:
+        return asked
+    if request.device == "auto":
+        raise DeviceUnavailableError(
+            f"Precision {asked} needs a CUDA device, and {device.note}; leave --precision out."
+        )
+    raise SettingsError(
+        f"The CPU computes in fp32 only, not in {asked}; leave --precision out or choose a CUDA "
+        "device."
+    )

@@ -1,0 +1,180 @@
+"""Peak host memory of a 512x512x400 study from file to file, each case in a fresh process.
+
+    python tests/benchmarks/host_memory.py [--folder DIR]
+
+Everything of the product's path runs (read .nii.gz, prepare, tile, blend, finish, write) except the
+network, for which a copying stand-in of 128^3 patches takes the generator's place: what a network
+needs depends on the network and the patch, not on the volume. The exit status is 1 above the bound.
+"""
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nibabel
+import numpy as np
+
+from cuda_cyclegan.engine.architectures import ResNetSpec
+from cuda_cyclegan.engine.card import (
+    IntensityMap,
+    ModelCard,
+    Percentiles,
+    Provenance,
+    Reference,
+    Window,
+)
+from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
+from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.io.writing import write
+from cuda_cyclegan.pipelines.memory import PeakMeter
+from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study_run import Translator, translate_study
+
+SHAPE = (512, 512, 400)
+SPACING = 0.8
+PATCH = (128, 128, 128)
+BYTES_A_VOXEL = 16
+ALLOWANCE = 300_000_000
+RESULT = Path(__file__).parent / "results" / "host_memory.json"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A voxel type and what the model's card says."""
+
+    dtype: str
+    intensity: IntensityMap
+    axes: str
+    spacing: float
+
+
+CASES = {
+    "int16, window, axes SPL": Case("int16", Window(-1024, 3071), "SPL", SPACING),
+    "int16, window, axes RAS": Case("int16", Window(-1024, 3071), "RAS", SPACING),
+    "int16, percentiles, 0.8 to 1.0 mm": Case("int16", Percentiles(1, 99), "SPL", 1.0),
+    "float32, window, axes SPL": Case("float32", Window(-1024, 3071), "SPL", SPACING),
+    "float32, percentiles, axes RAS": Case("float32", Percentiles(1, 99), "RAS", SPACING),
+    "float32, percentiles, 0.8 to 1.0 mm": Case("float32", Percentiles(1, 99), "SPL", 1.0),
+}
+
+
+class CopyingGenerator:
+    """Hands a copy of each patch back."""
+
+    graph = Graph(1, (Node("tanh", Tanh(), (INPUT,)),))
+    device = "none"
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        return patches.copy()
+
+
+def model_of(case: Case) -> Model:
+    card = ModelCard(
+        name="stand-in",
+        architecture=ResNetSpec(1, 1, 8, 1),
+        source="CT",
+        target="CT",
+        input_channels=("CT",),
+        output_channels=("CT",),
+        axes=case.axes,
+        spacing=(case.spacing, case.spacing, case.spacing),
+        patch=PATCH,
+        intensity_in=case.intensity,
+        intensity_out=case.intensity,
+        small_volume_padding="edge",
+        provenance=Provenance("none", "", "none", "benchmark"),
+        reference=Reference("", "", "cuda-cyclegan"),
+    )
+    empty = np.empty(0, np.float32)
+    return Model(card, Network(CopyingGenerator.graph, {}), empty, empty, "")
+
+
+def make_scan(path: Path, dtype: str) -> None:
+    """A smooth volume with noise, written slice by slice."""
+    i, j = np.ogrid[: SHAPE[0], : SHAPE[1]]
+    voxels = np.empty(SHAPE, dtype, order="F")
+    random = np.random.default_rng(0)
+    for k in range(SHAPE[2]):
+        tissue = 900 * np.sin(i / 60) * np.cos(j / 70) * np.sin(k / 50)
+        voxels[:, :, k] = tissue + random.integers(-12, 12, SHAPE[:2])
+    nibabel.Nifti1Image(voxels, np.diag([SPACING] * 3 + [1.0])).to_filename(path)
+
+
+def run(case: Case, scan: Path) -> dict[str, Any]:
+    """Translate one file in this process."""
+    meter, watch = PeakMeter(), Stopwatch()
+    settings = TranslateSettings(PATCH, overlap=0.25, blend="gaussian")
+    translator = Translator(model_of(case), CopyingGenerator(), settings)
+    study = Study(PurePosixPath(scan.name), (scan,), "nifti")
+    before = meter.read().bytes
+    translated = translate_study(study, translator, watch, lambda *_: None)
+    after_finish = meter.read().bytes
+    with watch.time("write"):
+        write(translated.volume, scan.with_name("translated.nii.gz"))
+    return {
+        "peak_bytes": meter.read().bytes,
+        "peak_bytes_before_write": after_finish,
+        "bytes_before_the_study": before,
+        "seconds": {stage: round(spent, 2) for stage, spent in watch.seconds.items()},
+        "tiles": translated.tiles,
+        "stored_as": translated.volume.voxels.dtype.name,
+    }
+
+
+def measure(folder: Path) -> dict[str, dict[str, Any]]:
+    for dtype in sorted({case.dtype for case in CASES.values()}):
+        make_scan(folder / f"{dtype}.nii.gz", dtype)
+    measured: dict[str, dict[str, Any]] = {}
+    for name, case in CASES.items():
+        command = [sys.executable, __file__, "--case", name]
+        command += ["--scan", str(folder / f"{case.dtype}.nii.gz")]
+        run_alone = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        measured[name] = json.loads(run_alone.stdout)
+        peak = measured[name]["peak_bytes"]
+        a_voxel = (peak - ALLOWANCE) / np.prod(SHAPE)
+        print(f"{name}: peak {peak / 1e6:.0f} MB, {a_voxel:.1f} bytes a voxel + 300 MB", flush=True)
+    return measured
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, help="where to put the scans; default temporary")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--scan", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(run(CASES[arguments.case], arguments.scan)))
+        return 0
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        measured = measure(Path(folder))
+    bound = BYTES_A_VOXEL * int(np.prod(SHAPE)) + ALLOWANCE
+    record = {
+        "what": "peak resident bytes of a study from file to file, copying generator",
+        "volume": SHAPE,
+        "patch": PATCH,
+        "overlap": 0.25,
+        "blend": "gaussian",
+        "bound_bytes": bound,
+        "cases": measured,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in ("nibabel", "numpy", "SimpleITK")}
+        | {"python": platform.python_version()},
+    }
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+    return 0 if all(case["peak_bytes"] <= bound for case in measured.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

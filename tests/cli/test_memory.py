@@ -1,0 +1,45 @@
+"""Memory over a whole batch: rows tell each study's own peak, and nothing piles up."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.batch_world import identity_model, scan
+
+MEBIBYTE = 1 << 20
+
+
+def peaks(root: Path, *options: str) -> dict[str, int]:
+    """Peak bytes of each study of a run over `root`/scans."""
+    model, report = identity_model(root / "model.safetensors"), root / "report.json"
+    paths = [root / "scans", "--model", model, "--output", root / "out", "--report", report]
+    command = [sys.executable, "-m", "cuda_cyclegan", "translate", *map(str, paths), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(report.read_text())["studies"]
+    if any(row["peak_counts_from"] == "run" for row in rows):
+        pytest.skip("this kernel does not reset a process's peak")
+    return {row["name"]: row["peak_host_bytes"] for row in rows}
+
+
+def test_a_large_study_is_seen_in_its_own_row_only(tmp_path: Path) -> None:
+    extents = (128, 128, 128)
+    scan(tmp_path / "scans" / "b.nii", shape=extents)
+    for name in "acd":
+        scan(tmp_path / "scans" / f"{name}.nii")
+    found = peaks(tmp_path, "--patch", "64,64,64")
+    least = 128**3 * (2 + 4 + 4)  # the scan, what goes into the network and what comes out
+    assert found["b.nii"] - found["a.nii"] > least
+    assert found["d.nii"] - found["a.nii"] < least / 4
+
+
+def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:
+    for index in range(30):
+        scan(tmp_path / "scans" / f"{index:02}.nii.gz", index, (48, 48, 48))
+    found = list(peaks(tmp_path, "--patch", "48,48,48").values())
+    one_study = 48**3 * (2 + 4 + 4)
+    # The first studies still load code; one array a study kept would add twenty studies' worth.
+    assert max(found[20:]) - max(found[:10]) < 3 * one_study

@@ -1,0 +1,193 @@
+"""Ctrl-C, SIGTERM and kill -9: nothing half-written, and the next run does exactly the rest."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers.batch_world import scan, tiny_model
+
+from cuda_cyclegan.pipelines.manifest import FOLDER
+
+STUDIES = 6
+COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
+STANDS = "standing still"
+STANDING = f"""
+import importlib, sys, time
+place, name, call = sys.argv[1:4]
+del sys.argv[1:4]
+module, remaining = importlib.import_module(place), int(call)
+real = getattr(module, name)
+def stand(*arguments, **named):
+    global remaining
+    remaining -= 1
+    if remaining == 0:
+        print("{STANDS}", file=sys.stderr, flush=True)
+        time.sleep(600)
+    return real(*arguments, **named)
+setattr(module, name, stand)
+importlib.import_module("cuda_cyclegan.cli.app").main()
+"""
+"""The command, but a function stands still at its nth call, so that no signal races the work."""
+
+OPENING = ("cuda_cyclegan.pipelines.translate", "open_generator")
+INFERRING = ("cuda_cyclegan.pipelines.study_run", "translate_array")
+WRITING = ("cuda_cyclegan.io.writing", "write_voxels")
+
+
+class Folders:
+    """Small studies that take some hundredths of a second each."""
+
+    def __init__(self, root: Path) -> None:
+        self.inputs, self.output = root / "scans", root / "results"
+        self.report = root / "report.json"
+        self.model = tiny_model(root / "model.safetensors")
+        for index in range(STUDIES):
+            scan(self.inputs / f"{index}.nii.gz", index, (24, 20, 20))
+
+    def start(self, output: Path | None = None) -> "subprocess.Popen[str]":
+        return self._open([*COMMAND, *self._arguments(output)])
+
+    def start_and_stand(self, place: tuple[str, str], call: int) -> "subprocess.Popen[str]":
+        """A run that has come to a place in the program and waits there."""
+        command = [sys.executable, "-c", STANDING, *place, str(call), "translate"]
+        process = self._open([*command, *self._arguments()])
+        assert process.stderr is not None
+        for line in process.stderr:
+            if STANDS in line:
+                return process
+        raise AssertionError(f"the run never came to {place}")
+
+    def finish(self, output: Path | None = None) -> dict[str, int]:
+        """Run to the end; how many studies came to what."""
+        process = self.start(output)
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
+        return json.loads(self.report.read_text())["totals"]
+
+    def made(self, output: Path | None = None) -> dict[str, bytes]:
+        folder = output or self.output
+        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.nii.gz"))}
+
+    def parts(self) -> list[Path]:
+        return [path for path in self.output.rglob("*") if path.name.endswith(".part")]
+
+    def _arguments(self, output: Path | None = None) -> list[str]:
+        paths = [self.inputs, "--model", self.model, "--output", output or self.output]
+        return [*map(str, paths), "--report", str(self.report)]
+
+    def _open(self, command: list[str]) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "status"),
+    [
+        (INFERRING, signal.SIGINT, 130),
+        (WRITING, signal.SIGTERM, 143),
+        (INFERRING, signal.SIGHUP, 129),
+    ],
+    ids=["Ctrl-C while inferring", "SIGTERM while writing", "terminal closed"],
+)
+def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
+    folders: Folders, place: tuple[str, str], number: signal.Signals, status: int
+) -> None:
+    process = folders.start_and_stand(place, 3)
+    assert len(folders.parts()) == (place == WRITING)
+    process.send_signal(number)
+    out, errors = process.communicate()
+    assert process.returncode == status
+    assert "Traceback" not in errors
+    told = re.search(r"Stopped with 2 of 6 studies done; to go on: cuda-cyclegan (.+)", errors)
+    assert told is not None
+    assert told[1].startswith("translate ")
+    assert "2 translated" in out
+    assert set(folders.made()) == {"0.nii.gz", "1.nii.gz"}
+    assert folders.parts() == []
+
+    report = json.loads(folders.report.read_text())
+    assert report["interrupted"] is True
+    totals = report["totals"]
+    assert (totals["translated"], totals["interrupted"], totals["not_reached"]) == (2, 1, 3)
+
+    totals = folders.finish()
+    assert (totals["up_to_date"], totals["translated"]) == (2, 4)
+
+
+def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Folders) -> None:
+    process = folders.start_and_stand(OPENING, 1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 143
+    assert "Traceback" not in errors
+    assert "Stopped" in errors
+
+
+def test_killed_at_random_moments_the_runs_add_up(folders: Folders, tmp_path: Path) -> None:
+    untroubled = tmp_path / "untroubled"
+    begin = time.perf_counter()
+    folders.finish(untroubled)
+    whole_run = time.perf_counter() - begin
+    moments = random.Random(7)
+    on_record: set[str] = set()
+    for _ in range(4):
+        process = folders.start()
+        try:
+            process.communicate(timeout=moments.uniform(0.5, 1.0) * whole_run)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        before, on_record = on_record, recorded(folders.output)
+        assert before <= on_record
+        complete = folders.made(untroubled)
+        assert all(complete[name] == content for name, content in folders.made().items())
+        assert on_record <= set(folders.made())
+
+    totals = folders.finish()
+    assert totals["up_to_date"] == len(on_record)
+    assert totals["translated"] == STUDIES - len(on_record)
+    assert folders.made() == folders.made(untroubled)
+    assert folders.parts() == []
+
+
+def recorded(output: Path) -> set[str]:
+    """Outputs that the manifest lists as written, by whole lines alone."""
+    try:
+        content = (output / FOLDER / "manifest.jsonl").read_text()
+    except FileNotFoundError:
+        return set()
+    lines = content[: content.rfind("\n") + 1].splitlines()
+    newest = {entry["output"]: entry["status"] for entry in map(json.loads, lines)}
+    return {name for name, status in newest.items() if status == "written"}
+
+
+def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:
+    first = folders.start_and_stand(INFERRING, 1)
+    second = folders.start()
+    _, errors = second.communicate()
+    first.kill()
+    first.communicate()
+    assert second.returncode == 2
+    assert "Another run is writing to" in errors
+    assert folders.finish()["translated"] == STUDIES
+
+
+def test_a_part_that_a_killed_run_left_is_removed(folders: Folders) -> None:
+    process = folders.start_and_stand(WRITING, 1)
+    process.kill()
+    process.communicate()
+    assert len(folders.parts()) == 1
+    assert folders.finish()["translated"] == STUDIES
+    assert folders.parts() == []

@@ -1,0 +1,72 @@
+"""Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.card import Identity, ModelCard, Provenance, Reference
+from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Relu
+from cuda_cyclegan.io.volume import Volume
+
+CARD = ModelCard(
+    name="stand-in",
+    architecture=ResNetSpec(1, 1, 8, 1),
+    source="T1",
+    target="T2",
+    input_channels=("T1",),
+    output_channels=("T2",),
+    axes="RAS",
+    spacing=None,
+    patch=(32, 32, 32),
+    intensity_in=Identity(),
+    intensity_out=Identity(),
+    small_volume_padding="edge",
+    provenance=Provenance("none", "", "none", "test"),
+    reference=Reference("", "", "cuda-cyclegan"),
+)
+
+
+def card(**changes: Any) -> ModelCard:
+    """The stand-in card with some fields changed."""
+    return replace(CARD, **changes)
+
+
+def volume(
+    voxels: np.ndarray[Any, Any],
+    affine: np.ndarray[Any, Any] | None = None,
+    slope: float = 1.0,
+    intercept: float = 0.0,
+) -> Volume:
+    """A volume around an array, at 1 mm in RAS unless an affine says otherwise."""
+    return Volume(voxels, np.eye(4) if affine is None else affine, None, "nifti", slope, intercept)
+
+
+_GRAPH = Graph(1, (Node("relu", Relu(), (INPUT,)),))
+
+
+@dataclass(frozen=True)
+class FunctionGenerator:
+    """Any function of patches [N, C, D, H, W] as a generator."""
+
+    function: Callable[[FloatArray], FloatArray] = lambda patches: patches
+    graph: Graph = _GRAPH
+    device: str = "numpy"
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        return self.function(patches)
+
+
+def small_resnet() -> Network:
+    """A ResNet generator of random weights; its instance norms see the whole patch."""
+    graph = build(CARD.architecture)
+    random = np.random.default_rng(3)
+    return Network(
+        graph,
+        {
+            name: random.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+            for name, shape in graph.weight_shapes()
+        },
+    )

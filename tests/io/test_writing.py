@@ -1,0 +1,244 @@
+"""Results appear whole or not at all, whatever the disk says."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+from helpers.io_files import OBLIQUE, ramp, read_file, save_nifti
+from helpers.io_users import open_folder, ordinary_user
+
+from cuda_cyclegan.io import atomic
+from cuda_cyclegan.io.atomic import is_part, remove_leftovers, whole_file, whole_files
+from cuda_cyclegan.io.errors import WriteError
+from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.io.writing import write
+
+SUFFIXES = (".nii", ".nii.gz", ".hdr", ".hdr.gz", ".nrrd", ".nhdr", ".mha", ".mhd")
+SMALL_DISK = """
+mount -t tmpfs -o size={size} none {folder} && exec {python} -c '
+import sys
+from pathlib import Path
+from helpers.io_files import read_file
+from cuda_cyclegan.io.errors import WriteError
+from cuda_cyclegan.io.writing import write
+source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+try:
+    write(read_file(source), folder / source.name)
+except WriteError as error:
+    print(error)
+print(sorted(path.name for path in folder.rglob("*")))
+' {source} {folder}
+"""
+
+
+def volume_in(folder: Path, suffix: str, extent: int = 40) -> Volume:
+    """A volume of noise, read from a file of this suffix, too large for a small disk."""
+    path = folder / f"source{suffix}"
+    noise = np.random.default_rng(0).integers(0, 4000, (extent,) * 3).astype(np.int16)
+    if suffix in (".nrrd", ".nhdr", ".mha", ".mhd"):
+        SimpleITK.WriteImage(SimpleITK.GetImageFromArray(noise), str(path))
+    elif suffix.startswith(".hdr"):
+        nibabel.Nifti1Pair(noise, OBLIQUE).to_filename(path)
+    else:
+        save_nifti(path, noise)
+    return read_file(path)
+
+
+@contextmanager
+def largest_file(size: int) -> Generator[None]:
+    """Let the system refuse all bytes of a file beyond `size`, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refusal(volume: Volume, target: Path) -> str:
+    with pytest.raises(WriteError) as caught:
+        write(volume, target)
+    message = str(caught.value)
+    assert message.startswith(f"{target} was not written")
+    assert message.endswith(".")
+    return message
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk_leaves_nothing_and_keeps_what_was_there(tmp_path: Path, suffix: str) -> None:
+    volume = volume_in(tmp_path, suffix)
+    folder = tmp_path / "out"
+    with largest_file(20_000):
+        refusal(volume, folder / f"a{suffix}")
+    assert list(folder.iterdir()) == []
+    write(volume, folder / f"a{suffix}")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with largest_file(20_000):
+        refusal(volume.with_voxels(volume.voxels + 1), folder / f"a{suffix}")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".hdr", ".nrrd", ".mha"])
+def test_a_disk_that_is_really_full(tmp_path: Path, suffix: str) -> None:
+    volume_in(tmp_path, suffix)
+    folder = tmp_path / "small disk"
+    folder.mkdir()
+    script = SMALL_DISK.format(
+        size="64k",
+        folder=f"'{folder}'",
+        python=sys.executable,
+        source=f"'{tmp_path}/source{suffix}'",
+    )
+    tests = Path(__file__).parents[1]
+    mount = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tests)},
+    )
+    if "mount:" in mount.stderr or "unshare:" in mount.stderr:
+        pytest.skip("this user may not mount a disk")
+    said, left = mount.stdout.splitlines()
+    assert "was not written" in said
+    assert "disk is full" in said or "disk has room" in said
+    assert left == "[]"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_folder_in_the_place_of_the_result(tmp_path: Path, suffix: str) -> None:
+    volume = volume_in(tmp_path, suffix, extent=3)
+    target = tmp_path / "out" / f"a{suffix}"
+    target.mkdir(parents=True)
+    assert "a folder and a file would need the same name" in refusal(volume, target)
+    assert list((tmp_path / "out").rglob("*")) == [target]
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    volume = volume_in(tmp_path, ".nii", extent=3)
+    (tmp_path / "out").touch()
+    assert "a folder and a file would need the same name" in refusal(volume, tmp_path / "out/a.nii")
+
+
+def test_a_folder_that_may_not_be_written() -> None:
+    with open_folder() as folder:
+        volume = volume_in(folder, ".nii.gz", extent=3)
+        closed = folder / "closed"
+        closed.mkdir(mode=0o555)
+        with ordinary_user():
+            assert "this user may not write there" in refusal(volume, closed / "a.nii.gz")
+            assert "this user may not write there" in refusal(volume, closed / "b" / "a.nii.gz")
+        assert list(closed.iterdir()) == []
+
+
+def test_long_names(tmp_path: Path) -> None:
+    volume = volume_in(tmp_path, ".nii", extent=3)
+    longest = tmp_path / ("x" * 251 + ".nii")
+    write(volume, longest)
+    assert longest.is_file()
+    assert "choose a shorter one" in refusal(volume, tmp_path / ("x" * 252 + ".nii"))
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".hdr", ".nrrd", ".mhd"])
+def test_a_header_that_would_move_the_voxels_is_not_written(tmp_path: Path, suffix: str) -> None:
+    volume = volume_in(tmp_path, suffix, extent=3)
+    moved = volume.affine.copy()
+    moved[0, 3] += 0.5
+    target = tmp_path / "out" / f"a{suffix}"
+    refusal(replace(volume, affine=moved), target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_another_format_is_not_written(tmp_path: Path) -> None:
+    nifti, nrrd = volume_in(tmp_path, ".nii", 3), volume_in(tmp_path, ".nrrd", 3)
+    assert "must end as its source" in refusal(nifti, tmp_path / "a.hdr")
+    assert "not read as NIfTI" in refusal(replace(nrrd, format="nifti"), tmp_path / "a.nii")
+    assert "not read as NRRD" in refusal(replace(nifti, format="nrrd"), tmp_path / "a.nrrd")
+
+
+def test_analyze_refuses_what_it_cannot_store(tmp_path: Path) -> None:
+    nibabel.Spm2AnalyzeImage(ramp(), np.diag([-2.0, 2, 3, 1])).to_filename(tmp_path / "a.hdr")
+    volume = read_file(tmp_path / "a.hdr").with_voxels(ramp(dtype=np.uint64))
+    assert "cannot store uint64" in refusal(volume, tmp_path / "b.hdr")
+
+
+def test_a_whole_file_is_flushed_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def flush(descriptor: int) -> None:
+        happened.append("flush " + Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+        fsync(descriptor)
+
+    def move(part: Path, target: Path) -> Path:
+        happened.append("name")
+        return rename(part, target)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(Path, "replace", move)
+    with whole_file(tmp_path / "deep" / "a.json") as part:
+        assert part.parent == tmp_path / "deep"
+        assert is_part(part.name)
+        part.write_text("whole")
+        assert not (tmp_path / "deep" / "a.json").exists()
+    assert happened == ["flush .part", "name", "flush "]
+    assert (tmp_path / "deep" / "a.json").read_text() == "whole"
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_files])
+@pytest.mark.parametrize("cause", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_body_that_stops_leaves_what_was_there(
+    tmp_path: Path, whole: type[object], cause: type[BaseException]
+) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with suppress(cause), whole(target) as part:
+        part.write_text("half")
+        raise cause
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert target.read_text() == "old"
+
+
+def test_files_of_one_result_move_together_and_the_first_last(tmp_path: Path) -> None:
+    target = tmp_path / "a.mhd"
+    with whole_files(target) as part:
+        part.write_text("header")
+        part.with_suffix(".raw").write_text("voxels")
+        assert [path.is_dir() for path in tmp_path.iterdir()] == [True]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mhd", "a.raw"]
+    target.unlink()
+    target.mkdir()
+    with suppress(WriteError), whole_files(target) as part:
+        part.write_text("header")
+        part.with_suffix(".raw").write_text("other voxels")
+    assert (tmp_path / "a.raw").read_text() == "voxels"
+
+
+def test_leftovers_of_dead_runs_go_and_those_of_live_ones_stay(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    here = f"{atomic.PREFIX}{atomic._HOST}"
+    gone = [f"{here}-{dead.pid}-aa.part", "sub/" + f"{here}-{dead.pid}-bb.part"]
+    old = f"{atomic.PREFIX}0badf00d-{dead.pid}-old.part"
+    kept = [f"{here}-{os.getpid()}-cc.part", f"{atomic.PREFIX}0badf00d-1-dd.part", "mine.part"]
+    (tmp_path / "sub").mkdir()
+    for name in (gone[0], old, *kept):
+        (tmp_path / name).touch()
+    (tmp_path / gone[1]).mkdir()
+    (tmp_path / gone[1] / "half.raw").touch()
+    long_ago = time.time() - 2 * atomic.ABANDONED_AFTER_SECONDS
+    os.utime(tmp_path / old, (long_ago, long_ago))
+    assert remove_leftovers(tmp_path) == 3
+    assert {path.name for path in tmp_path.rglob("*")} == {"sub", *kept}

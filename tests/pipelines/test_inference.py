@@ -1,0 +1,114 @@
+"""Arrays through a generator, tile by tile."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from helpers.numerics_models import FunctionGenerator, small_resnet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuda_cyclegan.engine.card import SmallVolumePadding
+from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.graph import FloatArray, Triple
+from cuda_cyclegan.pipelines.inference import translate_array
+from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.tiling import tile
+
+edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
+
+
+def nothing() -> None:
+    pass
+
+
+@settings(deadline=None)
+@given(
+    edges,
+    edges,
+    st.floats(0, 0.9),
+    st.sampled_from(get_args(Blend)),
+    st.sampled_from(get_args(SmallVolumePadding)),
+)
+def test_an_identity_generator_gives_the_array(
+    extents: Triple, patch: Triple, overlap: float, blend: Blend, padding: SmallVolumePadding
+) -> None:
+    array = np.random.default_rng(1).uniform(-1, 1, (1, *extents)).astype(np.float32)
+    before = array.copy()
+    tiles: list[None] = []
+    tiling = tile(extents, patch, overlap)
+    result = translate_array(
+        array, FunctionGenerator(), tiling, blend, padding, lambda: tiles.append(None)
+    )
+    np.testing.assert_array_equal(result.array, array)
+    np.testing.assert_array_equal(array, before)
+    assert len(tiles) == len(tiling)
+
+
+def test_a_generator_may_overwrite_its_patch() -> None:
+    array = np.ones((1, 12, 8, 8), np.float32)
+
+    def negate(patches: FloatArray) -> FloatArray:
+        return np.negative(patches, out=patches)
+
+    tiling = tile((12, 8, 8), (8, 8, 8), 0.5)
+    result = translate_array(array, FunctionGenerator(negate), tiling, "gaussian", "edge", nothing)
+    np.testing.assert_array_equal(array, 1)
+    np.testing.assert_array_equal(result.array, -1)
+
+
+@pytest.mark.parametrize(
+    ("padding", "expected"),
+    [
+        ("edge", [3, 3, 5, 4, 4, 4]),
+        ("reflect", [5, 3, 5, 4, 5, 3]),
+        ("minimum", [2, 3, 5, 4, 2, 2]),
+    ],
+)
+def test_small_volumes_grow_as_the_card_says(
+    padding: SmallVolumePadding, expected: list[float]
+) -> None:
+    array = np.full((1, 3, 1, 2), 2.0, np.float32)
+    array[0, :, 0, 0] = [3, 5, 4]
+    seen: list[FloatArray] = []
+
+    def remember(patches: FloatArray) -> FloatArray:
+        seen.append(patches.copy())
+        return patches
+
+    tiling = tile((3, 1, 2), (6, 1, 2), 0)
+    translate_array(array, FunctionGenerator(remember), tiling, "constant", padding, nothing)
+    np.testing.assert_array_equal(seen[0][0, 0, :, 0, 0], expected)
+
+
+def test_an_interrupt_passes_through() -> None:
+    def interrupted(_: FloatArray) -> FloatArray:
+        raise KeyboardInterrupt
+
+    tiling = tile((8, 8, 8), (8, 8, 8), 0)
+    array = np.zeros((1, 8, 8, 8), np.float32)
+    with pytest.raises(KeyboardInterrupt):
+        translate_array(array, FunctionGenerator(interrupted), tiling, "constant", "edge", nothing)
+
+
+def test_a_foreign_tiling_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        translate_array(
+            np.zeros((1, 8, 8, 8), np.float32),
+            FunctionGenerator(),
+            tile((8, 8, 9), (8, 8, 8), 0),
+            "constant",
+            "edge",
+            nothing,
+        )
+
+
+def test_the_same_array_gives_the_same_bits() -> None:
+    array = np.random.default_rng(5).uniform(-1, 1, (1, 30, 20, 20)).astype(np.float32)
+    tiling = tile((30, 20, 20), (16, 16, 16), 0.5)
+    with CpuGenerator(small_resnet(), threads=2) as generator:
+        first, second = (
+            translate_array(array, generator, tiling, "gaussian", "edge", nothing).array
+            for _ in range(2)
+        )
+    assert first.tobytes() == second.tobytes()
