@@ -1,6 +1,7 @@
 """cuDNN's convolutions: one graph for a shape, all plans that its heuristics offer for it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self
 
@@ -26,7 +27,8 @@ class Cudnn:
         return self
 
     def __exit__(self, *_: object) -> None:
-        cudnn.destroy_handle(self.handle)
+        with suppress(RuntimeError):  # it is gone already where the context was lost
+            cudnn.destroy_handle(self.handle)
 
     @property
     def version(self) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .graph import Network
 
 Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
+"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
 CUDA_OBSTACLE = "this version has no CUDA engine yet"
 

@@ -36,7 +36,7 @@ _KEPT = 8
 class Search:
     """How hard to look: effort, seconds for all convolutions together, and who is told."""
 
-    effort: Effort = "quick"
+    effort: Effort = "full"
     seconds: float = 60.0
     progress: Progress | None = None
 
@@ -149,10 +149,10 @@ class PlanSearch:
         """Candidates within the workspace, fastest first."""
         deadline = monotonic() + seconds
         found: list[Candidate] = []
-        count = plans.count if plans else 0
-        tried = count if effort == "full" else min(count, _QUICK_PLANS)
+        offered = _distinct(plans) if plans else []
+        tried = offered if effort == "full" else offered[:_QUICK_PLANS]
         with _Bench(self._stream, shape, workspace) as bench:
-            for index in range(tried):
+            for index in tried:
                 assert plans is not None
                 if found and monotonic() > deadline:
                     break
@@ -177,6 +177,14 @@ class PlanSearch:
         step, places = _lone_step(shape, addresses)
         for launch in launches(step, lambda name: places[name]):
             self._kernels.launch(self._stream, launch)
+
+
+def _distinct(plans: ConvolutionPlans) -> list[int]:
+    """Plans without those that another heuristic has named before."""
+    first: dict[str, int] = {}
+    for index in range(plans.count):
+        first.setdefault(plans.name(index), index)
+    return list(first.values())
 
 
 def _fastest(found: list[Candidate]) -> float:

@@ -7,12 +7,10 @@ can interpret it.
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from .devices import Precision
 from .graph import PadMode, Triple, Upsample
-
-Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
-"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
