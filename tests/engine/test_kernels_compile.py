@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
+import re
 from ctypes import sizeof
 
 from cuda_cyclegan.engine import kernel_arguments, nvrtc
@@ -39,20 +40,29 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeypatch):
-    checks = []
+    source = "".join((FOLDER / part).read_text() for part in ("element.cuh", f"{name}.cu"))
+    checks: list[str] = []
     for structure in ARGUMENTS[name]:
         mirrored = getattr(kernel_arguments, structure)
-        checks.append(f'static_assert(sizeof({structure}) == {sizeof(mirrored)}, "size");')
-        for field, _ in mirrored._fields_:
-            offset = getattr(mirrored, field).offset
-            checks.append(
-                f'static_assert(__builtin_offsetof({structure}, {field}) == {offset}, "place");'
-            )
+        names = [field for field, _ in mirrored._fields_]
+        assert fields_of(structure, source) == names
+        sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
+        for what, size in {structure: sizeof(mirrored), **sizes}.items():
+            checks.append(f'static_assert(sizeof({what}) == {size}, "{what}");')
     (tmp_path / "element.cuh").write_text((FOLDER / "element.cuh").read_text())
-    source = (FOLDER / f"{name}.cu").read_text()
-    (tmp_path / f"{name}.cu").write_text(source + "\n".join(checks))
+    (tmp_path / f"{name}.cu").write_text((FOLDER / f"{name}.cu").read_text() + "\n".join(checks))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     assert compiled(name, "fp16", (9, 0))
+
+
+def fields_of(structure: str, source: str) -> list[str]:
+    """Names of a structure's fields, in order."""
+    body = re.search(rf"struct {structure} {{(.*?)\n(?:}};|\n    __device__)", source, re.DOTALL)
+    assert body
+    text = re.sub(r"//.*", "", body[1])
+    declared = [part.split("__device__")[0] for part in text.split(";")]
+    words = [re.findall(r"(\w+)(?:\[\d\])?\s*(?:,|$)", part.strip()) for part in declared]
+    return [word for found in words for word in found]
 
 
 def test_compiled_kernels_are_kept(tmp_path):
