@@ -30,7 +30,7 @@ MOST_SHARED = 99 << 10
 """Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
-_PLANES, _PARTS_OF_PLANE = 2, 6  # of convolve_to_patches.cu
+_PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 2, 6, 3, 128  # of convolve_to_patches.cu
 _MULTIPROCESSORS = 132
 _DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
 
@@ -129,7 +129,7 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
         activation_of(step.activation),
     )
     repeats = view.tensor.batch * step.channels
-    columns, planes = -(-width // _COLUMNS), -(-depth // _PLANES)
+    columns, planes = -(-width // _WIDTH), -(-depth // _PLANES)
 
     def cost(rows: int) -> tuple[int, int]:
         waves = -(-columns * planes * repeats * -(-height // rows) // _MULTIPROCESSORS)
@@ -139,13 +139,15 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
     grid = columns * -(-height // rows), planes, repeats
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
-    return Launch(name, name, grid, (_PLANES * _PARTS_OF_PLANE * 32, 1, 1), shared, values)
+    kernel = f"{name}_zero" if step.mode == "zero" else name
+    return Launch(name, kernel, grid, (_PLANES * _PARTS_OF_PLANE * 32, 1, 1), shared, values)
 
 
 def last_layer_shared(kernel: Triple, channels: int) -> int:
     """Bytes of shared memory that a block of the last layer's kernel takes."""
-    chunks = channels // 32
-    return kernel[0] * chunks * 4 * 2 * 32 * 16 + 2 * _PLANES * 8 * 148 * 4
+    operands = kernel[0] * channels // 32
+    sums = 2 * 8 * (_PARTS_OF_PLANE * _TILES * 8 + 4)
+    return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:

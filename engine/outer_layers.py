@@ -5,6 +5,7 @@ W become channels: before the first convolution by packing, behind the last one 
 """
 
 from dataclasses import replace
+from math import prod
 
 from . import weight_layout
 from .convolution_forms import biased, emit
@@ -31,6 +32,9 @@ _MOST_TAPS = 256
 
 _MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
 """What convolve_patches.cu can take: larger ones leave it too little shared memory."""
+
+_MOST_NUMBERS = 2**31
+"""Numbers of a patch's tensor that convolve_to_patches.cu can tell apart."""
 
 _ZERO: Triple = (0, 0, 0)
 
@@ -166,6 +170,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         and len(value.parts) == 1
         and value.sampling is None
         and part.residual is None
+        and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL
         and last_layer_shared(conv.kernel, value.stored) <= MOST_SHARED

@@ -61,21 +61,25 @@ __device__ __forceinline__ void multiply_add(
 #endif
 }
 
+constexpr int NOTHING = -2147483647 - 1;  // in place of an offset: a plane or row of zeros
+
 // What a warp loads at once: its columns in one input row, 32 channels.
 struct Operand {
     uint4 voxels[TILES];
-    bool inside;  // not a plane or row of zeros
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
+template <bool HAS_ZEROS>
+__device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     extern __shared__ char shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int plane = warp / PARTS, part = warp % PARTS;
     const int chunks = p.channels / CHUNK, each = p.kernel[0] * chunks;
     const int operands = each * PAIRS * 2 * 32;
     uint4* weights = reinterpret_cast<uint4*>(shared);
     float* sums = reinterpret_cast<float*>(weights + operands);  // [2][PLANES][8][PITCH]
+    // Offsets of each operand of a row, and of the first two of the next: [PLANES][each + 2].
+    int* offsets = reinterpret_cast<int*>(sums + 2 * PLANES * 8 * PITCH) + plane * (each + 2);
 
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int plane = warp / PARTS, part = warp % PARTS;
     const int output = blockIdx.z % p.outputs, patch = blockIdx.z / p.outputs;
     const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
     const int first_w = blockIdx.x % blocks_w * COLUMNS;
@@ -85,46 +89,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
 
     const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)output * operands;
     for (int i = threadIdx.x; i < operands; i += THREADS) weights[i] = from[i];
+    for (int index = threadIdx.x % (PARTS * 32); index < each + 2; index += PARTS * 32) {
+        const int i = index % each / chunks, chunk = index % each - i * chunks;
+        const int z = continued(d + i + p.origin[0], p.extents[0], p.border);
+        const Index offset = p.shuffled ? (z >> 1) * p.from.plane + (z & 1) * 4 * p.channels
+                                        : z * p.from.plane;
+        offsets[index] = z < 0 ? NOTHING : (int)offset + chunk * CHUNK;
+    }
     __syncthreads();
     if (d >= p.target_extents[0]) return;  // the warps of a plane wait for no others from here on
 
-    // Where this lane's voxels lie within an input row, and which of them are zero. Columns past
-    // the last that an output sees may hold anything.
+    // Where this lane's voxels lie within an input row. Columns past the last that an output sees
+    // may hold anything.
     int places[TILES];
-    bool zero[TILES];
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
         const int column = min(first_w + (part * TILES + tile) * 8 + g,
                                p.target_extents[2] + p.kernel[2] - 2);
         const int w = continued(column + p.origin[2], p.extents[2], p.border);
-        const int known = max(w, 0);
-        zero[tile] = w < 0;
-        places[tile] = p.shuffled ? (known >> 1) * p.from.voxel + (known & 1) * p.channels
-                                  : known * p.from.voxel;
+        places[tile] = p.shuffled ? (w >> 1) * p.from.voxel + (w & 1) * p.channels
+                                  : w * p.from.voxel;
+        if (w < 0) places[tile] = NOTHING;
     }
     const Element* source = p.source + patch * p.from.patch + t * 8;
-    const int last_seen = p.target_extents[1] + p.kernel[1] - 2;
-
-    auto read = [&](int row, int index, Operand& operand) {
-        if (index >= each) {
-            index -= each;
-            ++row;
-        }
-        const int i = chunks == 1 ? index : index / chunks, chunk = index - i * chunks;
-        int h = continued(min(row, last_seen) + p.origin[1], p.extents[1], p.border);
-        int z = continued(d + i + p.origin[0], p.extents[0], p.border);
-        operand.inside = h >= 0 && z >= 0;
-        h = max(h, 0), z = max(z, 0);
-        const Element* at = source + chunk * CHUNK;
-        if (p.shuffled) {
-            at += (z >> 1) * p.from.plane + (h >> 1) * p.from.row +
-                  ((z & 1) * 4 + (h & 1) * 2) * p.channels;
-        } else {
-            at += z * p.from.plane + h * p.from.row;
-        }
+    auto row_offset = [&](int row) {
+        const int seen = min(row, p.target_extents[1] + p.kernel[1] - 2);
+        const int h = continued(seen + p.origin[1], p.extents[1], p.border);
+        if (HAS_ZEROS && h < 0) return NOTHING;
+        return (int)(p.shuffled ? (h >> 1) * p.from.row + (h & 1) * 2 * p.channels
+                                : h * p.from.row);
+    };
+    auto read = [&](int of_row, int index, Operand& operand) {
+        const int of_plane = offsets[index];
+        const bool inside = !HAS_ZEROS || (of_row != NOTHING && of_plane != NOTHING);
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
-            operand.voxels[tile] = *reinterpret_cast<const uint4*>(at + places[tile]);
+            uint4 voxel = make_uint4(0, 0, 0, 0);
+            if (inside && !(HAS_ZEROS && places[tile] == NOTHING)) {
+                voxel = *reinterpret_cast<const uint4*>(source + (of_row + of_plane + places[tile]));
+            }
+            operand.voxels[tile] = voxel;
         }
     };
 
@@ -136,14 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
 #pragma unroll
             for (int i = 0; i < 4; ++i) total[pair][tile][i] = 0.0f;
 
-    auto multiply = [&](int index, Operand& operand) {
-        if (!operand.inside) return;
-        if (p.border == ZERO) {
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) {
-                if (zero[tile]) operand.voxels[tile] = make_uint4(0, 0, 0, 0);
-            }
-        }
+    auto multiply = [&](int index, const Operand& operand) {
         const uint4* a = weights + index * PAIRS * 2 * 32 + lane;
 #pragma unroll
         for (int pair = 0; pair < PAIRS; ++pair) {
@@ -159,21 +156,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
 
     bool finite = true;
     Operand even, odd;
-    read(first_h, 0, even);
-    read(first_h, 1, odd);
+    int here = row_offset(first_h), next = row_offset(first_h + 1);
+    read(here, 0, even);
+    read(each > 1 ? here : next, 1, odd);
     for (int row = first_h; row < last_h + ROWS - 1; ++row) {
         // While one operand is multiplied, the other is under way.
         int index = 0;
         for (; index + 1 < each; index += 2) {
             multiply(index, even);
-            read(row, index + 2, even);
+            read(index + 2 < each ? here : next, index + 2, even);
             multiply(index + 1, odd);
-            read(row, index + 3, odd);
+            read(index + 3 < each ? here : next, index + 3, odd);
         }
+        here = next;
+        next = row_offset(row + 2);
         if (index < each) {
             multiply(index, even);
             even = odd;
-            read(row + 1, 1, odd);
+            read(each > 1 ? here : next, 1, odd);
         }
         const int done = row - (ROWS - 1);  // the output row that has seen all its input rows
         if (done >= first_h) {
@@ -210,6 +210,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(Con
             }
     }
     if (!finite) *p.overflow = 1;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches(ConvolveToPatches p) {
+    convolve<false>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 1) convolve_to_patches_zero(
+    ConvolveToPatches p
+) {
+    convolve<true>(p);
 }
 
 #endif
