@@ -30,7 +30,7 @@ MOST_SHARED = 99 << 10
 """Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
-_PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 2, 6, 3, 128  # of convolve_to_patches.cu
+_PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
 _MULTIPROCESSORS = 132
 _DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
 

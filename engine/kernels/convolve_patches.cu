@@ -53,6 +53,22 @@ __device__ __forceinline__ unsigned pair(float low, float high) {
     return *reinterpret_cast<unsigned*>(&two);
 }
 
+// Of four words in each of four lanes, those with this lane's number, from lane 0 to 3.
+__device__ __forceinline__ uint4 transposed(
+    unsigned w0, unsigned w1, unsigned w2, unsigned w3, int t
+) {
+    const bool odd = t & 1, upper = t & 2;
+    const unsigned a = __shfl_xor_sync(~0u, odd ? w0 : w1, 1);
+    const unsigned b = __shfl_xor_sync(~0u, odd ? w2 : w3, 1);
+    odd ? w0 = a : w1 = a;
+    odd ? w2 = b : w3 = b;
+    const unsigned c = __shfl_xor_sync(~0u, upper ? w0 : w2, 2);
+    const unsigned d = __shfl_xor_sync(~0u, upper ? w1 : w3, 2);
+    upper ? w0 = c : w2 = c;
+    upper ? w1 = d : w3 = d;
+    return make_uint4(w0, w1, w2, w3);
+}
+
 // One plane of one input channel, with its border, twice.
 __device__ __forceinline__ void load_plane(
     const ConvolvePatches& p, const float* patch, Element* ring, int d, int h, int w, int lines
@@ -163,12 +179,23 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
             for (int tile = 0; tile < TILES; ++tile) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    const int voxel = tile * 16 + half * 8 + g;
-                    if (first_w + column + voxel >= p.target_extents[2]) continue;
+                    unsigned own[GROUPS];
 #pragma unroll
                     for (int group = 0; group < GROUPS; ++group) {
-                        *reinterpret_cast<unsigned*>(line + voxel * p.outputs + group * 8 + 2 * t) =
+                        own[group] =
                             pair(sums[tile][group][2 * half], sums[tile][group][2 * half + 1]);
+                    }
+                    const int voxel = tile * 16 + half * 8 + g;
+                    const bool inside = first_w + column + voxel < p.target_extents[2];
+                    Element* at = line + voxel * p.outputs;
+                    if constexpr (GROUPS == 4) {
+                        const uint4 words = transposed(own[0], own[1], own[2], own[3], t);
+                        if (inside) *reinterpret_cast<uint4*>(at + t * 8) = words;
+                    } else if (inside) {
+#pragma unroll
+                        for (int group = 0; group < GROUPS; ++group) {
+                            *reinterpret_cast<unsigned*>(at + group * 8 + 2 * t) = own[group];
+                        }
                     }
                 }
             }
@@ -177,7 +204,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
 }
 
 #define CONVOLVE_PATCHES(outputs)                                                              \
-    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(              \
+    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(           \
         ConvolvePatches p                                                                      \
     ) {                                                                                        \
         convolve<outputs>(p);                                                                  \

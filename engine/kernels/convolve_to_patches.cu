@@ -38,9 +38,9 @@ struct ConvolveToPatches {
 
 #if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
 
-constexpr int PLANES = 2, PARTS = 6, TILES = 3;   // of a block, a plane, a warp
+constexpr int PLANES = 4, PARTS = 3, TILES = 3;   // of a block, a plane, a warp
 constexpr int ROWS = 7, PAIRS = 4, CHUNK = 32;
-constexpr int COLUMNS = 128;                      // of the target, a block
+constexpr int COLUMNS = 64;                       // of the target, a block
 constexpr int PITCH = PARTS * TILES * 8 + 4;      // keeps the columns' sums in different banks
 constexpr int THREADS = PLANES * PARTS * 32;
 

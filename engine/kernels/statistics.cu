@@ -38,7 +38,9 @@ extern "C" __global__ void measure(Measure p) {
     const int rows = blockDim.y, row = threadIdx.y;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     const bool active = channel < p.channels;
-    const int first = blockIdx.x * p.chunk;
+    // From the end on, which the cache still holds from the step before; the next one finds the start.
+    const int number = gridDim.x - 1 - blockIdx.x;
+    const int first = number * p.chunk;
     const int last = min(first + p.chunk, p.voxels);
     const Element* patch = p.source + blockIdx.z * p.patch_stride + channel;
 
@@ -112,7 +114,7 @@ extern "C" __global__ void measure(Measure p) {
         living = half;
     }
     if (active && row == 0) {
-        float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + blockIdx.x) * p.channels;
+        float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + number) * p.channels;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) target[channel + lane] = own[lane];
     }
