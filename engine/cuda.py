@@ -81,14 +81,14 @@ class CudaGenerator:
             self._stream = opening.enter_context(Stream())
             library = opening.enter_context(Cudnn(self._stream))
             self._name, self._version = self._context.name, library.version
-            kernels = opening.enter_context(
+            self._kernels = opening.enter_context(
                 Kernels(self.options.precision, self._context.capability, self.options.cache)
             )
             cache = TuningCache(self.options.cache, self._identity())
-            search = PlanSearch(library, kernels, self._stream, cache)
+            search = PlanSearch(library, self._kernels, self._stream, cache)
             self._lowered, self._plan, self._algorithms = self._fitted(search)
             self._program = opening.enter_context(
-                Program(self._lowered, self._plan, self._algorithms, kernels, self._stream)
+                Program(self._lowered, self._plan, self._algorithms, self._kernels, self._stream)
             )
             self._open_staging(opening)
             self._opened = opening.pop_all()

@@ -1,6 +1,7 @@
 """Which way of doing each convolution is fastest on this card: measured once, kept on disk."""
 
 import json
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -78,6 +79,12 @@ class TuningCache:
             return {key: _findings(value) for key, value in found.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
+
+
+def cache_folder() -> Path:
+    """Where this user's compiled kernels and findings are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".cache") / "cuda-cyclegan"
 
 
 def _findings(value: Any) -> Findings:

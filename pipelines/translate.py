@@ -104,7 +104,9 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        with open_generator(job.model.network, job.device, settings.precision) as generator:
+        with open_generator(
+            job.model.network, job.device, settings.precision, settings.patch
+        ) as generator:
             listen(BatchStarted(generator.device, job.device.note, planned))
             translator = Translator(job.model, generator, settings, request.extras)
             rows = Batch(planned, translator, job.recipe, manifest, listen).run()
