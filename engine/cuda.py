@@ -24,7 +24,9 @@ from .tuning import TuningCache
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
-_MOST_WORKSPACE = 512 << 20
+_LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
+"""Bytes besides its tensors that a convolution may take at least and at most."""
+
 _RESERVE = 64 << 20
 """Bytes of the card left alone: cuDNN loads its kernels there."""
 
@@ -126,14 +128,21 @@ class CudaGenerator:
         smallest = 0
         for layout in self._layouts():
             lowered = lower(self._network, layout)
-            bare = plan_memory(lowered, ends, {})
-            smallest = min(smallest or bare.bytes, bare.bytes)
-            if bare.bytes > limit:
+            shapes = {
+                index: step.shape
+                for index, step in enumerate(lowered.steps)
+                if isinstance(step, Convolve)
+            }
+            least = plan_memory(lowered, ends, dict.fromkeys(shapes, _LEAST_WORKSPACE)).bytes
+            smallest = min(smallest or least, least)
+            if least > limit:
                 continue
-            shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
-            for workspace in (min(limit - bare.bytes, _MOST_WORKSPACE), 0):
-                algorithms = search.algorithms(shapes, workspace, self.options.search)
-                plan = plan_memory(lowered, ends, _workspaces(lowered, algorithms))
+            for workspace in (min(limit - least, _MOST_WORKSPACE), 0):
+                algorithms = search.algorithms(
+                    [*shapes.values()], workspace + _LEAST_WORKSPACE, self.options.search
+                )
+                needed = {index: algorithms[shape].workspace for index, shape in shapes.items()}
+                plan = plan_memory(lowered, ends, needed)
                 if plan.bytes <= limit:
                     return lowered, plan, algorithms
         raise DeviceMemoryError(
@@ -211,14 +220,6 @@ class CudaGenerator:
         """Fill all memory that a run must write with NaN, so that a test sees what it leaves."""
         self._context.use()
         self._program.poison()
-
-
-def _workspaces(lowered: Lowered, algorithms: dict[Convolution, Algorithm]) -> dict[int, int]:
-    return {
-        index: algorithms[step.shape].workspace
-        for index, step in enumerate(lowered.steps)
-        if isinstance(step, Convolve)
-    }
 
 
 def _mib(size: int) -> int:
