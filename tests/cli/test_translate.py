@@ -418,14 +418,17 @@ def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
-    heavy = "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal'"
+    heavy = (
+        "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal', "
+        "'pydicom'"
+    )
     program = (
         "import sys\nfrom cuda_cyclegan.cli.app import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as end: assert end.code == 0\n"
         f"print(sorted({{{heavy}}} & {{*sys.modules}}))"
     )
-    for arguments in (["--help"], ["translate", "--help"], ["--version"]):
+    for arguments in (["--help"], ["translate", "--help"], ["discover", "--help"], ["--version"]):
         command = [sys.executable, "-c", program, *arguments]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert out.splitlines()[-1] == "[]"
