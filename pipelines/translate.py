@@ -13,8 +13,8 @@ from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
-from .batch import Batch
-from .conveyor import Lanes
+from .batch import run_batch
+from .conveyor import Conveyor, Lanes
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
@@ -132,7 +132,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             request.extras,
         )
         listen(BatchStarted(planned))
-        rows = Batch(planned, task, Lanes(available_memory() // 2), hear).run()
+        line = Conveyor(task, planned, Lanes(available_memory() // 2))
+        rows = run_batch(planned, line, hear)
     if rates := Rates.measured(rows):
         RateCache(cache_folder()).put(job.rate_key, rates)
     return BatchReport(
