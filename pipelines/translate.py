@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.devices import (
+    NO_LIMITS,
+    CudaLimits,
+    Device,
+    Precision,
+    choose_device,
+    open_generator,
+)
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
@@ -40,6 +47,7 @@ class Request:
     model: Path
     output: Path
     device: str = "auto"
+    limits: CudaLimits = NO_LIMITS
     precision: Precision | None = None
     patch: tuple[int, int, int] | None = None
     overlap: float = 0.25
@@ -89,7 +97,7 @@ def open_job(request: Request) -> Job:
     """
     model = load_model(request.model)
     _check_channels(model)
-    device = choose_device(request.device)
+    device = choose_device(request.device, request.limits)
     settings = TranslateSettings(
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
