@@ -215,6 +215,30 @@ def test_a_cut_file_fails_its_series_with_the_reason(tmp_path: Path) -> None:
         volume_of(tmp_path / "in")
 
 
+@pytest.mark.parametrize(
+    "pack",
+    [
+        converted(["dcmcjpeg", "--encode-lossless-sv1"]),
+        converted(["dcmcjpls", "--encode-lossless"]),
+        converted(["dcmcrle"]),
+        compressed(JPEG2000Lossless),
+    ],
+    ids=["JPEG lossless", "JPEG-LS", "RLE", "JPEG 2000"],
+)
+@pytest.mark.parametrize("kept_share", [0.6, 0.9])
+def test_a_cut_packed_file_fails_its_series_with_the_reason(
+    tmp_path: Path, pack: Callable[[Path], None], kept_share: float
+) -> None:
+    paths = replace(PHANTOM, slices=8, rows=48, columns=40).write(tmp_path / "in")
+    for path in paths:
+        pack(path)
+    content = paths[3].read_bytes()
+    header = content.index(b"\xe0\x7f\x10\x00")
+    paths[3].write_bytes(content[: header + int((len(content) - header) * kept_share)])
+    with pytest.raises(UnreadableScanError, match=r"im003 is truncated or damaged"):
+        volume_of(tmp_path / "in")
+
+
 def test_a_file_that_says_another_packing_fails_with_the_reason(tmp_path: Path) -> None:
     for path in PHANTOM.write(tmp_path / "in"):
         content = path.read_bytes()
