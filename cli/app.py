@@ -1,11 +1,14 @@
 """The command line's entry point."""
 
-from typing import Annotated
+import os
+import sys
+import threading
+from typing import Annotated, NoReturn
 
 import typer
 
 from . import discover, doctor, model, report, translate
-from .streams import settle
+from .streams import lost_with_its_reader, settle
 
 app = typer.Typer(
     name="cuda-cyclegan",
@@ -43,4 +46,17 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 def main() -> None:
     """Run the command line."""
     settle()
-    app()
+    try:
+        app()
+    except SystemExit as leaving:
+        if threading.active_count() > 1:
+            _leave_at_once(leaving)
+        raise
+
+
+def _leave_at_once(leaving: SystemExit) -> NoReturn:
+    """Without waiting for threads of a stopped batch, which may be in the middle of anything."""
+    for stream in (sys.stdout, sys.stderr):
+        with lost_with_its_reader(stream):
+            stream.flush()
+    os._exit(leaving.code if isinstance(leaving.code, int) else leaving.code is not None)

@@ -12,7 +12,7 @@ import typer
 
 from .errors import Exit, told
 from .signals import stop_signals
-from .streams import say, tell
+from .streams import broken, columns_of, say
 from .text import counted, printable
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: cuda-cyclegan doctor --folder /data/results"
 SCHEMA = "cuda-cyclegan/doctor/1"
+STATE_WIDTH = 9
 
 
 def doctor(
@@ -48,16 +49,20 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
     states: Counter[str] = Counter()
     for finding in findings:
         states[finding.state] += 1
-        tell(_lines(finding), sys.stdout)
+        for line in _lines(finding, columns_of(sys.stdout)):
+            say(line, sys.stdout)
     troubles = [counted(states[state], state) for state in ("failure", "warning") if states[state]]
     say(", ".join(troubles) or "All is well", sys.stdout)
     return states
 
 
-def _lines(finding: "Finding") -> Iterator[str]:
-    yield f"{finding.state:<7}  {finding.subject}: {printable(finding.words)}"
-    if finding.remedy:
-        yield f"         {printable(finding.remedy)}"
+def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
+    words = [f"{finding.subject}: {printable(finding.words)}"]
+    words += [f"> {printable(finding.remedy)}"] if finding.remedy else []
+    room = None if columns is None else columns - STATE_WIDTH
+    lines = [line for part in words for line in ([part] if room is None else broken(part, room))]
+    for index, line in enumerate(lines):
+        yield f"{'' if index else finding.state:<{STATE_WIDTH}}{line}"
 
 
 def _print_json(findings: "Iterable[Finding]") -> Counter[str]:

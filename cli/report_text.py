@@ -31,9 +31,7 @@ def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Se
         yield Section([*_stage_bars(one), ""])
     if len(stored) == 2:
         yield from _comparison(compare(*stored), columns)
-    for one in stored:
-        named = [f"{_name(one)}: {line}" if len(stored) > 1 else line for line in _failures(one)]
-        yield Section([], named)
+    yield Section([], _failures(stored))
 
 
 def ratio(value: float | None) -> str:
@@ -53,8 +51,14 @@ def _name(one: StoredReport) -> str:
     return printable(one.file.name)
 
 
-def _failures(one: StoredReport) -> Iterator[str]:
-    return summary.failures(one.batch)
+def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
+    """What failed in every batch said once, all else with the name of its report."""
+    places: dict[str, list[str]] = {}
+    for one in stored:
+        for line in summary.failures(one.batch):
+            places.setdefault(line, []).append(_name(one))
+    for line, names in places.items():
+        yield line if len(names) == len(stored) else f"{', '.join(names)}: {line}"
 
 
 def _stage_bars(one: StoredReport) -> Iterator[str]:

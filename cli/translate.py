@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..io.errors import WriteError
 from ..pipelines.settings import Blend, Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
-from .options import checked_device, checked_report, parsed_patch
+from .options import checked_device, checked_json, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
@@ -101,6 +101,10 @@ def translate(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print the traceback of every failure.")
@@ -113,9 +117,11 @@ def translate(
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choice = filters.choice(output_format)
-    choices = checked_device(device), parsed_patch(patch), checked_report(report)
-    if dry_run and report:
-        raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
+    choices = checked_device(device), parsed_patch(patch)
+    for name, file in (("--report", report), ("--trace", trace)):
+        checked_json(name, file)
+        if dry_run and file:
+            raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
         from ..pipelines.translate import Request, open_job
 
@@ -135,7 +141,7 @@ def translate(
                 extras=Extras(preview=preview, seam_score=seam_score),
             )
         )
-        view = _View(report, quiet, verbose)
+        view = _View(report, trace, quiet, verbose)
         raise typer.Exit(_dry_run(job) if dry_run else _run(job, view, stop))
 
 
@@ -144,6 +150,7 @@ class _View:
     """What the user wants to see."""
 
     report: Path | None
+    trace: Path | None
     quiet: bool
     verbose: bool
 
@@ -165,22 +172,34 @@ class _View:
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ..pipelines.events import Event
+    from ..pipelines.report_json import write_json
+    from ..pipelines.trace import Trace
     from ..pipelines.translate import run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with view.progress() as listen:
+    trace = Trace()
+    with view.progress() as show:
+
+        def listen(event: Event) -> None:
+            show(event)
+            if view.trace:
+                trace.hear(event)
+
         report = run_job(job, listen)
-    return max(_stored(report, view), _shown(report, view, stop))
+    stored = [
+        _stored(view.report, lambda path: write_json(report, path)),
+        _stored(view.trace, trace.write),
+    ]
+    return max(*stored, _shown(report, view, stop))
 
 
-def _stored(report: "BatchReport", view: _View) -> Exit:
-    if view.report is None:
+def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
+    if path is None:
         return Exit.DONE
-    from ..pipelines.report_json import write_json
-
     try:
-        write_json(report, view.report)
+        write(path)
     except WriteError as error:
         complain(str(error))
         return Exit.SOME_FAILED

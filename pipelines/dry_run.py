@@ -7,7 +7,7 @@ from .failures import failure_of
 from .plan import PlannedStudy
 from .report import Failure
 from .stopwatch import Stopwatch
-from .study_run import prepare_study
+from .study_run import prepare_study, read_study
 from .translate import Job
 
 
@@ -31,7 +31,8 @@ def _row(job: Job, planned: PlannedStudy) -> DryRow:
         return DryRow(planned, failure=planned.refusal)
     watch = Stopwatch()
     try:
-        ready = prepare_study(planned.study, job.model, job.settings, watch)
+        volume = read_study(planned.study, job.settings, watch)
+        study = prepare_study(volume, job.model, job.settings, watch)
     except Exception as error:  # as in a batch, a study's trouble is its own
         return DryRow(planned, failure=failure_of(error, watch.stage))
-    return DryRow(planned, tiles=len(ready.tiling))
+    return DryRow(planned, tiles=len(study.tiling))

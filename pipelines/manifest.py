@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,6 +102,7 @@ class Manifest:
         self.output = output
         self.entries: dict[str, Entry] = {}
         self._descriptor = -1
+        self._one_at_a_time = threading.Lock()
 
     def __enter__(self) -> Self:
         path = self.output / FOLDER / "manifest.jsonl"
@@ -124,20 +126,26 @@ class Manifest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.close(self._descriptor)
+        # A thread that a stopped batch left behind may hang in here for ever; closed under its
+        # hands, the descriptor could become another file's.
+        if self._one_at_a_time.acquire(timeout=1):
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._one_at_a_time.release()
 
     def append(self, entry: Entry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
-        end = os.fstat(self._descriptor).st_size
-        try:
-            if os.write(self._descriptor, line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, end)
-            raise
-        self.entries[entry.output] = entry
+        with self._one_at_a_time:
+            end = os.fstat(self._descriptor).st_size
+            try:
+                if os.write(self._descriptor, line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, end)
+                raise
+            self.entries[entry.output] = entry
 
     def _lock(self) -> None:
         try:

@@ -45,13 +45,15 @@ def _change_of_mix(tiling: Tiling, weights: FloatArray, axis: int) -> Steps:
 
     Taken along a line through the middle of the tiles.
     """
+    origins, extent = tiling.origins[axis], tiling.extents[axis]
+    if len(origins) == 1:
+        return np.zeros(extent - 1)
     middle = [edge // 2 for edge in tiling.patch]
     line = weights[tuple(slice(None) if n == axis else m for n, m in enumerate(middle))]
-    padded = np.zeros((len(tiling.origins[axis]), tiling.padded[axis]))
-    for row, origin in zip(padded, tiling.origins[axis], strict=True):
+    mix = np.zeros((len(origins), extent))
+    for row, origin in zip(mix, origins, strict=True):
         row[origin : origin + len(line)] = line
-    mix = padded[:, tiling.before[axis] :][:, : tiling.extents[axis]]
-    mix = mix / mix.sum(axis=0)
+    mix /= mix.sum(axis=0)
     return np.abs(np.diff(mix, axis=1)).sum(axis=0) / 2
 
 

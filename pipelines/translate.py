@@ -14,13 +14,17 @@ from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
 from .batch import Batch
+from .conveyor import Lanes
 from .errors import SettingsError
-from .events import BatchStarted, Listen
+from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
+from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
-from .study_run import Translator
+from .stations import Task
+from .storing import Store
+from .timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +108,31 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        with open_generator(job.model.network, job.device, settings.precision) as generator:
-            listen(BatchStarted(generator.device, job.device.note, planned))
-            translator = Translator(job.model, generator, settings, request.extras)
-            rows = Batch(planned, translator, job.recipe, manifest, listen).run()
-            device = generator.device
+        timeline = Timeline()
+
+        def hear(event: Event) -> None:
+            timeline.hear(event)
+            if isinstance(event, DeviceOpened):
+                event = DeviceOpened(event.device, job.device.note)
+            listen(event)
+
+        task = Task(
+            job.model,
+            settings,
+            lambda: open_generator(job.model.network, job.device, settings.precision),
+            Store(manifest, job.recipe, job.model.card),
+            request.extras,
+        )
+        listen(BatchStarted(planned))
+        rows = Batch(planned, task, Lanes(available_memory() // 2), hear).run()
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
         settings=settings,
-        device=device,
+        device=", ".join(timeline.devices),
         output=request.output,
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
+        use=timeline.use(),
         studies=rows,
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,

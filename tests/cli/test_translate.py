@@ -434,6 +434,18 @@ def test_help_and_version_import_nothing_heavy() -> None:
         assert out.splitlines()[-1] == "[]"
 
 
+def test_a_trace_is_written_whole_or_complained_about(world: World, tmp_path: Path) -> None:
+    scan(world.inputs / "a.nii")
+    trace = tmp_path / "trace.json"
+    assert world.translate("--trace", str(trace)).exit_code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    stages = [event["name"] for event in events if event["ph"] == "X"]
+    assert set(stages) == {"read", "prepare", "infer", "blend", "finish", "write"}
+
+    assert world.translate("--trace", str(tmp_path / "no" / "where.json")).exit_code == 2
+    assert world.translate("--trace", str(trace), "--dry-run").exit_code == 2
+
+
 def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     scan(world.inputs / "a.nii")
     (world.inputs / "b.nii").touch()
@@ -464,6 +476,11 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "started": "str",
         "seconds": "float",
         "interrupted": "bool",
+        "use": {
+            **dict.fromkeys(["wall_seconds", "busy_seconds", "computing_seconds"], "float"),
+            "devices": "int",
+            **dict.fromkeys(["overlap", "computing_share"], "float"),
+        },
         "totals": {
             **dict.fromkeys(
                 ["studies", "translated", "up_to_date", "failed", "interrupted", "not_reached"],

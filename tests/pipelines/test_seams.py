@@ -5,12 +5,11 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator
+from helpers.numerics_models import FunctionGenerator, translated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.graph import FloatArray
-from cuda_cyclegan.pipelines.inference import translate_array
 from cuda_cyclegan.pipelines.seam_score import SeamScore
 from cuda_cyclegan.pipelines.seams import seam_score
 from cuda_cyclegan.pipelines.settings import Blend
@@ -22,8 +21,8 @@ SCAN = np.random.default_rng(0).normal(0, 0.1, (1, 40, 44, 48)).astype(np.float3
 def scored(
     function: Callable[[FloatArray], FloatArray], tiling: Tiling, blend: Blend, scan: FloatArray
 ) -> SeamScore:
-    made = translate_array(scan, FunctionGenerator(function), tiling, blend, "edge", lambda: None)
-    return seam_score(scan, made.array, tiling, blend)
+    made = translated(scan, FunctionGenerator(function), tiling, blend)
+    return seam_score(scan, made, tiling, blend)
 
 
 def at_odds() -> Callable[[FloatArray], FloatArray]:
@@ -51,6 +50,20 @@ def test_only_the_axis_with_the_seam_is_blamed() -> None:
     score = scored(at_odds(), tiling, "constant", SCAN)
     assert score.axes[0] is not None
     assert score.axes[0] > 3
+    assert score.axes[1:] == (None, None)
+
+
+def test_the_score_is_the_quotient_of_mean_steps() -> None:
+    """A ramp of steps of 1; tiles that are 9 apart step by 1 + 4.5 where the mean begins and ends.
+
+    Half of the mix changes there, so half of each of these two steps counts as elsewhere.
+    """
+    ramp = np.broadcast_to(np.arange(28, dtype=np.float32)[:, None, None], (1, 28, 4, 4)).copy()
+    calls = count()
+    tiling = tile((28, 4, 4), (16, 4, 4), 0.25)
+    score = scored(lambda p: p + np.float32(9 * next(calls)), tiling, "constant", ramp)
+    elsewhere = (25 * 1 + 2 * 0.5 * 5.5) / (25 + 2 * 0.5)
+    assert score.axes[0] == pytest.approx(5.5 / elsewhere, rel=1e-5)
     assert score.axes[1:] == (None, None)
 
 
