@@ -9,7 +9,7 @@ from pathlib import Path
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
 from .dicom_instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
 from .dicom_kinds import is_directory, is_enhanced, obstacle
-from .dicom_library import PARSING_ERRORS, pydicom, quiet, read_partial, tag_of
+from .dicom_library import PARSING_ERRORS, pydicom, read_partial, tag_of
 
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
@@ -48,7 +48,7 @@ class Headers:
 
 def scan(files: Sequence[Path]) -> Headers:
     """Read the headers of those files that are DICOM, in their order."""
-    with quiet(), ThreadPoolExecutor(SCANNING_THREADS) as pool:
+    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
         found = list(pool.map(_read, files, chunksize=16))
     return Headers(
         tuple(each for each in found if isinstance(each, Instance)),
