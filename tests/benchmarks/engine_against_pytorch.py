@@ -25,8 +25,9 @@ from pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode, as_input, runn
 from torch import Tensor, nn
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaGenerator
+from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
 from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.plan_search import Search
 from cuda_cyclegan.engine.work import flops
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
@@ -148,13 +149,13 @@ def engine(
     seconds: float,
 ) -> Measured:
     """The engine in one precision."""
-    with CudaGenerator(
-        network, case.patch, batch=case.batch, precision=arithmetic, tune="full"
-    ) as generator:
+    options = CudaOptions(case.patch, case.batch, arithmetic, search=Search("full"))
+    with CudaGenerator(network, options) as generator:
         translated = torch.from_numpy(generator(inputs[0].cpu().numpy()))
         error = relative_error(translated.cuda(), reference)
-        times = generator.time(max(20, int(seconds / 0.02)))
-        return measured(times, generator.memory.total, generator.memory.total, error)
+        times = [generator.time(1) / 1e3 for _ in range(max(20, int(seconds / 0.02)))]
+        size = generator.memory.bytes
+        return measured(times, size, size, error)
 
 
 def timed(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:

@@ -1,0 +1,113 @@
+"""What a compiled program promises besides its numbers: memory, starts, errors."""
+
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.gpu_networks import untrained_network
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PatchShapeError
+
+NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
+PATCH = (32, 40, 48)
+
+
+@pytest.fixture(scope="module")
+def open_generator(tmp_path_factory):
+    """Opens the network; compiled kernels and measured plans are kept between tests."""
+    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+
+    options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
+    return lambda **choices: CudaGenerator(NETWORK, replace(options, **choices))
+
+
+def noise(count: int) -> np.ndarray:
+    return np.random.default_rng(3).uniform(-1, 1, (count, 1, *PATCH)).astype(np.float32)
+
+
+def test_any_number_of_patches_gives_what_single_ones_give(open_generator):
+    patches = noise(5)
+    with open_generator() as single, open_generator(batch=2) as double:
+        wanted = np.concatenate([single(patch[None]) for patch in patches])
+        assert np.linalg.norm(double(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
+def test_runs_are_the_same_to_the_last_bit(open_generator):
+    patches = noise(1)
+    with open_generator() as generator:
+        first = generator(patches)
+        generator.poison()
+        assert np.array_equal(generator(patches), first)
+    with open_generator() as generator:
+        assert np.array_equal(generator(patches), first)
+
+
+def test_nothing_is_allocated_during_runs(open_generator):
+    from cuda_cyclegan.engine.cuda_driver import Context
+
+    with Context(0) as context, open_generator() as generator:
+        generator(noise(1))
+        before = context.memory
+        for _ in range(3):
+            generator(noise(1))
+        assert context.memory == before
+
+
+def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
+    with pytest.raises(DeviceMemoryError) as caught, open_generator(vram_limit=1 << 20):
+        pass
+    [lowest] = re.findall(r"--vram-limit of at least (\d+) MiB", str(caught.value))
+    limit = int(lowest) << 20
+    with open_generator(vram_limit=limit, batch=4) as generator:
+        assert generator.memory.bytes <= limit
+        assert generator.batch == 1
+        assert np.isfinite(generator(noise(2))).all()
+
+
+def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generator):
+    with open_generator() as generator:
+        generator(noise(1))
+    from cuda_cyclegan.engine.plan_search import Search
+
+    begin = time.perf_counter()
+    with open_generator(search=Search("full")) as generator:
+        generator(noise(1))
+    assert time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("effort", ["off", "quick"])
+def test_less_tuning_gives_the_same_result(open_generator, effort):
+    from cuda_cyclegan.engine.plan_search import Search
+
+    patches = noise(1)
+    with open_generator() as tuned, open_generator(cache=None, search=Search(effort)) as other:
+        wanted = tuned(patches)
+        assert np.linalg.norm(other(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
+def test_patches_of_another_shape_are_refused(open_generator):
+    with open_generator() as generator, pytest.raises(PatchShapeError):
+        generator(np.zeros((1, 1, 8, 8, 8), np.float32))
+
+
+def test_a_lost_context_is_told_and_a_new_one_works(open_generator):
+    def lose(generator) -> None:
+        # 256 bytes from address 256 on, which no process owns.
+        stream = generator._stream
+        kernel = generator._kernels.kernel("pack", "pack")
+        from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+
+        one = Three(1, 1, 1)
+        bad = Pack(256, 256, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
+        stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, bad)
+        stream.wait()
+
+    with pytest.raises(CudaError) as caught, open_generator() as generator:
+        lose(generator)
+    assert caught.value.is_sticky
+    assert "ILLEGAL_ADDRESS" in caught.value.reason
+    with open_generator() as generator:
+        assert np.isfinite(generator(noise(1))).all()
