@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import discover, doctor, model, report, translate
+from . import discover, doctor, model, plan, report, translate
 from .streams import lost_with_its_reader, settle
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)

@@ -10,16 +10,30 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
-from ..engine.devices import Precision
-from ..io.choice import FEWEST_SLICES, OutputFormat
+from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
-from ..pipelines.settings import Blend, Extras
+from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_json, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
+from .translate_options import (
+    Arithmetic,
+    Blending,
+    DeviceName,
+    Inputs,
+    ModelFile,
+    Output,
+    Overlap,
+    Overwrite,
+    Patch,
+    Preview,
+    ResultFormat,
+    Verbose,
+    VolumeIndex,
+)
 
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
@@ -30,73 +44,28 @@ EXAMPLE = "Example: cuda-cyclegan translate scans/ --model t1-to-t2.safetensors 
 
 
 def translate(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
-    ],
-    model: Annotated[
-        Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
-    ],
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
-    ],
-    device: Annotated[
-        str,
-        typer.Option(metavar="auto|cpu|cuda|cuda:N[,M]", help="auto takes a GPU, or else the CPU."),
-    ] = "auto",
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            metavar="fp16|bf16|tf32|fp32",
-            help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-        ),
-    ] = None,
-    patch: Annotated[
-        str | None,
-        typer.Option(metavar="D,H,W", help="Extents of a tile.  [default: the model's]"),
-    ] = None,
-    overlap: Annotated[
-        float,
-        typer.Option(
-            metavar="0..0.9", min=0.0, max=0.9, help="Share of a tile's edge that neighbours share."
-        ),
-    ] = 0.25,
-    blend: Annotated[
-        Blend,
-        typer.Option(metavar="gaussian|linear|constant", help="Weights where tiles overlap."),
-    ] = "gaussian",
-    volume: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
-    ] = None,
+    inputs: Inputs,
+    model: ModelFile,
+    output: Output,
+    device: DeviceName = "auto",
+    precision: Arithmetic = None,
+    patch: Patch = None,
+    overlap: Overlap = 0.25,
+    blend: Blending = "gaussian",
+    volume: VolumeIndex = None,
     modality: Modality = "",
     series: SeriesPattern = "",
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     show_phi: ShowPhi = False,
-    output_format: Annotated[
-        OutputFormat,
-        typer.Option(
-            "--format",
-            metavar="same|nifti|dicom",
-            help="Of the results; a DICOM series becomes a derived series in its study.",
-        ),
-    ] = "same",
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite/--skip-existing",
-            help="Make all results anew, or keep those that are up to date.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
-    ] = False,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
-    ] = False,
+    output_format: ResultFormat = "same",
+    overwrite: Overwrite = False,
+    preview: Preview = False,
     seam_score: Annotated[
         bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
     ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
@@ -106,9 +75,7 @@ def translate(
         typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of every failure.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model, one or whole folders of them.
 

@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from ..io.atomic import remove_parts_of_this_process
 from .events import DeviceOpened, Event
 from .plan import PlannedStudy
+from .report import StudyReport
 from .room import Room
 from .stations import Finished, Inferred, Loaded, Stations, StoppedError, Task
 from .study_run import Translator
@@ -44,8 +46,7 @@ class Conveyor:
     there is one reader and one writer. The threads are daemons: who cannot wait for them may
     leave, since under a result's name nothing but a whole file ever appears.
 
-    An interrupt of the thread that listens may cost it an event; what became of the studies is in
-    `stations` all the same.
+    An interrupt of the thread that listens may cost it an event, but no row.
     """
 
     def __init__(self, task: Task, studies: Iterable[PlannedStudy], lanes: Lanes) -> None:
@@ -58,7 +59,7 @@ class Conveyor:
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | Over] = SimpleQueue()
-        self.stations = Stations(task, Room(lanes.host_bytes), self._heard.put)
+        self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put)
         self._storing = lanes.writers
         self._threads = [
             *self._workers(_READ, lanes.readers, self._read_all),
@@ -78,7 +79,7 @@ class Conveyor:
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
         self._stopped.set()
-        self.stations.stop()
+        self._stations.stop()
         self._ahead.close()
         self._behind.close()
         self._loaded.put(None)
@@ -93,10 +94,19 @@ class Conveyor:
             except Empty:
                 return
 
-    def cut(self) -> bool:
-        """Store nothing more; whether something may be half-stored now."""
+    def cut(self) -> None:
+        """Store nothing more, and remove what is being stored."""
         self._cut.set()
-        return self._storing > 0
+        if self._storing:
+            remove_parts_of_this_process(self._task.store.record.output)
+
+    def row(self, planned: PlannedStudy) -> StudyReport | None:
+        """What became of a study, if it was begun with."""
+        name = str(planned.study.name)
+        if name in self._stations.rows:
+            return self._stations.rows[name]
+        ticket = self._stations.begun.get(name)
+        return ticket and replace(ticket.timed(ticket.row), status="interrupted")
 
     def _told(self, heard: Event | Over) -> Iterator[Event]:
         if not isinstance(heard, Over):
@@ -127,7 +137,7 @@ class Conveyor:
                 planned = next(self._studies, None)
             if planned is None:
                 break
-            self._loaded.put(self.stations.load(planned))
+            self._loaded.put(self._stations.load(planned))
         self._loaded.put(None)
 
     def _infer_all(self) -> None:
@@ -145,14 +155,14 @@ class Conveyor:
         self._ahead.give()
         if loaded is None:
             return False
-        inferred = self.stations.infer(loaded, translator)
+        inferred = self._stations.infer(loaded, translator)
         if self._behind.take():
             self._inferred.put(inferred)
         return True
 
     def _store_all(self) -> None:
         while (finished := self._finish_next()) is not None:
-            self.stations.store(finished)
+            self._stations.store(finished)
             del finished  # its voxels would stay while the next study is awaited
             self._behind.give()
 
@@ -160,7 +170,7 @@ class Conveyor:
         inferred = self._inferred.get()
         if inferred is None or self._cut.is_set():
             return None
-        return self.stations.finish(inferred)
+        return self._stations.finish(inferred)
 
     def _end_writers(self) -> None:
         for _ in range(self._lanes.writers):

@@ -94,7 +94,7 @@ class Stations:
 
     def load(self, planned: PlannedStudy) -> Loaded:
         """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
-        row = _opening_row(planned)
+        row = opening_row(planned)
         if planned.action == "keep":
             return StudyDone(replace(row, preview=self._preview_of(planned)))
         if planned.action == "refuse":
@@ -185,7 +185,7 @@ class Stations:
         self._tell(Worked(span))
 
 
-def _opening_row(planned: PlannedStudy) -> StudyReport:
+def opening_row(planned: PlannedStudy) -> StudyReport:
     """A study's row before anything was done about it; the last one too, if nothing is due."""
     row = StudyReport(
         name=str(planned.study.name),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from ..engine.card import ModelCard
 from ..io.errors import WriteError
@@ -13,18 +14,29 @@ from ..io.reading import causes_named
 from ..io.volume import Derivation, Study
 from ..io.writing import files_at, places, write
 from .errors import OccupiedError
-from .manifest import Entry, FileState, Manifest, Recipe
+from .manifest import Entry, FileState, Recipe
 from .plan import PlannedStudy, preview_of
 from .report_json import program_version
 from .saving import save
 from .study_run import Translated
 
 
+class Record(Protocol):
+    """A manifest, or the way to one in another process; output: the folder that it is of."""
+
+    @property
+    def output(self) -> Path: ...
+
+    def append(self, entry: Entry) -> None:
+        """Store an entry on disk before returning. Raises OSError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Where results are recorded, and what all of them are made with; card: the model's."""
 
-    manifest: Manifest
+    record: Record
     recipe: Recipe
     card: ModelCard
 
@@ -49,7 +61,7 @@ class Store:
                 "--overwrite"
             )
         try:
-            self.manifest.append(entry)
+            self.record.append(entry)
             if planned.stale:
                 planned.stale.unlink(missing_ok=True)
             if made.preview:
@@ -57,7 +69,7 @@ class Store:
             write(made.volume, target, self._derivation(inputs))
             pictures = [preview_of(target)] if made.preview else []
             outputs = _states([*files_at(target), *pictures])
-            self.manifest.append(replace(entry, status="written", outputs=outputs))
+            self.record.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
                 f"{target} could not be stored ({error.strerror}); free some space or choose "
@@ -68,7 +80,7 @@ class Store:
                 with suppress(OSError):
                     if made.preview:
                         preview_of(target).unlink(missing_ok=True)
-                    self.manifest.append(replace(entry, status="failed"))
+                    self.record.append(replace(entry, status="failed"))
 
     def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
         program = program_version()

@@ -13,13 +13,14 @@ from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
-from .batch import Batch
-from .conveyor import Lanes
+from .batch import run_batch
+from .conveyor import Conveyor, Lanes
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
+from .rates import RateCache, Rates, cache_folder, rate_key
 from .report import BatchReport, ModelName, Skip
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
@@ -63,6 +64,13 @@ class Job:
     def recipe(self) -> Recipe:
         """What the results are made with."""
         return Recipe(self.model.sha256, self.settings.sha256())
+
+    @property
+    def rate_key(self) -> str:
+        """Under which the speed of this job's kind is remembered."""
+        settings = self.settings
+        device = f"{self.device.kind} of --device {self.request.device}"
+        return rate_key(self.model.sha256, settings.patch, settings.precision, device)
 
     def planner(self, entries: Mapping[str, Entry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""
@@ -125,7 +133,10 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             request.extras,
         )
         listen(BatchStarted(planned))
-        rows = Batch(planned, task, Lanes(available_memory() // 2), hear).run()
+        line = Conveyor(task, planned, Lanes(available_memory() // 2))
+        rows = run_batch(planned, line, hear)
+    if rates := Rates.measured(rows):
+        RateCache(cache_folder()).put(job.rate_key, rates)
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
         settings=settings,

@@ -33,8 +33,8 @@ from cuda_cyclegan.engine.cpu import CpuGenerator, Generator
 from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.plan import PlannedStudy
 from cuda_cyclegan.pipelines.report import Use
@@ -144,7 +144,7 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
         model = model_of(case.network)
         store = Store(manifest, Recipe("", ""), model.card)
         task = Task(model, TranslateSettings(PATCH), case.opened, store)
-        rows = Batch(planned, task, Lanes(PLENTY), timeline.hear).run()
+        rows = run_batch(planned, Conveyor(task, planned, Lanes(PLENTY)), timeline.hear)
     if failures := [row.failure for row in rows if row.failure]:
         raise RuntimeError(failures)
     return timeline.use()

@@ -35,8 +35,8 @@ from cuda_cyclegan.engine.card import (
 from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.plan import PlannedStudy
@@ -128,7 +128,7 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
         task = Task(model, settings, lambda: nullcontext(CopyingGenerator()), store)
         planned = PlannedStudy(study, target, "translate", replaces=True)
         lanes = Lanes(available_memory() // 2)
-        [row] = Batch([planned], task, lanes, lambda _: None).run()
+        [row] = run_batch([planned], Conveyor(task, [planned], lanes), lambda _: None)
     if row.peak_memory is None or row.failure:
         raise RuntimeError(row.failure)
     return {

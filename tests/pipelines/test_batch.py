@@ -18,8 +18,8 @@ from cuda_cyclegan.engine.graph import FloatArray, Graph
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.model_file import load_model
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import Planner
@@ -81,7 +81,7 @@ class World:
             task = Task(
                 self.model, SETTINGS, lambda: nullcontext(scripted), Store(manifest, RECIPE, CARD)
             )
-            return list(Batch(planned, task, LANES, self.events.append).run())
+            return list(run_batch(planned, Conveyor(task, planned, LANES), self.events.append))
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}

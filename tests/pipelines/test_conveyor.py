@@ -20,8 +20,8 @@ from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines import stations
-from cuda_cyclegan.pipelines.batch import Batch
-from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import Event, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import Planner
@@ -67,7 +67,8 @@ class World:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.root / "scans"], output).studies)
             task = Task(model, SETTINGS, opened, Store(manifest, RECIPE, CARD))
-            return list(Batch(planned, task, lanes or Lanes(PLENTY), self.events.append).run())
+            line = Conveyor(task, planned, lanes or Lanes(PLENTY))
+            return list(run_batch(planned, line, self.events.append))
 
     def made(self) -> list[str]:
         return sorted(path.name for path in (self.root / "results").glob("*.nii"))

@@ -1,0 +1,167 @@
+"""One of several processes that share a batch, each with a device of its own.
+
+A worker asks for a study whenever it has room to read one, tells what happens, and has its results
+recorded by the process that holds the manifest. When that process is gone, so is the worker.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeAlias, cast
+
+from ..engine.cpu import Generator
+from ..engine.errors import EngineError
+from ..engine.model import Model
+from .conveyor import Conveyor, Lanes
+from .events import Event
+from .manifest import Entry, Recipe
+from .plan import PlannedStudy
+from .settings import Extras, TranslateSettings
+from .stations import Task
+from .storing import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker needs to know. open_generator: picklable, with the device in it."""
+
+    name: str
+    model: Model
+    settings: TranslateSettings
+    open_generator: Callable[[], AbstractContextManager[Generator]]
+    output: Path
+    recipe: Recipe
+    extras: Extras
+    lanes: Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """To the holder: a study is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """To the holder: an entry is to be recorded."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """To the holder: the worker is done. trouble: one sentence if that is before its time."""
+
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """To the worker: a study, or None if there are no more."""
+
+    planned: PlannedStudy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """To the worker: how recording went."""
+
+    error: OSError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To the worker: begin nothing more."""
+
+
+FromWorker: TypeAlias = Event | Wanted | Recorded | Ended
+ToWorker: TypeAlias = Given | Answered | Stop
+
+
+class Line:
+    """The connection to the holder of the manifest, for all threads of a worker."""
+
+    def __init__(self, connection: "Connection[FromWorker, ToWorker]", output: Path) -> None:
+        self.output = output
+        self._connection = connection
+        self._sending, self._recording = threading.Lock(), threading.Lock()
+        self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
+        self._answers: SimpleQueue[OSError | None] = SimpleQueue()
+
+    def send(self, message: FromWorker) -> None:
+        """Tell the holder something."""
+        with self._sending:
+            self._connection.send(message)
+
+    def studies(self) -> Iterator[PlannedStudy]:
+        """Studies as they are given out."""
+        while True:
+            self.send(Wanted())
+            planned = self._given.get()
+            if planned is None:
+                return
+            yield planned
+
+    def append(self, entry: Entry) -> None:
+        """Have an entry recorded, on disk before this returns. Raises OSError."""
+        with self._recording:
+            self.send(Recorded(entry))
+            error = self._answers.get()
+        if error:
+            raise error
+
+    def receive(self, stop: Callable[[], None]) -> None:
+        """Take what the holder says; without a holder, end the process on the spot."""
+        while True:
+            try:
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(1)
+            match message:
+                case Given(planned):
+                    self._given.put(planned)
+                case Answered(error):
+                    self._answers.put(error)
+                case Stop():
+                    stop()
+
+
+def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
+    """Translate what is given out until there is no more."""
+    line = Line(connection, setup.output)
+    store = Store(line, setup.recipe, setup.model.card)
+    task = Task(setup.model, setup.settings, setup.open_generator, store, setup.extras)
+    conveyor = Conveyor(task, line.studies(), setup.lanes)
+    threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
+    trouble = None
+    try:
+        for event in conveyor.run():
+            line.send(event)
+    except EngineError as error:
+        trouble = str(error)
+    line.send(Ended(trouble))
+
+
+def main() -> None:
+    """The process; its argument is the descriptor of the connection.
+
+    Signals are the holder's business: its terminal's Ctrl-C must not reach a worker, which is in
+    a session of its own for that.
+    """
+    connection = cast("Connection[FromWorker, ToWorker]", Connection(int(sys.argv[1])))
+    first: object = connection.recv()
+    sys.path[:] = cast("list[str]", first)
+    work(connection, cast(Setup, cast(object, connection.recv())))
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def command(descriptor: int) -> list[str]:
+    """What starts a worker, with this interpreter and nothing of the working directory."""
+    start = "from cuda_cyclegan.pipelines.worker import main; main()"
+    return [sys.executable, "-P", "-c", start, str(descriptor)]
