@@ -126,8 +126,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         task = Task(
             job.model,
             settings,
-            lambda: open_generator(
-                job.model.network, job.device, settings.precision, settings.patch
+            lambda precision: open_generator(
+                job.model.network, job.device, precision, settings.patch
             ),
             Store(manifest, job.recipe, job.model.card),
             request.extras,
