@@ -104,7 +104,6 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
-        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
