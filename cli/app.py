@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import model, translate
+from . import jobs, model, submit, translate, worker
 from .streams import settle
 
 app = typer.Typer(
@@ -15,6 +15,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
+app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(model.app, name="model")
 
 

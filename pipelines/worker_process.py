@@ -1,0 +1,34 @@
+"""All that one worker process needs, opened and closed in order."""
+
+from collections.abc import Callable
+
+from .queue_claims import Claims
+from .queue_life import life
+from .queue_place import QueuePlace
+from .queue_tables import QueueTables
+from .worker import End, Tell, Worker, WorkerSettings, stopped_by_signals
+from .worker_watch import Watch
+from .workshop import Workshop
+
+
+def work(
+    place: QueuePlace,
+    device: str,
+    settings: WorkerSettings,
+    tell: Tell,
+    hindrance: Callable[[], str | None] = lambda: None,
+) -> End:
+    """Do the jobs of a queue on one device, in this process's main thread.
+
+    Raises QueueError or DeviceUnavailableError.
+    """
+    with (
+        QueueTables(place, create=True) as tables,
+        life(place, device) as alive,
+        Workshop(device) as workshop,
+    ):
+        claims = Claims(tables, alive.name)
+        worker = Worker(claims, workshop, settings, tell, hindrance)
+        with stopped_by_signals(worker), Watch(claims, alive) as watch:
+            claims.take_over(alive.name)  # the name is ours, so whoever held its jobs is dead
+            return worker.run(watch)

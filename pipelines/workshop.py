@@ -1,0 +1,173 @@
+"""Where a worker does its jobs: by the code that `translate` runs, with the model kept warm."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Self
+
+from ..engine.cpu import Generator
+from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.errors import DeviceUnavailableError, EngineError, ModelFileError
+from ..engine.model import Model
+from ..engine.model_file import load_model
+from ..io.atomic import remove_leftovers
+from ..io.discovery import discover
+from ..io.errors import ScanError, UnreadableScanError
+from ..io.volume import Study
+from .batch import Batch
+from .errors import OutputFolderError, SettingsError
+from .events import Listen
+from .failures import failure_of
+from .manifest import Manifest, Recipe
+from .plan import Planner
+from .queue_job import StudyJob
+from .report import Failure, StudyReport
+from .settings import TranslateSettings
+from .study_run import Translator
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """A model that is open on the device."""
+
+    path: str
+    sha256: str
+    precision: Precision
+    model: Model
+    generator: Generator
+
+
+class Workshop:
+    """One device with the last model on it, and the last output folder; a context manager.
+
+    device: as `--device` takes it, but at most one GPU.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device: Device = choose_device(device)
+        self._tool: _Tool | None = None
+        self._manifest: Manifest | None = None
+        self._tool_stack = ExitStack()
+        self._folder_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.rest()
+        self._tool_stack.close()
+
+    def rest(self) -> None:
+        """Let go of the output folder, so that other programs may have it."""
+        self._manifest = None
+        self._folder_stack.close()
+
+    def do(self, job: StudyJob, listen: Listen) -> StudyReport:
+        """Translate a job's study unless its result is up to date; the row says how it went.
+
+        A KeyboardInterrupt gives a row that is "interrupted". Raises DeviceUnavailableError, which
+        is no fault of the job.
+        """
+        try:
+            return self._do(job, listen)
+        except KeyboardInterrupt:
+            return replace(row_of(job), status="interrupted")
+        except DeviceUnavailableError:
+            raise
+        except (ScanError, EngineError, OutputFolderError, SettingsError, OSError) as error:
+            return replace(row_of(job), status="failed", failure=_failure(error))
+
+    def _do(self, job: StudyJob, listen: Listen) -> StudyReport:
+        study = find_study(job)
+        manifest = self._open_folder(Path(job.output))
+        precision = self._precision(job)
+        settings = TranslateSettings(
+            job.patch, job.overlap, job.blend, precision, job.volume_index
+        )
+        recipe = Recipe(job.model_sha256, settings.sha256())
+        [planned] = Planner(manifest.output, manifest.entries, recipe, job.overwrite).plan([study])
+        if planned.refreshed:
+            manifest.append(planned.refreshed)
+        if planned.action == "keep":
+            return row_of(job)
+        tool = self._open_tool(job, precision)
+        translator = Translator(tool.model, tool.generator, settings)
+        rows = Batch((planned,), translator, recipe, manifest, listen).run()
+        return rows[0] if rows else replace(row_of(job), status="interrupted")
+
+    def _open_folder(self, output: Path) -> Manifest:
+        if self._manifest and self._manifest.output == output:
+            self._manifest.refresh()
+            return self._manifest
+        self.rest()
+        self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
+        remove_leftovers(output)
+        return self._manifest
+
+    def _open_tool(self, job: StudyJob, precision: Precision) -> _Tool:
+        tool = self._tool
+        if tool and (tool.path, tool.sha256, tool.precision) == (
+            *(job.model, job.model_sha256),
+            precision,
+        ):
+            return tool
+        self._tool = None
+        self._tool_stack.close()
+        model = load_model(Path(job.model))
+        if model.sha256 != job.model_sha256:
+            raise ModelFileError(
+                f"{job.model} is another model than when the job was submitted; submit again, or "
+                "put the old file back."
+            )
+        model.network.graph.check_patch(job.patch)
+        generator = self._tool_stack.enter_context(
+            open_generator(model.network, self._device, precision)
+        )
+        self._tool = _Tool(job.model, job.model_sha256, precision, model, generator)
+        return self._tool
+
+    def _precision(self, job: StudyJob) -> Precision:
+        precision = job.precision or self._device.default_precision
+        if precision not in self._device.precisions:
+            raise SettingsError(
+                f"The {self._device.kind} of this worker does not compute in {precision}; submit "
+                "without --precision, or work with another --device."
+            )
+        return precision
+
+
+def find_study(job: StudyJob) -> Study:
+    """The study of a job, found again among its files. Raises ScanError."""
+    found = discover([Path(file) for file in job.files], Path(job.output))
+    for study in found.studies:
+        if set(map(str, study.files)) <= set(job.files):
+            return replace(study, name=PurePosixPath(job.study))
+    why = f" ({found.skipped[0].reason})" if found.skipped else ""
+    raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def row_of(job: StudyJob) -> StudyReport:
+    """The row of a job about which nothing else is known."""
+    return StudyReport(
+        name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
+    )
+
+
+def _failure(error: Exception) -> Failure:
+    match error:
+        case OutputFolderError():
+            return Failure("write", str(error), None)
+        case SettingsError():
+            return Failure("engine", str(error), None)
+        case OSError():
+            path, why = error.filename or "A file", error.strerror or error
+            return Failure("write", f"{path} cannot be used ({why}).", None)
+        case _:
+            failure = failure_of(error, None)
+            return replace(failure, kind="unreadable") if type(error) is ScanError else failure
