@@ -30,7 +30,10 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
         [
             Row(
                 f"{batch.batch} {printable(batch.name)}".rstrip(),
-                [*(str(batch.jobs.get(state, "")) for state in shown), _moment(batch.submitted)],
+                [
+                    *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
+                    _moment(batch.submitted),
+                ],
             )
             for batch in batches
         ],

@@ -132,6 +132,7 @@ def submit(
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
     yield f"{counted(submitted.added, 'study', 'studies')} queued"
     if submitted.known:
-        yield f"{counted(submitted.known, 'study', 'studies')} left out: queued for the same already"
+        known = counted(submitted.known, "study", "studies")
+        yield f"{known} left out: queued for the same work already"
     if skipped:
         yield f"{counted(skipped, 'file')} skipped; 'translate --dry-run' says why"

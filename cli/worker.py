@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import Exit, complain, sentence, status, told
-from .lines import failure_text
 from .options import checked_device
 from .queue_options import QueueOption
 from .streams import say, settle
@@ -49,7 +48,9 @@ def worker(
         crew = Crew(child, _devices(asked), _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:
-            _log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
+            _log(
+                f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once"
+            )
             crew.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

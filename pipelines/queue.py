@@ -11,7 +11,6 @@ from typing import Any
 import sqlalchemy as sa
 from dbos import EnqueueOptions, error
 
-
 from .queue_job import StudyJob
 from .queue_place import QueuePlace
 from .queue_state import ENDED_BADLY, OPEN, BatchCount, JobRow, Lane, State, Submitted
@@ -83,7 +82,7 @@ class Queue:
         for name, status, count, submitted, attributes in rows:
             label = str(json.loads(attributes)["name"])
             before = counts.get(name, BatchCount(name, label, submitted / 1000, {}))
-            states = {**before.jobs, STATES[status]: count}
+            states: dict[State, int] = {**before.jobs, STATES[status]: count}
             counts[name] = BatchCount(name, label, min(before.submitted, submitted / 1000), states)
         return sorted(counts.values(), key=lambda count: count.submitted)
 

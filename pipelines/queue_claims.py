@@ -71,9 +71,7 @@ class Claims:
     def give_up(self, claim: Claim) -> None:
         """Take a job that ended every worker out of the queue."""
         with self._tables.told():
-            self._tables.store.dead_letter_workflows(
-                [claim.job], min_recovery_attempts=claim.tries
-            )
+            self._tables.store.dead_letter_workflows([claim.job], min_recovery_attempts=claim.tries)
 
     def hand_back(self, claim: Claim) -> None:
         """Put a job of ours back to its place in the queue."""

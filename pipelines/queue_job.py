@@ -49,11 +49,11 @@ class StudyJob:
                     "This job was made by a newer version of cuda-cyclegan; update this worker."
                 )
             fields["files"] = tuple(fields["files"])
-            depth, height, width = fields["patch"]
-            return cls(**{**fields, "patch": (depth, height, width)})
+            fields["patch"] = tuple(fields["patch"])
+            return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise QueueError(
-                f"This job cannot be read ({type(error).__name__}: {error}); submit its study again."
+                f"This job cannot be read ({type(error).__name__}: {error}); submit it again."
             ) from error
 
     def key(self) -> str:

@@ -1,7 +1,7 @@
 """Advisory locks of a PostgreSQL server, held by a connection of their own."""
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from zlib import crc32
 
 import psycopg
@@ -9,7 +9,12 @@ import psycopg
 from .errors import QueueLostError
 
 CLASS = crc32(b"cuda-cyclegan workers") & 0x7FFFFFFF
-_ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+_ALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "connect_timeout": 5,
+}
 
 
 class ServerLocks:
@@ -70,9 +75,7 @@ class ServerLocks:
     def _ask(self, query: str, *values: int) -> bool:
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=5, **_ALIVE
-                )
+                self._connection = psycopg.connect(self._url, autocommit=True, **_ALIVE)
             row = self._connection.execute(query.encode(), values).fetchone()
         except psycopg.Error as error:
             if self._connection is not None:

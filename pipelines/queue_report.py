@@ -14,9 +14,7 @@ from .study_row import from_json
 def report_of(rows: Sequence[JobRow]) -> BatchReport:
     """The report of one batch's rows, at least one; jobs that are open count as not reached."""
     jobs = [StudyJob.from_json(row.payload) for row in rows]
-    ended = [
-        _study(row, job) for row, job in zip(rows, jobs, strict=True) if row.state not in OPEN
-    ]
+    ended = [_study(row, job) for row, job in zip(rows, jobs, strict=True) if row.state not in OPEN]
     first = jobs[0]
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]

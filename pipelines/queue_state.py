@@ -30,7 +30,8 @@ class Lane:
     def parse(cls, text: str) -> "Lane":
         """The lane of a name that `str` made; one of another kind counts as normal."""
         word, _, window = text.partition(" ")
-        return cls(next((known for known in PRIORITIES if known == word), "normal"), window)
+        known: dict[str, Priority] = {priority: priority for priority in PRIORITIES}
+        return cls(known.get(word, "normal"), window)
 
 
 @dataclass(frozen=True, slots=True)

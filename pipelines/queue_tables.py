@@ -6,7 +6,7 @@ decoded by DBOS: one may be marked as a pickle, which would be executed.
 """
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -118,7 +118,7 @@ class QueueTables:
         """The database's clock in milliseconds, for all hosts alike."""
         return self.store._now_ms_sql()
 
-    def are(self, states: Sequence[State]) -> Any:
+    def are(self, states: Collection[State]) -> Any:
         """The condition that a job is in one of these states."""
         return self.jobs.c.status.in_([NAMES[state] for state in states])
 

@@ -54,9 +54,7 @@ def parse_time(text: str, now: datetime) -> datetime:
         clock = time.fromisoformat(text) if len(text) <= len("HH:MM:SS") else None
         moment = datetime.fromisoformat(text) if clock is None else None
     except ValueError as error:
-        raise SettingsError(
-            f"{text!r} is not a time such as 19:30 or 2026-12-24T19:30."
-        ) from error
+        raise SettingsError(f"{text!r} is not a time such as 19:30 or 2026-12-24T19:30.") from error
     if moment is None:
         moment = datetime.combine(now.date(), clock or time())
         if moment <= now.replace(tzinfo=None):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Literal, TypeAlias
 
 from .errors import QueueError, QueueLostError, SettingsError
@@ -144,9 +145,8 @@ class Worker:
             self._record(lambda: self._claims.hand_back(claim))
         else:
             result = {"row": to_json(row), "program": program_version()}
-            self._record(
-                lambda: self._claims.end(claim, result, well=row.status != "failed") and None
-            )
+            well = row.status != "failed"
+            self._record(lambda: self._claims.end(claim, result, well=well))
         self._tell(JobEnded(claim.job, row))
         return row.failure is not None and row.failure.stage == "infer"
 
@@ -166,11 +166,12 @@ class Worker:
             self._at_work = False
         return row
 
-    def _record(self, step: Callable[[], None]) -> None:
+    def _record(self, step: Callable[[], object]) -> None:
         """Tell the queue what became of a job, for as long as it takes."""
         while True:
             try:
-                return step()
+                step()
+                return
             except QueueLostError as error:
                 self._tell(Waiting(str(error)))
                 self._stop.wait(POLL_SECONDS)
@@ -182,12 +183,18 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
 
     Ctrl-C reaches every process of a terminal; only the parent acts on it.
     """
-    handlers = {
-        signal.SIGTERM: lambda *_: worker.stop(),
-        signal.SIGUSR1: lambda *_: worker.interrupt(),
-        signal.SIGINT: signal.SIG_IGN,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    def act(number: int, _frame: FrameType | None) -> None:
+        match number:
+            case signal.SIGTERM:
+                worker.stop()
+            case signal.SIGUSR1:
+                worker.interrupt()
+            case _:
+                pass
+
+    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
+    before = {number: signal.signal(number, act) for number in numbers}
     try:
         yield
     finally:

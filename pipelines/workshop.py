@@ -87,9 +87,7 @@ class Workshop:
         study = find_study(job)
         manifest = self._open_folder(Path(job.output))
         precision = self._precision(job)
-        settings = TranslateSettings(
-            job.patch, job.overlap, job.blend, precision, job.volume_index
-        )
+        settings = TranslateSettings(job.patch, job.overlap, job.blend, precision, job.volume_index)
         recipe = Recipe(job.model_sha256, settings.sha256())
         [planned] = Planner(manifest.output, manifest.entries, recipe, job.overwrite).plan([study])
         if planned.refreshed:
