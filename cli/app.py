@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import jobs, model, submit, translate, worker
+from . import discover, doctor, jobs, model, report, submit, translate, worker
 from .streams import settle
 
 app = typer.Typer(
@@ -18,6 +18,9 @@ app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
 app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
+app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
+app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(model.app, name="model")
 
 

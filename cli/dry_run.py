@@ -26,6 +26,9 @@ def reasons(rows: Sequence[DryRow], skipped: Sequence[Skipped]) -> Iterator[str]
     failed = [row for row in rows if row.failure]
     for skip in skipped:
         yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
+    for row in rows:
+        for note in row.planned.study.notes:
+            yield f"note: {printable(str(row.planned.study.name))}: {note}"
     for row in failed:
         yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"
     kept = sum(row.planned.action == "keep" for row in rows)

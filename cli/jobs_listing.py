@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..pipelines.queue_state import STATES, BatchCount, JobRow
+from ..pipelines.queue_state import STATES, BatchCount, JobRow, State
 from .tables import Row, Table
 from .text import counted, printable, seconds
 
@@ -24,7 +24,7 @@ def lines(jobs: "Queue", batch: str | None, columns: int | None) -> Iterator[str
 
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
     """One line a batch; states in which no job is have no column."""
-    shown = [state for state in STATES if any(batch.jobs.get(state) for batch in batches)]
+    shown: list[State] = [state for state in STATES if any(batch.jobs.get(state) for batch in batches)]
     table = Table(
         Row("batch", [*shown, "submitted"]),
         [

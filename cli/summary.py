@@ -9,7 +9,7 @@ from .lines import failure_text
 from .tables import Row, Table
 from .text import counted, memory, printable, scaled, seconds
 
-NAME_ROOM = 24
+NAME_ROOM = 16
 """Columns a name should have; a terminal without that much is shown no stages."""
 
 STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
@@ -26,6 +26,9 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
 
 def totals(report: BatchReport) -> Iterator[str]:
     """What the batch came to, in a few sentences."""
+    for row in report.translated():
+        for note in row.notes:
+            yield f"note: {printable(row.name)}: {note}"
     if report.translated():
         spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
         yield f"Time by stage: {', '.join(spent)}"
@@ -44,6 +47,8 @@ def totals(report: BatchReport) -> Iterator[str]:
         yield f"{counted(len(report.skipped), 'file')} skipped; --dry-run says why"
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
+    if report.worst_seam is not None:
+        yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
 
 
 def failures(report: BatchReport) -> Iterator[str]:
@@ -54,16 +59,20 @@ def failures(report: BatchReport) -> Iterator[str]:
 
 
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> Table:
-    spent = report.stages()
+    spent, seams = report.stages(), report.worst_seam is not None
     total = [
         *(seconds(spent[stage]) for stage in shown),
         seconds(sum(row.seconds for row in report.translated())),
         scaled(report.voxels_per_second or 0),
         _peak(report.peak_memory),
+        *([_score(report.worst_seam)] if seams else []),
         "",
     ]
     return Table(
-        head=Row("study", [*shown, "seconds", "voxels/s", "peak RAM", "status"]),
+        head=Row(
+            "study",
+            [*shown, "seconds", "voxels/s", "peak RAM", *(["seam"] if seams else []), "status"],
+        ),
         rows=[
             Row(
                 printable(row.name),
@@ -72,6 +81,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     seconds(row.seconds),
                     scaled(row.voxels_per_second) if row.voxels_per_second else "",
                     _peak(row.peak_memory),
+                    *([_score(row.seams and row.seams.worst)] if seams else []),
                     "redone" if row.status == "translated" and row.due else STATUS[row.status],
                 ],
             )
@@ -79,6 +89,10 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
         ],
         total=Row("total", total) if len(report.translated()) > 1 else None,
     )
+
+
+def _score(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"
 
 
 def _peak(peak: PeakMemory | None) -> str:

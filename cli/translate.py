@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 import typer
 
 from ..engine.devices import Precision
+from ..io.choice import FEWEST_SLICES, OutputFormat
 from ..io.errors import WriteError
-from ..pipelines.settings import Blend
+from ..pipelines.settings import Blend, Extras
 from .errors import Exit, complain, told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_report, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
@@ -67,6 +69,19 @@ def translate(
         int | None,
         typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
     ] = None,
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    show_phi: ShowPhi = False,
+    output_format: Annotated[
+        OutputFormat,
+        typer.Option(
+            "--format",
+            metavar="same|nifti|dicom",
+            help="Of the results; a DICOM series becomes a derived series in its study.",
+        ),
+    ] = "same",
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -76,6 +91,12 @@ def translate(
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
+    ] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
+    ] = False,
+    seam_score: Annotated[
+        bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
     ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
@@ -90,6 +111,8 @@ def translate(
     Exit status: 0 all translated or up to date; 1 some study failed; 2 wrong usage; 3 no study
     found; 4 the device or a library is missing.
     """
+    filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
+    choice = filters.choice(output_format)
     choices = checked_device(device), parsed_patch(patch), checked_report(report)
     if dry_run and report:
         raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
@@ -107,7 +130,9 @@ def translate(
                 overlap=overlap,
                 blend=blend,
                 volume_index=volume,
+                choice=choice,
                 overwrite=overwrite,
+                extras=Extras(preview=preview, seam_score=seam_score),
             )
         )
         view = _View(report, quiet, verbose)

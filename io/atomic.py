@@ -7,6 +7,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
@@ -15,6 +16,7 @@ from .errors import WriteError
 
 PREFIX = ".cuda-cyclegan-"
 SUFFIX = ".part"
+FLUSHING_THREADS = 16
 ABANDONED_AFTER_SECONDS = 24 * 3600
 _HOST = f"{crc32(platform.node().encode()):08x}"
 
@@ -61,6 +63,35 @@ def whole_files(target: Path) -> Generator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def whole_folder(target: Path) -> Generator[Path]:
+    """As `whole_file` for a result that is a folder: yield an empty `.part` folder beside it.
+
+    A folder that stands at `target` moves aside first and is removed when the new one is in place;
+    a kill between the two renames leaves no folder there, never half of one.
+    """
+    with _failures_named(target):
+        part, old = _part_beside(target), _part_beside(target)
+        part.mkdir()
+        try:
+            yield part
+            # Together: a file system answers many waiting flushes with one write of its journal.
+            with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
+                list(pool.map(_flush, part.iterdir()))
+            _flush(part)
+            if os.path.lexists(target):
+                target.replace(old)
+            part.replace(target)
+            _flush(target.parent)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(target):
+                old.replace(target)
+            raise
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            _remove(old)
+
+
 def is_part(name: str) -> bool:
     """Whether a file or folder of this name is an unfinished result, of this program or another."""
     return name.endswith(SUFFIX)
@@ -73,11 +104,15 @@ def remove_leftovers(folder: Path) -> int:
     """
     leftovers = [path for path in folder.rglob(f"{PREFIX}*{SUFFIX}") if _is_abandoned(path)]
     for path in leftovers:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove(path)
     return len(leftovers)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _part_beside(target: Path) -> Path:

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from .choice import EVERYTHING, Choice
+from .dicom_discovery import dicom_studies, find_series, without_directory
+from .dicom_series import Series
 from .errors import ScanError
 from .nifti import image_beside
+from .result_names import in_format
 from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
 from .text_header import read_text_header
 from .volume import Study
@@ -18,36 +22,44 @@ from .writing import places
 class Discovery:
     """What was found, both sorted by path.
 
-    skipped: files asked for by name, files that look like scans, and folders that did not open.
-    ignored: how many other files the folders hold.
+    skipped: files asked for by name, files that look like scans, DICOM series without a volume to
+    translate, and folders that did not open. ignored: how many other files the folders hold.
+    series: every DICOM series, taken or not, by label.
     """
 
     studies: tuple[Study, ...]
     skipped: tuple[Skipped, ...]
     ignored: int = 0
+    series: tuple[Series, ...] = ()
 
 
-def discover(inputs: Sequence[Path], output: Path) -> Discovery:
+def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERYTHING) -> Discovery:
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
-    Links are followed, but no real file is listed twice; unfinished files and what lies in the
-    folder `output` are left out, and so is a study whose result would overwrite that of another.
+    A DICOMDIR stands for the folder it lies in. Links are followed, but no real file is listed
+    twice; unfinished files and what lies in the folder `output` are left out, and so is a study
+    whose result would overwrite that of another.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
-    named = [Path(os.path.abspath(path)) for path in inputs]  # noqa: PTH100
+    named = [without_directory(Path(os.path.abspath(path))) for path in inputs]  # noqa: PTH100
     for path in named:
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
-    search = Search(Path(os.path.realpath(output)))
+    search = Search(Path(os.path.realpath(output)) if output else None)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)
     root = _shared_folder(apart)
     studies, skipped = _studies(sorted(search.files), root)
-    _refuse_overwriting(studies, search.output)
-    studies, rivals = _without_rivals(studies, search.output)
+    series = find_series(search, choice)
+    studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
+    skipped += misfits
+    rivals: list[Skipped] = []
+    if search.output:
+        _refuse_overwriting(studies, search.output)
+        studies, rivals = _without_rivals(studies, search.output)
     data_files = {file for study in studies for file in study.files}
     skipped += rivals + [row for row in search.skipped if row.path not in data_files]
     skipped += [
@@ -56,7 +68,10 @@ def discover(inputs: Sequence[Path], output: Path) -> Discovery:
         if path not in apart
     ]
     return Discovery(
-        tuple(studies), tuple(sorted(skipped, key=lambda row: row.path)), search.ignored
+        tuple(studies),
+        tuple(sorted(skipped, key=lambda row: row.path)),
+        search.ignored,
+        tuple(series),
     )
 
 

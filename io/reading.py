@@ -8,7 +8,7 @@ from typing import Any
 
 import nibabel as _nibabel
 
-from . import itk, nifti
+from . import dicom, itk, nifti
 from .errors import UnreadableScanError
 from .promises import check_start
 from .streams import GZIP_ERRORS, TooManyBytesError
@@ -30,6 +30,8 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
             check_start(file)
         if study.format == "nifti":
             return nifti.read(study, volume_index)
+        if study.format == "dicom":
+            return dicom.read(study, volume_index)
         return itk.read(study, volume_index)
 
 

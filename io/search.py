@@ -36,12 +36,15 @@ class Skipped:
 class Search:
     """What has been met so far.
 
-    output: the real path of the folder whose files are results, not scans.
-    ignored: how many files are no scans.
+    output: the real path of the folder whose files are results, not scans, if there is one.
+    unnamed: files whose names say no kind, as those of DICOM often do. by_name: those of them that
+    were asked for. ignored: how many files are no scans.
     """
 
-    output: Path
+    output: Path | None
     files: list[Path] = field(default_factory=list[Path])
+    unnamed: list[Path] = field(default_factory=list[Path])
+    by_name: set[Path] = field(default_factory=set[Path])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     ignored: int = 0
     _seen: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
@@ -53,10 +56,10 @@ class Search:
             return
         header = header_beside(named) if suffix_of(named) in IMAGE_SUFFIXES else named
         if suffix_of(header) in SUFFIXES:
-            self._meet_scan(header)
+            self._meet_scan(header, self.files)
         else:
-            kinds = ", ".join(SUFFIXES)
-            self._skip(named, f"it is of no known kind; known are {kinds}")
+            self.by_name.add(named)
+            self._meet_scan(named, self.unnamed)
 
     def _walk(self, root: Path) -> None:
         """Follow links last, so that what they lead to keeps its own name if it has one below."""
@@ -100,14 +103,12 @@ class Search:
             self.ignored += 1
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
-        elif suffix in IMAGE_SUFFIXES and not is_there(header_beside(path)):
-            self._skip(path, "the .hdr that describes it is missing")
         elif suffix in SUFFIXES:
-            self._meet_scan(path)
-        elif suffix not in IMAGE_SUFFIXES:
-            self.ignored += 1
+            self._meet_scan(path, self.files)
+        elif suffix not in IMAGE_SUFFIXES or not is_there(header_beside(path)):
+            self._meet_scan(path, self.unnamed)
 
-    def _meet_scan(self, path: Path) -> None:
+    def _meet_scan(self, path: Path, kind: list[Path]) -> None:
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
@@ -119,7 +120,7 @@ class Search:
             if not stat.S_ISREG(mode):
                 self._skip(path, "it is a pipe, socket or device, not a file")
             elif self._is_new(path):
-                self.files.append(path)
+                kind.append(path)
 
     def _is_new(self, path: Path) -> bool:
         try:
@@ -134,7 +135,7 @@ class Search:
         return True
 
     def _is_result(self, path: Path) -> bool:
-        return Path(os.path.realpath(path)).is_relative_to(self.output)
+        return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _skip(self, path: Path, reason: str) -> None:
         self.skipped.append(Skipped(path, reason))

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Format: TypeAlias = Literal["nifti", "nrrd", "metaimage"]
+Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
 Affine: TypeAlias = npt.NDArray[np.float64]
 
@@ -18,11 +18,30 @@ class Study:
 
     name: where its result goes below the output folder, mirroring the input tree.
     files: every file it is stored in, the one to open first.
+    series: what the search learnt about a DICOM series; opaque to all but its reader.
+    notes: what a user should know about how it is taken.
     """
 
     name: PurePosixPath
     files: tuple[Path, ...]
     format: Format
+    series: object = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How a result came about, for the formats that record it.
+
+    source, target: contrasts in words. fingerprint: equal for equal input bytes, model, settings
+    and program, and for nothing else.
+    """
+
+    model: str
+    source: str
+    target: str
+    program: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ import nibabel as _nibabel
 import numpy as np
 
 from . import itk
-from .atomic import whole_file, whole_files
+from .atomic import whole_file, whole_files, whole_folder
+from .dicom_writing import write_series
 from .errors import WriteError
 from .nifti import Header, affine_of, image_beside, is_single_file, read_header, scaling_of
+from .nifti_conversion import as_nifti
 from .streams import is_gzip_name, open_reader, open_writer, write_voxels
-from .volume import Volume
+from .volume import Derivation, Volume
 
 nibabel: Any = _nibabel  # typed only in part
 
@@ -26,12 +28,22 @@ _VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 FIRST_AXIS_OF_COMPONENTS = 5
 
 
-def write(volume: Volume, target: Path) -> None:
+def write(volume: Volume, target: Path, derivation: Derivation | None = None) -> None:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
+    A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
+    where the suffix says so.
     Changed in the header is only what the voxels change: their type, slope and intercept, display
     range, and the number of volumes. Raises WriteError and then leaves nothing behind.
     """
+    if volume.format != "nifti" and is_single_file(target):
+        volume = as_nifti(volume)
+    if volume.format == "dicom":
+        if derivation is None:
+            raise TypeError("a DICOM series cannot be written without its derivation")
+        with whole_folder(target) as folder:
+            write_series(volume, folder, derivation)
+        return
     if volume.format != "nifti":
         with whole_files(target) as part:
             itk.write(volume, part, target)
@@ -50,6 +62,13 @@ def write(volume: Volume, target: Path) -> None:
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
             write_voxels(stream, volume.voxels)
         _verify(part, target, header, volume)
+
+
+def files_at(target: Path) -> list[Path]:
+    """The files of a result that is there: those of its folder, or those beside each other."""
+    if target.is_dir():
+        return sorted(path for path in target.rglob("*") if not path.is_dir())
+    return [path for path in places(target) if path.exists()]
 
 
 def places(target: Path) -> tuple[Path, ...]:

@@ -31,7 +31,7 @@ def _row(job: Job, planned: PlannedStudy) -> DryRow:
         return DryRow(planned, failure=planned.refusal)
     watch = Stopwatch()
     try:
-        _, tiling = prepare_study(planned.study, job.model, job.settings, watch)
+        ready = prepare_study(planned.study, job.model, job.settings, watch)
     except Exception as error:  # as in a batch, a study's trouble is its own
         return DryRow(planned, failure=failure_of(error, watch.stage))
-    return DryRow(planned, tiles=len(tiling))
+    return DryRow(planned, tiles=len(ready.tiling))

@@ -7,8 +7,9 @@ PipelineError
 ├── OutputFolderError  the output folder cannot be used at all
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
 │   └── QueueLostError it could be used before; trying again later may help
-└── ConfigError        a config file is damaged or holds a key or value that is not known
-SettingsError and OutputFolderError stop a batch before its first study.
+├── ConfigError        a config file is damaged or holds a key or value that is not known
+└── ReportFileError    a file is no report of a batch, or a damaged one
+Settings and output folder stop a batch before its first study.
 """
 
 
@@ -42,3 +43,7 @@ class QueueLostError(QueueError):
 
 class ConfigError(PipelineError):
     """A config file cannot be read, or holds a key or value that is not known."""
+
+
+class ReportFileError(PipelineError):
+    """A file is no report of a batch, one of a newer version, or damaged."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from .memory import PeakMemory
+from .seam_score import SeamScore
 from .settings import TranslateSettings
 from .stopwatch import STAGES, Stage
 
@@ -39,7 +40,10 @@ class StudyReport:
 
     name: its place below the output folder. due: why an older result was made anew, if there was
     one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
-    hashing the input, writing includes hashing the output. voxels: of the source grid.
+    hashing the input, writing includes hashing the output, finishing includes
+    preview and seam score. voxels: of the source grid.
+    preview: the picture beside the result, if one was asked for. notes: what a user should know
+    about how the study was taken.
     """
 
     name: str
@@ -52,7 +56,10 @@ class StudyReport:
     voxels: int = 0
     tiles: int = 0
     peak_memory: PeakMemory | None = None
+    preview: Path | None = None
+    seams: SeamScore | None = None
     failure: Failure | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def voxels_per_second(self) -> float | None:
@@ -124,6 +131,12 @@ class BatchReport:
         """Source voxels of the translated studies by the wall time spent on them."""
         rows = self.translated()
         return _rate(sum(row.voxels for row in rows), math.fsum(row.seconds for row in rows))
+
+    @property
+    def worst_seam(self) -> float | None:
+        """The largest seam score of any study."""
+        scores = [row.seams.worst for row in self.studies if row.seams]
+        return max((score for score in scores if score is not None), default=None)
 
     @property
     def peak_memory(self) -> PeakMemory | None:

@@ -2,19 +2,20 @@
 
 schema      this layout's name and version, `SCHEMA`
 program     name, version
-libraries   version of python, numpy, onnxruntime, SimpleITK and nibabel; null if not installed
+libraries   version of python, numpy, onnxruntime, SimpleITK, nibabel and pydicom; null if missing
 machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
 model       name, path, sha256 (of the file)
-settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen), and
-            their sha256, which together with the model's decides whether a result is up to date
+settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
+            allow_uneven, and their sha256, which together with the model's decides whether a
+            result is up to date
 output      the folder
 started     ISO 8601 with zone
 seconds     of wall time in all
 interrupted whether a signal ended the batch
 totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
             of the translated: stages, voxels, voxels_per_second, tiles;
-            of all: peak_host_bytes, peak_counts_from
+            of all: peak_host_bytes, peak_counts_from, worst_seam_score
 studies     in order, each with
     name        place of the result below the output folder
     source      the file, or the first of several
@@ -25,6 +26,7 @@ studies     in order, each with
     reason      of a failure, one sentence; else null
     failed_in   of a failure: the stage, or null if it came before the first; else null
     due         why an older result was made anew, else null
+    notes       what to know about how the study was taken, such as that it was resampled
     seconds     of wall time
     stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
     voxels      of the source; 0 unless translated
@@ -32,6 +34,8 @@ studies     in order, each with
     tiles       0 unless translated
     peak_host_bytes     largest resident memory of the process; null if there was no work
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
+    preview             path of the picture beside the result, or null
+    seam_score          d, h, w and worst, each null without borders; null if not asked for
 skipped     path and reason of what looks like a scan, or was asked for, and is none
 ignored     how many files of other kinds lay in the folders
 
@@ -50,13 +54,14 @@ from typing import Any, TypeAlias
 from ..io.atomic import whole_file
 from .memory import PeakMemory
 from .report import BatchReport, StudyReport
+from .seam_score import SeamScore
 
 Json: TypeAlias = dict[str, Any]
 
 SCHEMA = "cuda-cyclegan/translate-report/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
 
-LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel")
+LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")
 
 
 def program_version() -> str:
@@ -106,12 +111,15 @@ def _study(row: StudyReport) -> Json:
         "reason": failure.reason if failure else None,
         "failed_in": failure.stage if failure else None,
         "due": row.due,
+        "notes": list(row.notes),
         "seconds": row.seconds,
         "stages": dict(row.stages),
         "voxels": row.voxels,
         "voxels_per_second": row.voxels_per_second,
         "tiles": row.tiles,
         **_peak(row.peak_memory),
+        "preview": str(row.preview) if row.preview else None,
+        "seam_score": _seams(row.seams),
     }
 
 
@@ -129,7 +137,12 @@ def _totals(report: BatchReport) -> Json:
         "voxels_per_second": report.voxels_per_second,
         "tiles": sum(row.tiles for row in rows),
         **_peak(report.peak_memory),
+        "worst_seam_score": report.worst_seam,
     }
+
+
+def _seams(score: SeamScore | None) -> Json | None:
+    return score and {**dict(zip("dhw", score.axes, strict=True)), "worst": score.worst}
 
 
 def _peak(peak: PeakMemory | None) -> Json:

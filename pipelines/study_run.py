@@ -10,8 +10,12 @@ from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Study, Volume
 from .inference import translate_array
+from .mid_slices import Slice, mid_slices
 from .preparation import Prepared, finish, prepare
-from .settings import TranslateSettings
+from .preview import draw_preview
+from .seam_score import SeamScore
+from .seams import seam_score
+from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Stopwatch
 from .tiling import Tiling, tile
 
@@ -26,20 +30,35 @@ class Translator:
     model: Model
     generator: Generator
     settings: TranslateSettings
+    extras: Extras = NO_EXTRAS
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A study in the model's world, the tiles that cover it there, and how the scan looked."""
+
+    prepared: Prepared
+    tiling: Tiling
+    slices: tuple[Slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A volume in the source's grid, and how much work it was."""
+    """A volume in the source's grid, how much work it was, and the extras that were asked for.
+
+    preview: a PNG.
+    """
 
     volume: Volume
     tiles: int
+    preview: bytes | None
+    seams: SeamScore | None
 
 
 def prepare_study(
     study: Study, model: Model, settings: TranslateSettings, watch: Stopwatch
-) -> tuple[Prepared, Tiling]:
-    """Read a study and bring it into the model's world; and the tiles that cover it there.
+) -> PreparedStudy:
+    """Read a study and bring it into the model's world.
 
     Raises ScanError or PreparationError.
     """
@@ -49,7 +68,8 @@ def prepare_study(
         prepared = prepare(volume, model.card)
         _, depth, height, width = prepared.array.shape
         extents, stride = (depth, height, width), model.network.graph.stride
-        return prepared, tile(extents, settings.patch, settings.overlap, stride)
+        tiling = tile(extents, settings.patch, settings.overlap, stride)
+        return PreparedStudy(prepared, tiling, mid_slices(volume))
 
 
 def translate_study(
@@ -60,7 +80,8 @@ def translate_study(
     Raises ScanError, PreparationError or EngineError.
     """
     model, settings = translator.model, translator.settings
-    prepared, tiling = prepare_study(study, model, settings, watch)
+    ready = prepare_study(study, model, settings, watch)
+    prepared, tiling = ready.prepared, ready.tiling
     on_tiles(0, len(tiling))
     done = count(1)
     watch.stage = "infer"
@@ -75,4 +96,10 @@ def translate_study(
     watch.add("infer", translated.infer_seconds)
     watch.add("blend", translated.blend_seconds)
     with watch.time("finish"):
-        return Translated(finish(prepared, translated.array, model.card), len(tiling))
+        volume = finish(prepared, translated.array, model.card)
+        preview = seams = None
+        if translator.extras.preview:
+            preview = draw_preview(ready.slices, mid_slices(volume), model.card)
+        if translator.extras.seam_score:
+            seams = seam_score(prepared.array, translated.array, tiling, settings.blend)
+        return Translated(volume, len(tiling), preview, seams)

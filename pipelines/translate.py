@@ -1,6 +1,7 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,14 +11,15 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
+from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
 from .batch import Batch
 from .errors import SettingsError
 from .events import BatchStarted, Listen
-from .manifest import Manifest, Recipe, load
+from .manifest import Entry, Manifest, Recipe, load
 from .plan import PlannedStudy, Planner
 from .report import BatchReport, ModelName, Skip
-from .settings import Blend, TranslateSettings
+from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .study_run import Translator
 
 
@@ -38,7 +40,9 @@ class Request:
     overlap: float = 0.25
     blend: Blend = "gaussian"
     volume_index: int | None = None
+    choice: Choice = EVERYTHING
     overwrite: bool = False
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,14 @@ class Job:
         """What the results are made with."""
         return Recipe(self.model.sha256, self.settings.sha256())
 
+    def planner(self, entries: Mapping[str, Entry]) -> Planner:
+        """What judges studies against an output folder with these entries in its manifest."""
+        asked = self.request
+        return Planner(asked.output, entries, self.recipe, asked.overwrite, asked.extras.preview)
+
     def plan(self) -> tuple[PlannedStudy, ...]:
         """What a run would do about each study; writes nothing."""
-        output = self.request.output
-        planner = Planner(output, load(output), self.recipe, self.request.overwrite)
-        return planner.plan(self.discovery.studies)
+        return self.planner(load(self.request.output)).plan(self.discovery.studies)
 
 
 def open_job(request: Request) -> Job:
@@ -77,9 +84,10 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
+        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
-    discovery = discover(request.inputs, request.output)
+    discovery = discover(request.inputs, request.output, request.choice)
     return Job(request, model, device, settings, discovery)
 
 
@@ -92,14 +100,13 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     request, settings = job.request, job.settings
     with Manifest(request.output) as manifest:
         remove_leftovers(request.output)
-        planner = Planner(request.output, manifest.entries, job.recipe, request.overwrite)
-        planned = planner.plan(job.discovery.studies)
+        planned = job.planner(manifest.entries).plan(job.discovery.studies)
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
         with open_generator(job.model.network, job.device, settings.precision) as generator:
             listen(BatchStarted(generator.device, job.device.note, planned))
-            translator = Translator(job.model, generator, settings)
+            translator = Translator(job.model, generator, settings, request.extras)
             rows = Batch(planned, translator, job.recipe, manifest, listen).run()
             device = generator.device
     return BatchReport(

@@ -443,7 +443,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "schema": "str",
         "program": {"name": "str", "version": "str"},
         "libraries": dict.fromkeys(
-            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel"], "str"
+            ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom"], "str"
         ),
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
@@ -454,6 +454,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "blend": "str",
             "precision": "str",
             "volume_index": "NoneType",
+            "allow_uneven": "bool",
             "sha256": "str",
         },
         "output": "str",
@@ -471,6 +472,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "tiles": "int",
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
+            "worst_seam_score": "NoneType",
         },
         "studies": "list",
         "skipped": "list",
@@ -479,10 +481,13 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     translated, failed = report["studies"]
     assert kind(translated) == {
         **dict.fromkeys(["name", "source", "output", "status", "peak_counts_from"], "str"),
-        **dict.fromkeys(["class", "reason", "failed_in", "due"], "NoneType"),
+        **dict.fromkeys(
+            ["class", "reason", "failed_in", "due", "preview", "seam_score"], "NoneType"
+        ),
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
+        "notes": "list",
     }
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]

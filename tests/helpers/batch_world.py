@@ -102,9 +102,9 @@ def tiny_model(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def identity_model(path: Path) -> Path:
+def identity_model(path: Path, target: str = "T2") -> Path:
     """A model that gives back its input, since relu(x) - relu(-x) is x."""
-    path.write_bytes(_identity_model())
+    path.write_bytes(_identity_model(target))
     return path
 
 
@@ -120,7 +120,7 @@ def _tiny_model(seed: int) -> bytes:
 
 
 @cache
-def _identity_model() -> bytes:
+def _identity_model(target: str) -> bytes:
     spec = ResNetSpec(
         1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
     )
@@ -128,10 +128,12 @@ def _identity_model() -> bytes:
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for name in ("first.weight", "last.weight"):
         weights[name] = np.float32([1, -1]).reshape(shapes[name])
-    return model_bytes(spec, weights, Identity())
+    return model_bytes(spec, weights, Identity(), target)
 
 
-def model_bytes(spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap) -> bytes:
+def model_bytes(
+    spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap, target: str = "T2"
+) -> bytes:
     """A model file with a true reference patch."""
     network = Network(build(spec), weights)
     given, made = make_reference(network)
@@ -139,9 +141,9 @@ def model_bytes(spec: ResNetSpec, weights: dict[str, FloatArray], intensity: Int
         name="tiny",
         architecture=spec,
         source="T1",
-        target="T2",
+        target=target,
         input_channels=("T1",),
-        output_channels=("T2",),
+        output_channels=(target,),
         axes="RAS",
         spacing=None,
         patch=(16, 16, 16),

@@ -1,0 +1,50 @@
+"""`cuda-cyclegan discover`: what lies in files and folders, and what of it would be translated."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..io.choice import FEWEST_SLICES
+from .errors import Exit, complain, told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from .streams import columns_of, say, tell
+
+EXAMPLE = "Example: cuda-cyclegan discover /media/cdrom --modality CT"
+
+
+def discover(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
+    ],
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    show_phi: ShowPhi = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """List every study and every DICOM series, taken or not, with the reason.
+
+    Only headers are read. Exit status: 0 some study found; 2 wrong usage; 3 none found.
+    """
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
+    with told(verbose=verbose):
+        from ..io import discovery
+        from . import discovery_json, discovery_listing
+
+        found = discovery.discover(inputs, None, choice)
+        if json:
+            say(discovery_json.text(found, show_phi=show_phi), sys.stdout)
+        else:
+            for line in discovery_listing.lines(found, columns_of(sys.stdout)):
+                say(line, sys.stdout)
+            tell(discovery_listing.reasons(found), sys.stdout)
+        if not found.studies:
+            complain(f"No study found in {', '.join(map(str, inputs))}.")
+            raise typer.Exit(Exit.NO_STUDY)

@@ -1,0 +1,39 @@
+"""What a user may choose about the search for studies and about the form of results."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+OutputFormat: TypeAlias = Literal["same", "nifti", "dicom"]
+
+FEWEST_SLICES = 8
+"""Of a DICOM volume unless the user says otherwise; localizers have fewer in each direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Filters of DICOM series, and what becomes of the studies that are found.
+
+    modalities: those taken, in capitals; empty takes all. series: searched for in a series'
+    description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
+    uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
+    stands in what is told of it. format: of the results.
+    """
+
+    modalities: frozenset[str] = frozenset()
+    series: "re.Pattern[str] | None" = None
+    fewest_slices: int = FEWEST_SLICES
+    allow_uneven: bool = False
+    show_phi: bool = False
+    format: OutputFormat = "same"
+
+    def refusal(self, modality: str, description: str, label: str) -> str | None:
+        """Why the filters leave a series out; None if they do not."""
+        if self.modalities and modality.upper() not in self.modalities:
+            return "--modality leaves it out"
+        if self.series and not (self.series.search(description) or self.series.search(label)):
+            return "--series leaves it out"
+        return None
+
+
+EVERYTHING = Choice()

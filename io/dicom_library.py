@@ -1,0 +1,58 @@
+"""pydicom, kept quiet: what it says about a bad value may quote a patient's data."""
+
+import io
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pydicom as _pydicom
+from pydicom import errors as _errors
+from pydicom import filereader as _filereader
+from pydicom.uid import ExplicitVRLittleEndian
+
+pydicom: Any = _pydicom  # typed only in part
+read_partial: Any = _filereader.read_partial
+InvalidDicomError: type[Exception] = _errors.InvalidDicomError
+
+logging.getLogger("pydicom").addHandler(logging.NullHandler())
+logging.getLogger("pydicom").propagate = False
+
+
+def tag_of(keyword: str) -> Any:
+    """The number of an element."""
+    return pydicom.tag.Tag(keyword)
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Values that break a rule of their kind are taken as they are, without a word about them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class Template:
+    """Elements that many files share, turned into bytes once."""
+
+    def __init__(self, dataset: Any) -> None:
+        buffer = io.BytesIO()
+        dataset.file_meta = _meta()
+        dataset.save_as(buffer, enforce_file_format=True)
+        buffer.seek(0)
+        self._encoded = pydicom.dcmread(buffer)
+
+    def copy(self) -> Any:
+        """A data set of its own with these elements, to be stored in explicit little endian."""
+        encoded = self._encoded
+        dataset = pydicom.Dataset({tag: encoded.get_item(tag) for tag in encoded.keys()})  # noqa: SIM118
+        dataset.set_original_encoding(False, True, encoded.original_character_set)
+        dataset.file_meta = _meta()
+        return dataset
+
+
+def _meta() -> Any:
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return meta

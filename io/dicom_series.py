@@ -1,0 +1,200 @@
+"""From the headers of many files to series, each one grid or with the reason why it is none."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from .choice import Choice
+from .dicom_geometry import SAME_PLACE_MM, depth_of, grid_of, normal_of
+from .dicom_instance import Frame, Instance
+
+Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
+Stack: TypeAlias = tuple[Frame, ...]
+
+HASH_DIGITS = 8
+SAME_COSINE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Images of one SeriesInstanceUID that share contrast and orientation.
+
+    label: a name without a word about the patient. verdict: whether it is translated, left out, or
+    wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
+    where slices repeat, as over time. duplicates: how many copies of its images were left out.
+    extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
+    wrong with its grid, if it is taken all the same and resampled. text: its description, if that
+    may be shown. study_numbers: of all series of its study.
+    """
+
+    label: str
+    uid: str
+    study: str
+    number: int
+    modality: str
+    description: str
+    files: tuple[Path, ...]
+    verdict: Verdict
+    reason: str | None = None
+    volumes: tuple[Stack, ...] = ()
+    images: int = 0
+    duplicates: int = 0
+    extents: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    uneven: str | None = None
+    text: str = ""
+    study_numbers: frozenset[int] = frozenset()
+
+    @property
+    def folder(self) -> Path:
+        """The folder that its files share."""
+        return Path(os.path.commonpath([file.parent for file in self.files]))
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What a user should know of a series that is taken."""
+        if self.uneven:
+            yield f"{self.uneven}; resampled onto an even grid"
+        if self.duplicates:
+            copies = "copy" if self.duplicates == 1 else "copies"
+            yield f"{self.duplicates} {copies} of its images left out"
+
+    @property
+    def told(self) -> str:
+        """The reason, behind the series' own text where that may be shown."""
+        return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
+
+
+def assemble(instances: Iterable[Instance], choice: Choice) -> list[Series]:
+    """All series, sorted by label; what no volume can be made of has a row of its own."""
+    members: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for instance in instances:
+        members[instance.study, instance.series].append(instance)
+        numbers[instance.study].add(instance.number)
+    found = [
+        replace(series, study_numbers=frozenset(numbers[study]))
+        for (study, _), same in members.items()
+        for series in _series(same, choice)
+    ]
+    return sorted(found, key=lambda series: (series.label, series.files))
+
+
+def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
+    unique = list({member.uid: member for member in reversed(members)}.values())[::-1]
+    first = unique[0]
+    digest = sha256(first.series.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
+    row = Series(
+        label=f"series-{first.number:04}-{digest}",
+        uid=first.series,
+        study=first.study,
+        number=first.number,
+        modality=first.modality,
+        description=first.description,
+        files=(),
+        verdict="skipped",
+        duplicates=len(members) - len(unique),
+        text=first.description if choice.show_phi else "",
+    )
+    obstacles: dict[str, list[Instance]] = defaultdict(list)
+    frames: list[Frame] = []
+    for instance in unique:
+        if instance.obstacle:
+            obstacles[instance.obstacle].append(instance)
+        frames += instance.frames
+    for reason, same in obstacles.items():
+        files = tuple(instance.file for instance in same)
+        yield replace(row, reason=reason, files=files, images=len(same))
+    parts = _parts(frames)
+    for count, part in enumerate(parts, 1):
+        label = row.label if len(parts) == 1 else f"{row.label}-{count}"
+        yield _judged(replace(row, label=label, images=len(part)), part, choice)
+
+
+def _parts(frames: Iterable[Frame]) -> list[list[Frame]]:
+    """Frames apart by contrast and orientation, in the order in which they were made."""
+    parts: list[list[Frame]] = []
+    for frame in sorted(frames, key=lambda frame: (frame.order, frame.file, frame.number)):
+        for part in parts:
+            if part[0].contrast == frame.contrast and _parallel(part[0], frame):
+                part.append(frame)
+                break
+        else:
+            parts.append([frame])
+    return parts
+
+
+def _parallel(one: Frame, other: Frame) -> bool:
+    return all(
+        abs(a - b) <= SAME_COSINE for a, b in zip(one.orientation, other.orientation, strict=True)
+    )
+
+
+def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
+    normal = normal_of(part[0])
+    part.sort(key=lambda frame: depth_of(frame, normal))
+    row = replace(row, files=tuple(dict.fromkeys(frame.file for frame in part)))
+    left_out = choice.refusal(row.modality, row.description, row.label)
+    if left_out:
+        return replace(row, reason=left_out)
+    places = _places(part)
+    if len(places) < max(2, choice.fewest_slices):
+        slices = f"{len(places)} slice{'s' if len(places) > 1 else ''} of this kind"
+        return replace(row, reason=f"it has only {slices}; --min-slices sets the fewest")
+    if len(_sizes(part)) > 1:
+        return replace(row, verdict="refused", reason=_sizes_in_words(part))
+    counts = {len(place) for place in places}
+    repeated = None
+    if len(counts) > 1:
+        repeated = (
+            f"its {len(part)} images lie at {len(places)} places, {min(counts)} to {max(counts)} "
+            "at each, so they are no whole volumes"
+        )
+        if not choice.allow_uneven:
+            return replace(row, verdict="refused", reason=repeated)
+        places = [place[:1] for place in places]
+    volumes = tuple(zip(*places, strict=True))
+    grids = [grid_of(volume) for volume in volumes]
+    row = replace(
+        row,
+        volumes=volumes,
+        extents=(part[0].columns, part[0].rows, len(places)),
+        spacing=tuple(float(length) for length in np.linalg.norm(grids[0].affine[:3, :3], axis=0)),
+    )
+    bad = next((grid for grid in grids if grid.trouble), None)
+    if bad and not (bad.curable and choice.allow_uneven):
+        return replace(row, verdict="refused", reason=bad.trouble)
+    return replace(row, verdict="taken", uneven=bad.trouble if bad else repeated)
+
+
+def _places(part: Sequence[Frame]) -> list[list[Frame]]:
+    """Frames, sorted by depth, at each place; those at one place in the order they were made."""
+    depths = np.array([depth_of(frame, normal_of(part[0])) for frame in part])
+    starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
+    ends = [*starts[1:], len(part)]
+    return [
+        sorted(part[start:end], key=lambda frame: (frame.order, frame.file, frame.number))
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _sizes(part: Iterable[Frame]) -> dict[tuple[int, int, float, float], int]:
+    sizes: dict[tuple[int, int, float, float], int] = defaultdict(int)
+    for frame in part:
+        between_rows, between_columns = frame.spacing
+        sizes[frame.columns, frame.rows, round(between_columns, 4), round(between_rows, 4)] += 1
+    return sizes
+
+
+def _sizes_in_words(part: Iterable[Frame]) -> str:
+    found = (
+        f"{count} of {columns} x {rows} pixels of {width:g} x {height:g} mm"
+        for (columns, rows, width, height), count in _sizes(part).items()
+    )
+    return f"its slices disagree in size: {', '.join(found)}"

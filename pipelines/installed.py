@@ -1,0 +1,112 @@
+"""Whether the interpreter and the packages are those that this program needs."""
+
+import importlib
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+from .findings import Finding, failure, ok, warning
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)$")
+_MODULES = {"pillow": "PIL"}
+"""Import names that differ from the package's."""
+
+_REINSTALL = "install it again: pip install --force-reinstall"
+_SLOW = 50e6
+
+
+def examine_installation() -> Iterator[Finding]:
+    """Interpreter, packages, ONNX Runtime and gzip."""
+    yield ok("Python", f"{platform.python_version()}, {sys.executable}, {platform.platform()}")
+    found = list(_packages())
+    yield from found
+    broken = {finding.subject for finding in found if finding.state != "ok"}
+    if "onnxruntime" not in broken:
+        yield _onnxruntime()
+    if "isal" not in broken:
+        yield _gzip()
+
+
+def _packages() -> Iterator[Finding]:
+    """One line for all that is sound, and one for each package that is not."""
+    sound: list[str] = []
+    for name, least in _requirements():
+        finding = _package(name, least)
+        if finding is None:
+            sound.append(f"{name} {version(name)}")
+        else:
+            yield finding
+    if sound:
+        yield ok("Packages", ", ".join(sound))
+
+
+def _requirements() -> Iterator[tuple[str, str]]:
+    """Names and least versions, without those of extras."""
+    for stated in requires("cuda-cyclegan") or []:
+        if found := _REQUIREMENT.match(stated):
+            yield found[1], found[2]
+
+
+def _package(name: str, least: str) -> Finding | None:
+    """What is wrong with a package; None if nothing is."""
+    wanted = f"'{name}>={least}'"
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return failure(name, "is not installed", f"pip install {wanted}")
+    if _numbers(found) < _numbers(least):
+        words = f"{found} is installed and {least} or newer is needed"
+        return failure(name, words, f"pip install --upgrade {wanted}")
+    try:
+        importlib.import_module(_MODULES.get(name, name))
+    except Exception as error:  # a broken package may raise anything
+        words = f"{found} is installed but cannot be imported ({type(error).__name__}: {error})"
+        return failure(name, words, f"{_REINSTALL} {wanted}")
+    return None
+
+
+def _onnxruntime() -> Finding:
+    import onnxruntime as _onnxruntime
+
+    onnxruntime: Any = _onnxruntime  # the package ships no types
+    providers: list[str] = onnxruntime.get_available_providers()
+    words = f"{version('onnxruntime')}, {', '.join(providers)}"
+    if "CPUExecutionProvider" not in providers:
+        return failure("ONNX Runtime", f"{words}: no CPU", f"{_REINSTALL} onnxruntime")
+    return ok("ONNX Runtime", words)
+
+
+def _gzip() -> Finding:
+    from isal import igzip as _igzip
+
+    igzip: Any = _igzip  # typed only in part
+    sample = _voxels()
+    begin = time.perf_counter()
+    packed = igzip.compress(sample, compresslevel=1)
+    middle = time.perf_counter()
+    restored = igzip.decompress(packed)
+    end = time.perf_counter()
+    name = f"isal {version('isal')}"
+    if restored != sample:
+        return failure("gzip", f"{name} does not restore what it packed", f"{_REINSTALL} isal")
+    rates = [len(sample) / spent for spent in (middle - begin, end - middle)]
+    words = f"{name}, packs {rates[0] / 1e6:.0f} and unpacks {rates[1] / 1e6:.0f} MB/s a core"
+    if min(rates) < _SLOW:
+        return warning("gzip", words, "close programs that keep the processor busy")
+    return ok("gzip", words)
+
+
+def _voxels() -> bytes:
+    """Noise of 16-bit integers below 256, which packs about as well as scans do."""
+    voxels = bytearray(8 << 20)
+    voxels[::2] = os.urandom(4 << 20)
+    return bytes(voxels)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0])[:3])

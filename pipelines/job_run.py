@@ -1,1 +1,0 @@
-"""One job of the queue, done by the very code that `translate` runs."""
