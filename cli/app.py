@@ -1,10 +1,12 @@
 """The command line's entry point."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from . import discover, doctor, jobs, model, report, submit, translate, worker
+from . import discover, doctor, jobs, model, report, submit, translate, watch, worker
+from .errors import told
 from .streams import settle
 
 app = typer.Typer(
@@ -16,6 +18,7 @@ app = typer.Typer(
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
 app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
+app.command("watch", epilog=watch.EXAMPLE)(watch.watch)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
@@ -34,13 +37,25 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(  # pyright: ignore[reportUnusedFunction]
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
         ),
     ] = False,
-) -> None: ...
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Defaults of options.  [default: the user's and this folder's cuda-cyclegan.toml]",
+        ),
+    ] = None,
+) -> None:
+    from .config import config_defaults
+
+    with told(verbose=False):
+        context.default_map = config_defaults(context, config)
 
 
 def main() -> None:

@@ -24,7 +24,8 @@ def lines(jobs: "Queue", batch: str | None, columns: int | None) -> Iterator[str
 
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
     """One line a batch; states in which no job is have no column."""
-    shown: list[State] = [state for state in STATES if any(batch.jobs.get(state) for batch in batches)]
+    held = {state for batch in batches for state in batch.jobs}
+    shown: list[State] = [state for state in STATES if state in held]
     table = Table(
         Row("batch", [*shown, "submitted"]),
         [

@@ -8,13 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.devices import Precision
-from ..pipelines.queue_state import Priority
-from ..pipelines.settings import Blend
+from ..io.choice import FEWEST_SLICES
+from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
 from .options import parsed_patch
-from .queue_options import QueueOption
+from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .streams import say, tell
+from .study_options import (
+    Asked,
+    BlendOption,
+    ModelFile,
+    OutputFolder,
+    Overlap,
+    Overwrite,
+    PatchOption,
+    PrecisionOption,
+    Preview,
+    ResultFormat,
+    Seams,
+    VolumeIndex,
+)
 from .text import counted
 
 if TYPE_CHECKING:
@@ -31,93 +45,57 @@ def submit(
         list[Path],
         typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
     ],
-    model: Annotated[
-        Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
-    ],
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
-    ],
+    model: ModelFile,
+    output: OutputFolder,
     queue: QueueOption = None,
-    priority: Annotated[
-        Priority, typer.Option(metavar="urgent|normal|low", help="Which jobs go first.")
-    ] = "normal",
-    window: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HH:MM-HH:MM|night",
-            help="Start jobs only at these times of day, by the worker's clock; night is "
-            "19:00-07:00.",
-        ),
-    ] = None,
+    priority: PriorityOption = "normal",
+    window: WindowOption = None,
     at: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
     ] = None,
-    name: Annotated[
-        str, typer.Option(metavar="TEXT", help="What 'jobs' calls this batch; no patient's name.")
-    ] = "",
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            metavar="fp16|bf16|tf32|fp32",
-            help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-        ),
-    ] = None,
-    patch: Annotated[
-        str | None,
-        typer.Option(metavar="D,H,W", help="Extents of a tile.  [default: the model's]"),
-    ] = None,
-    overlap: Annotated[
-        float,
-        typer.Option(
-            metavar="0..0.9", min=0.0, max=0.9, help="Share of a tile's edge that neighbours share."
-        ),
-    ] = 0.25,
-    blend: Annotated[
-        Blend,
-        typer.Option(metavar="gaussian|linear|constant", help="Weights where tiles overlap."),
-    ] = "gaussian",
-    volume: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
-    ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite/--skip-existing",
-            help="Make all results anew, or keep those that are up to date.",
-        ),
-    ] = False,
+    name: BatchName = "",
+    precision: PrecisionOption = None,
+    patch: PatchOption = None,
+    overlap: Overlap = 0.25,
+    blend: BlendOption = "gaussian",
+    volume: VolumeIndex = None,
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    output_format: ResultFormat = "same",
+    overwrite: Overwrite = False,
+    preview: Preview = False,
+    seam_score: Seams = False,
 ) -> None:
     """Queue scans for translation, one job a study, and return at once.
 
     Prints the batch's name. Studies that are queued for the same work already are left out. Exit
     status: 0 queued; 2 wrong usage; 3 no study found.
     """
-    chosen = parsed_patch(patch)
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
+    asked = Asked(
+        model=model,
+        output=output,
+        precision=precision,
+        patch=parsed_patch(patch),
+        overlap=overlap,
+        blend=blend,
+        volume_index=volume,
+        choice=choice.choice(output_format),
+        overwrite=overwrite,
+        extras=Extras(preview=preview, seam_score=seam_score),
+    )
     with told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
-        from ..pipelines.queue_state import Lane
         from ..pipelines.submission import jobs_of
-        from ..pipelines.translate import Request
-        from ..pipelines.windows import Window, parse_time
+        from ..pipelines.windows import parse_time
 
-        lane = Lane(priority, str(Window.parse(window)) if window else "")
+        lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
-        found = jobs_of(
-            Request(
-                inputs=tuple(inputs),
-                model=model,
-                output=output,
-                precision=precision,
-                patch=chosen,
-                overlap=overlap,
-                blend=blend,
-                volume_index=volume,
-                overwrite=overwrite,
-            )
-        )
+        found = jobs_of(asked.request(inputs))
         if not found.jobs:
             where = ", ".join(str(path) for path in inputs)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from ..io.choice import FEWEST_SLICES, OutputFormat
 from .errors import QueueError
 from .settings import Blend, Precision
 
@@ -33,6 +34,11 @@ class StudyJob:
     precision: Precision | None
     volume_index: int | None
     overwrite: bool
+    output_format: OutputFormat = "same"
+    fewest_slices: int = FEWEST_SLICES
+    allow_uneven: bool = False
+    preview: bool = False
+    seam_score: bool = False
 
     def to_json(self) -> str:
         """The job as text in ASCII; undecodable bytes of a path stand as lone surrogates."""

@@ -28,7 +28,7 @@ def jobs_of(request: Request) -> Submission:
     check_channels(model)
     patch = request.patch or model.card.patch
     model.network.graph.check_patch(patch)
-    found = discover(request.inputs, request.output)
+    found = discover(request.inputs, request.output, request.choice)
     jobs = tuple(
         StudyJob(
             study=str(study.name),
@@ -42,6 +42,11 @@ def jobs_of(request: Request) -> Submission:
             precision=request.precision,
             volume_index=request.volume_index,
             overwrite=request.overwrite,
+            output_format=request.choice.format,
+            fewest_slices=request.choice.fewest_slices,
+            allow_uneven=request.choice.allow_uneven,
+            preview=request.extras.preview,
+            seam_score=request.extras.seam_score,
         )
         for study in found.studies
     )

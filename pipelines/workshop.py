@@ -12,6 +12,7 @@ from ..engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
+from ..io.choice import Choice
 from ..io.discovery import discover
 from ..io.errors import ScanError, UnreadableScanError
 from ..io.volume import Study
@@ -23,7 +24,7 @@ from .manifest import Manifest, Recipe
 from .plan import Planner
 from .queue_job import StudyJob
 from .report import Failure, StudyReport
-from .settings import TranslateSettings
+from .settings import Extras, TranslateSettings
 from .study_run import Translator
 
 
@@ -87,15 +88,25 @@ class Workshop:
         study = find_study(job)
         manifest = self._open_folder(Path(job.output))
         precision = self._precision(job)
-        settings = TranslateSettings(job.patch, job.overlap, job.blend, precision, job.volume_index)
+        settings = TranslateSettings(
+            patch=job.patch,
+            overlap=job.overlap,
+            blend=job.blend,
+            precision=precision,
+            volume_index=job.volume_index,
+            allow_uneven=job.allow_uneven,
+        )
         recipe = Recipe(job.model_sha256, settings.sha256())
-        [planned] = Planner(manifest.output, manifest.entries, recipe, job.overwrite).plan([study])
+        entries = manifest.entries
+        planner = Planner(manifest.output, entries, recipe, job.overwrite, job.preview)
+        [planned] = planner.plan([study])
         if planned.refreshed:
             manifest.append(planned.refreshed)
         if planned.action == "keep":
             return row_of(job)
         tool = self._open_tool(job, precision)
-        translator = Translator(tool.model, tool.generator, settings)
+        extras = Extras(job.preview, job.seam_score)
+        translator = Translator(tool.model, tool.generator, settings, extras)
         rows = Batch((planned,), translator, recipe, manifest, listen).run()
         return rows[0] if rows else replace(row_of(job), status="interrupted")
 
@@ -142,9 +153,14 @@ class Workshop:
 
 def find_study(job: StudyJob) -> Study:
     """The study of a job, found again among its files. Raises ScanError."""
-    found = discover([Path(file) for file in job.files], Path(job.output))
+    choice = Choice(
+        fewest_slices=job.fewest_slices,
+        allow_uneven=job.allow_uneven,
+        format=job.output_format,
+    )
+    found = discover([Path(file) for file in job.files], Path(job.output), choice)
     for study in found.studies:
-        if set(map(str, study.files)) <= set(job.files):
+        if set(map(str, study.files)) == set(job.files):
             return replace(study, name=PurePosixPath(job.study))
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
     raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
