@@ -55,7 +55,7 @@ class _Source:
         if option.is_flag and not isinstance(value, bool):
             raise ConfigError(f"{self._place}{key} must be true or false.")
         try:
-            option.type_cast_value(self._context, value)
+            option.process_value(self._context, value)
         except typer.BadParameter as error:
             raise ConfigError(f"{self._place}{key}: {error.message}") from error
         return value

@@ -33,6 +33,18 @@ def worker(
     tries: Annotated[
         int, typer.Option(min=1, help="Give a job up when this many workers died of it.")
     ] = 3,
+    yield_to_others: Annotated[
+        bool,
+        typer.Option(
+            "--yield-to-others", help="Start no job while other programs use the GPU much."
+        ),
+    ] = False,
+    yield_memory: Annotated[
+        int, typer.Option(metavar="MIB", min=0, help="How much of its memory they may hold.")
+    ] = 1024,
+    yield_load: Annotated[
+        int, typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it.")
+    ] = 20,
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
@@ -42,9 +54,10 @@ def worker(
     with told(verbose=False):
         from ..pipelines.crew import Crew
         from ..pipelines.queue_place import queue_place
-        from ..pipelines.worker import WorkerSettings
+        from ..pipelines.worker import Manners, WorkerSettings
 
-        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries))
+        manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
+        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners))
         crew = Crew(child, _devices(asked), _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:

@@ -2,25 +2,14 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml as _pynvml
 
 from .errors import QueueError
+from .worker import Manners
 
 pynvml: Any = _pynvml  # the package ships no types
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """What others may use of the card before this worker starts no job.
-
-    memory: bytes. load: percent of the time in which their kernels run.
-    """
-
-    memory: int = 1 << 30
-    load: int = 20
 
 
 class Neighbours:

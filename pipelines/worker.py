@@ -29,15 +29,28 @@ End: TypeAlias = Literal["stopped", "empty", "shaken"]
 
 
 @dataclass(frozen=True, slots=True)
+class Manners:
+    """How much of a GPU others may use before a worker starts no job.
+
+    memory: bytes. load: percent of the time in which their kernels run.
+    """
+
+    memory: int
+    load: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """How a worker goes about it.
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
-    tries: workers that may die of a job before it is given up.
+    tries: workers that may die of a job before it is given up. manners: towards other programs on
+    the GPU; None takes no notice of them.
     """
 
     until_empty: bool = False
     tries: int = 3
+    manners: Manners | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ def work(
     device: str,
     settings: WorkerSettings,
     tell: Tell,
-    hindrance: Callable[[], str | None] = lambda: None,
 ) -> End:
     """Do the jobs of a queue on one device, in this process's main thread.
 
@@ -28,7 +27,15 @@ def work(
         Workshop(device) as workshop,
     ):
         claims = Claims(tables, alive.name)
-        worker = Worker(claims, workshop, settings, tell, hindrance)
+        worker = Worker(claims, workshop, settings, tell, _hindrance(device, settings))
         with stopped_by_signals(worker), Watch(claims, alive) as watch:
             claims.take_over(alive.name)  # the name is ours, so whoever held its jobs is dead
             return worker.run(watch)
+
+
+def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None]:
+    if settings.manners is None or device == "cpu":
+        return lambda: None
+    from .neighbours import Neighbours
+
+    return Neighbours(device, settings.manners).hindrance
