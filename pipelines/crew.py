@@ -11,7 +11,7 @@ from typing import TypeAlias
 SHAKEN = 75
 """A child's exit status when it only wants to begin afresh."""
 
-HEALTHY_SECONDS = 60.0
+HEALTHY_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 60.0
 TICK_SECONDS = 0.2
 

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -16,8 +15,6 @@ from .queue_life import Life
 from .queue_state import Claim
 
 WATCH_SECONDS = 1.0
-ROUND_SECONDS = 10.0
-"""How often jobs of dead workers are looked for."""
 
 
 class Watch:
@@ -61,16 +58,13 @@ class Watch:
                 self._claim = None
 
     def _run(self) -> None:
-        next_round = time.monotonic()
         while not self._ended.wait(WATCH_SECONDS):
             self._mind_parent()
             with suppress(QueueLostError):
                 self._life.renew()
                 self._claims.wake()
                 self._mind_claim()
-                if time.monotonic() >= next_round:
-                    self._take_over()
-                    next_round = time.monotonic() + ROUND_SECONDS
+                self._take_over()
 
     def _mind_claim(self) -> None:
         claim = self._claim

@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from helpers.batch_world import scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
+from cuda_cyclegan.pipelines.worker import WorkerEvent, WorkerSettings
+from cuda_cyclegan.pipelines.worker_process import work
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
 
@@ -29,16 +35,21 @@ class QueueWorld:
         for number in range(count):
             scan(self.inputs / f"{number:03}.nii", number)
 
-    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [*COMMAND, *arguments], capture_output=True, text=True, env=self._environment()
-        )
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments], env={VARIABLE: self.queue})
 
     def did(self, *arguments: str) -> str:
         """What a command that must succeed printed."""
         done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         return done.stdout
+
+    def work(self) -> list[WorkerEvent]:
+        """Do, in this process, what may be done now; what the worker said."""
+        told: list[WorkerEvent] = []
+        settings = WorkerSettings(until_empty=True)
+        assert work(queue_place(self.queue), "cpu", settings, told.append) == "empty"
+        return told
 
     def submit(self, *options: str) -> str:
         """The batch's name."""
@@ -47,7 +58,10 @@ class QueueWorld:
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True, env=self._environment()
+            [*COMMAND, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, VARIABLE: self.queue},
         )
         self._processes.append(process)
         return process
@@ -58,16 +72,15 @@ class QueueWorld:
                 for child in children(process.pid):
                     os.kill(child, 9)
                 process.kill()
-            process.communicate()
+            process.wait()
+            if process.stderr:
+                process.stderr.close()
 
     def jobs(self, batch: str) -> list[dict[str, Any]]:
         return json.loads(self.did("jobs", batch, "--json"))["jobs"]
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}
-
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "CUDA_CYCLEGAN_QUEUE": self.queue}
 
 
 def children(process: int) -> list[int]:
