@@ -48,7 +48,7 @@ class Member:
         if status == SHAKEN or time.monotonic() - self._started > HEALTHY_SECONDS:
             self._pause = 0.0
         self._due = time.monotonic() + self._pause
-        self._pause = min(max(2 * self._pause, 1.0), LONGEST_PAUSE_SECONDS)
+        self._pause = min(max(2 * self._pause, 0.25), LONGEST_PAUSE_SECONDS)
         return status
 
     def ask_to_stop(self) -> None:

@@ -88,7 +88,9 @@ def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: 
     assert states(queue, batch) == ["queued"] * 3
     claims = Claims(tables, "one")
     first, second, third = (claims.take(NORMAL) for _ in range(3))
-    assert first and second and third
+    assert first
+    assert second
+    assert third
     assert claims.take(NORMAL) is None
     assert {StudyJob.from_json(c.payload) for c in (first, second, third)} == set(asked)
     assert claims.end(first, {"row": {"status": "translated", "seconds": 2.5}}, well=True)
@@ -197,7 +199,8 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
-    assert claim and claims.is_ours(claim)
+    assert claim
+    assert claims.is_ours(claim)
     assert queue.cancel(batch) == 3
     assert not claims.is_ours(claim)
     assert not claims.end(claim, {"row": {}}, well=True)
@@ -213,7 +216,9 @@ def test_what_ended_badly_is_done_again_in_its_lane(
     batch = queue.submit(jobs(tmp_path, 4), night).batch
     claims = Claims(tables, "one")
     done, failed, lost = (claims.take(night) for _ in range(3))
-    assert done and failed and lost
+    assert done
+    assert failed
+    assert lost
     claims.end(done, {}, well=True)
     claims.end(failed, {"row": {}}, well=False)
     claims.give_up(lost)
@@ -232,11 +237,13 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     queue.submit(jobs(tmp_path, 1), NORMAL)
     dead, other = Claims(tables, "dead"), Claims(tables, "other")
     lost = dead.take(NORMAL)
-    assert lost and other.workers() == {"dead"}
+    assert lost
+    assert other.workers() == {"dead"}
     assert other.take_over("nobody") == 0
     assert other.take_over("dead") == 1
     taken = other.take(NORMAL)
-    assert taken and (taken.job, taken.tries) == (lost.job, 2)
+    assert taken
+    assert (taken.job, taken.tries) == (lost.job, 2)
     assert not dead.is_ours(lost)
     assert not dead.end(lost, {"row": {"status": "translated"}}, well=True)
     assert other.end(taken, {}, well=True)
