@@ -30,13 +30,12 @@ def text(jobs: "Queue", batch: str | None) -> str:
 
 def _job(row: JobRow) -> dict[str, Any]:
     fields = asdict(row)
-    job = json.loads(fields.pop("payload"))
-    del fields["result"], fields["lane"]
+    del fields["payload"], fields["result"], fields["lane"]
     return {
         **fields,
         "priority": row.lane.priority,
         "window": row.lane.window or None,
-        **{key: job.get(key) for key in ("study", "files", "output", "model")},
+        **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
         "reason": row.reason,
         "result": row.result.get("row", {}),
     }

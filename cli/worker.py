@@ -16,7 +16,7 @@ from .text import printable, seconds
 
 if TYPE_CHECKING:
     from ..pipelines.queue_place import QueuePlace
-    from ..pipelines.worker import WorkerEvent, WorkerSettings
+    from ..pipelines.worker_talk import WorkerEvent, WorkerSettings
 
 EXAMPLE = "Example: cuda-cyclegan worker --until-empty"
 
@@ -54,7 +54,7 @@ def worker(
     with told(verbose=False):
         from ..pipelines.crew import Crew
         from ..pipelines.queue_place import queue_place
-        from ..pipelines.worker import Manners, WorkerSettings
+        from ..pipelines.worker_talk import Manners, WorkerSettings
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
         child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners))
@@ -101,7 +101,7 @@ class _Log:
     device: str
 
     def __call__(self, event: "WorkerEvent") -> None:
-        from ..pipelines.worker import JobEnded, JobStarted, Waiting
+        from ..pipelines.worker_talk import JobEnded, JobStarted, Waiting
 
         match event:
             case JobStarted(job):

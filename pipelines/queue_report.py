@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from .errors import QueueError
 from .queue_job import StudyJob
 from .queue_state import OPEN, JobRow
 from .report import BatchReport, Failure, ModelName, StudyReport
@@ -12,10 +13,14 @@ from .study_row import from_json
 
 
 def report_of(rows: Sequence[JobRow]) -> BatchReport:
-    """The report of one batch's rows, at least one; jobs that are open count as not reached."""
-    jobs = [StudyJob.from_json(row.payload) for row in rows]
-    ended = [_study(row, job) for row, job in zip(rows, jobs, strict=True) if row.state not in OPEN]
-    first = jobs[0]
+    """The report of one batch's rows; jobs that are open count as not reached.
+
+    Raises QueueError if no job can be read.
+    """
+    first = next((job for row in rows if (job := _job(row))), None)
+    if first is None:
+        first = StudyJob.from_json(rows[0].payload)
+    ended = [_study(row) for row in rows if row.state not in OPEN]
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
     return BatchReport(
@@ -33,11 +38,21 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     )
 
 
-def _study(row: JobRow, job: StudyJob) -> StudyReport:
-    source, output = Path(job.files[0]), job.target
+def _job(row: JobRow) -> StudyJob | None:
+    try:
+        return StudyJob.from_json(row.payload)
+    except QueueError:
+        return None
+
+
+def _study(row: JobRow) -> StudyReport:
+    job = _job(row)
+    name, source, output = row.job, Path(), Path()
+    if job:
+        name, source, output = job.study, Path(job.files[0]), job.target
     if "row" in row.result:
-        return from_json(row.result["row"], job.study, source, output)
+        return from_json(row.result["row"], name, source, output)
     if row.state == "cancelled":
-        return StudyReport(job.study, source, output, "interrupted")
+        return StudyReport(name, source, output, "interrupted")
     failure = Failure("internal", row.reason or "", None)
-    return StudyReport(job.study, source, output, "failed", failure=failure)
+    return StudyReport(name, source, output, "failed", failure=failure)

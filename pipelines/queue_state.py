@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 State: TypeAlias = Literal[
     "waiting", "queued", "running", "done", "failed", "given up", "cancelled"
@@ -82,7 +82,16 @@ class JobRow:
     @property
     def study(self) -> str:
         """Place of the result below the output folder."""
-        return str(json.loads(self.payload).get("study", ""))
+        return str(self.asked.get("study", ""))
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The job's fields, as far as they can be read; for showing only."""
+        try:
+            found: Any = json.loads(self.payload)
+        except ValueError:
+            return {}
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def seconds(self) -> float:

@@ -4,11 +4,10 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Literal, TypeAlias
 
 from .errors import QueueError, QueueLostError, SettingsError
 from .events import Event
@@ -19,64 +18,11 @@ from .report import Failure, StudyReport
 from .report_json import program_version
 from .study_row import to_json
 from .windows import Window
+from .worker_talk import End, JobEnded, JobStarted, Tell, Waiting, WorkerSettings
 from .worker_watch import Watch
 from .workshop import Workshop, row_of
 
 POLL_SECONDS = 1.0
-
-End: TypeAlias = Literal["stopped", "empty", "shaken"]
-"""Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Manners:
-    """How much of a GPU others may use before a worker starts no job.
-
-    memory: bytes. load: percent of the time in which their kernels run.
-    """
-
-    memory: int
-    load: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """How a worker goes about it.
-
-    until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
-    tries: workers that may die of a job before it is given up. manners: towards other programs on
-    the GPU; None takes no notice of them.
-    """
-
-    until_empty: bool = False
-    tries: int = 3
-    manners: Manners | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JobStarted:
-    """A job was taken."""
-
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnded:
-    """A job is over: its row, or None if it was given up."""
-
-    job: str
-    row: StudyReport | None
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """No job starts for now. reason: in words, None if there simply is none."""
-
-    reason: str | None
-
-
-WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting
-Tell: TypeAlias = Callable[[WorkerEvent], None]
 
 
 class Worker:

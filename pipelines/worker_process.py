@@ -6,7 +6,8 @@ from .queue_claims import Claims
 from .queue_life import life
 from .queue_place import QueuePlace
 from .queue_tables import QueueTables
-from .worker import End, Tell, Worker, WorkerSettings, stopped_by_signals
+from .worker import Worker, stopped_by_signals
+from .worker_talk import End, Tell, WorkerSettings
 from .worker_watch import Watch
 from .workshop import Workshop
 

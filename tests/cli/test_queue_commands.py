@@ -5,11 +5,19 @@ import os
 import signal
 import stat
 from collections.abc import Generator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
 from helpers.queue_world import QueueWorld, children, eventually
+
+from cuda_cyclegan.pipelines.queue_claims import Claims
+from cuda_cyclegan.pipelines.queue_place import queue_place
+from cuda_cyclegan.pipelines.queue_state import Lane
+from cuda_cyclegan.pipelines.queue_tables import QueueTables
+from cuda_cyclegan.pipelines.worker_talk import JobEnded
 
 
 @pytest.fixture
@@ -96,9 +104,14 @@ def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None
 
 
 def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: QueueWorld) -> None:
-    world.scans(24)
+    world.scans(60)
     batch = world.submit()
+    world.did("jobs", "pause")
     first, second = world.start("worker"), world.start("worker")
+    for worker in (first, second):
+        assert worker.stderr is not None
+        assert any("waiting for jobs" in line for line in worker.stderr)
+    world.did("jobs", "resume")
     eventually(lambda: len({job["worker"] for job in world.jobs(batch) if job["worker"]}) == 2)
     first.send_signal(signal.SIGTERM)
     _, log = first.communicate()
@@ -107,10 +120,10 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
     second.send_signal(signal.SIGINT)
     _, other = second.communicate()
-    assert log.count(" translated") + other.count(" translated") == 24
+    assert log.count(" translated") + other.count(" translated") == 60
     lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
     written = [json.loads(line) for line in lines]
-    assert sum(entry["status"] == "written" for entry in written) == 24
+    assert sum(entry["status"] == "written" for entry in written) == 60
 
 
 def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
@@ -123,8 +136,6 @@ def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
 
 
 def test_a_closed_window_keeps_jobs_and_a_pause_all(world: QueueWorld) -> None:
-    from datetime import datetime, timedelta
-
     now = datetime.now()
     opens, closes = now + timedelta(hours=2), now + timedelta(hours=3)
     world.scans(2)
@@ -179,3 +190,72 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
     refused = world.run("jobs")
     assert refused.exit_code == 2
     assert "Other users can write" in refused.stderr
+
+
+def test_cancelling_stops_a_running_job_and_leaves_nothing(world: QueueWorld) -> None:
+    scan(world.inputs / "large.nii", shape=(320, 320, 320))
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    world.did("jobs", "cancel", batch)
+    assert worker.stderr is not None
+    assert any(" interrupted" in line for line in worker.stderr)
+    assert world.jobs(batch)[0]["state"] == "cancelled"
+    assert world.made() == set()
+    world.scans(1)
+    world.submit()
+    eventually(lambda: "000.nii" in world.made())
+
+
+def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
+    scan(world.inputs / "large.nii", shape=(320, 320, 320))
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    worker.terminate()
+    worker.terminate()
+    assert worker.stderr is not None
+    next(line for line in worker.stderr if "once more" in line)
+    worker.terminate()
+    worker.communicate()
+    assert worker.returncode == 0
+    assert world.jobs(batch)[0]["state"] == "queued"
+    assert world.made() == set()
+
+
+def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables:
+        for name in ("first", "second", "third"):
+            claims = Claims(tables, name)
+            taken = claims.take(Lane("normal"))
+            assert taken is not None
+            assert taken.job == f"{batch}/00001"
+            claims.take_over(name)
+    told = world.work()
+    assert JobEnded(f"{batch}/00001", None) in told
+    poison, harmless = world.jobs(batch)
+    assert (poison["state"], harmless["state"]) == ("given up", "done")
+    assert "3 workers died of it" in poison["reason"]
+    assert "given up: 000.nii" in world.did("jobs", batch)
+    assert "000.nii" in world.run("jobs", "summary", batch).stderr
+
+
+def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld) -> None:
+    world.scans(3)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+        inputs = tables.store.tables.workflow_input
+        for number, payload in (("00001", '{"version": 99}'), ("00002", "damaged")):
+            stored = json.dumps({"positionalArgs": [payload], "namedArgs": {}})
+            where = inputs.c.workflow_uuid == f"{batch}/{number}"
+            writing.execute(sa.update(inputs).where(where).values(inputs=stored))
+    world.output.write_text("a file stands where the folder should be")
+    world.work()
+    newer, damaged, lost = world.jobs(batch)
+    assert "newer version" in newer["reason"]
+    assert "cannot be read" in damaged["reason"]
+    assert lost["reason"].startswith("write: ")
+    assert world.run("jobs", "summary", batch).exit_code == 1
+    assert "newer version" in world.did("jobs", batch)

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
-from cuda_cyclegan.pipelines.worker import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.worker_process import work
+from cuda_cyclegan.pipelines.worker_talk import WorkerEvent, WorkerSettings
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
 
