@@ -1,13 +1,16 @@
 """The command line's entry point."""
 
+import os
+import sys
+import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from . import discover, doctor, jobs, model, report, submit, translate, watch, worker
+from . import discover, doctor, jobs, model, plan, report, submit, translate, watch, worker
 from .errors import told
-from .streams import settle
+from .streams import lost_with_its_reader, settle
 
 app = typer.Typer(
     name="cuda-cyclegan",
@@ -21,6 +24,7 @@ app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
 app.command("watch", epilog=watch.EXAMPLE)(watch.watch)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
+app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
@@ -61,4 +65,17 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 def main() -> None:
     """Run the command line."""
     settle()
-    app()
+    try:
+        app()
+    except SystemExit as leaving:
+        if threading.active_count() > 1:
+            _leave_at_once(leaving)
+        raise
+
+
+def _leave_at_once(leaving: SystemExit) -> NoReturn:
+    """Without waiting for threads of a stopped batch, which may be in the middle of anything."""
+    for stream in (sys.stdout, sys.stderr):
+        with lost_with_its_reader(stream):
+            stream.flush()
+    os._exit(leaving.code if isinstance(leaving.code, int) else leaving.code is not None)

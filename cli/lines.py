@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from ..pipelines.events import BatchStarted, Event, StudyDone
+from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone
 from ..pipelines.plan import PlannedStudy
 from ..pipelines.report import Failure, StudyReport
 from .streams import say, tell
@@ -26,11 +26,13 @@ class PlainLines:
 
     def _lines(self, event: Event) -> Iterator[str]:
         match event:
-            case BatchStarted(device, note, planned):
+            case BatchStarted(planned):
                 self._total = len(planned)
                 if not self._quiet:
-                    yield device_line(device, note)
                     yield opening_line(planned)
+            case DeviceOpened(device, note):
+                if not self._quiet:
+                    yield device_line(device, note)
             case StudyDone(row):
                 self._done += 1
                 if row.status == "failed" or not self._quiet:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..pipelines.events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone
+from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone, Worked
 from ..pipelines.pace import Pace
 from .lines import device_line, opening_line
 from .text import duration, printable, printable_lines, scaled
@@ -31,6 +31,7 @@ class LiveProgress:
         self._width = min(console.width - len(ECHO), WIDEST)
         self._name_width = max(12, self._width // 3)
         self._pace = Pace()
+        self._shown = ""
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -56,22 +57,21 @@ class LiveProgress:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Worked):
+            return
         self._pace.hear(event)
         match event:
-            case BatchStarted(device, note, planned):
-                self._print(device_line(device, note))
+            case BatchStarted(planned):
                 self._print(opening_line(planned))
-            case StudyStarted(planned):
-                name = shortened(printable(str(planned.study.name)), self._name_width)
-                self._progress.reset(self._study, total=None)
-                self._progress.update(self._study, description=name, visible=True)
-            case TilesDone():
-                pass
+            case DeviceOpened(device, note):
+                self._print(device_line(device, note))
             case StudyDone(row, trace):
                 if row.failure:
                     self._print(f"failed {printable(row.name)}: {row.failure.kind}")
                 if trace and self._verbose:
                     self._print(printable_lines(trace))
+            case _:
+                pass
         self._draw()
 
     def _draw(self) -> None:
@@ -84,6 +84,11 @@ class LiveProgress:
             count=f"{pace.done}/{pace.total}",
             speed=left,
         )
+        if pace.study != self._shown:
+            self._shown = pace.study
+            name = shortened(printable(pace.study), self._name_width)
+            self._progress.reset(self._study, total=None)
+            self._progress.update(self._study, description=name, visible=True)
         done, total = pace.tiles
         rate = pace.tiles_per_second
         self._progress.update(

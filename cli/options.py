@@ -31,10 +31,10 @@ def parsed_patch(text: str | None) -> tuple[int, int, int] | None:
     return depth, height, width
 
 
-def checked_report(path: Path | None) -> Path | None:
+def checked_json(option: str, path: Path | None) -> Path | None:
     """A file that can be made in a folder that is there."""
     if path and (path.is_dir() or not path.parent.is_dir()):
         raise typer.BadParameter(
-            f"{str(path)!r} is not a file in an existing folder.", param_hint="'--report'"
+            f"{str(path)!r} is not a file in an existing folder.", param_hint=f"'{option}'"
         )
     return path

@@ -32,6 +32,10 @@ def totals(report: BatchReport) -> Iterator[str]:
     if report.translated():
         spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
         yield f"Time by stage: {', '.join(spent)}"
+        yield (
+            f"In {seconds(report.use.wall)} s of work {report.use.overlap:.1f} stages ran at a "
+            f"time, and the network for {report.use.computing_share:.0%}"
+        )
     total = len(report.studies) + report.not_reached
     counts = (
         (len(report.translated()), "translated"),

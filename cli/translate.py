@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +10,30 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
-from ..engine.devices import Precision
-from ..io.choice import FEWEST_SLICES, OutputFormat
+from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
-from ..pipelines.settings import Blend, Extras
+from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
-from .options import checked_device, checked_report, parsed_patch
+from .options import checked_device, checked_json, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
+from .translate_options import (
+    Arithmetic,
+    Blending,
+    DeviceName,
+    Inputs,
+    ModelFile,
+    Output,
+    Overlap,
+    Overwrite,
+    Patch,
+    Preview,
+    ResultFormat,
+    Verbose,
+    VolumeIndex,
+)
 
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
@@ -30,81 +44,38 @@ EXAMPLE = "Example: cuda-cyclegan translate scans/ --model t1-to-t2.safetensors 
 
 
 def translate(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
-    ],
-    model: Annotated[
-        Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
-    ],
-    output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
-    ],
-    device: Annotated[
-        str,
-        typer.Option(metavar="auto|cpu|cuda|cuda:N[,M]", help="auto takes a GPU, or else the CPU."),
-    ] = "auto",
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            metavar="fp16|bf16|tf32|fp32",
-            help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
-        ),
-    ] = None,
-    patch: Annotated[
-        str | None,
-        typer.Option(metavar="D,H,W", help="Extents of a tile.  [default: the model's]"),
-    ] = None,
-    overlap: Annotated[
-        float,
-        typer.Option(
-            metavar="0..0.9", min=0.0, max=0.9, help="Share of a tile's edge that neighbours share."
-        ),
-    ] = 0.25,
-    blend: Annotated[
-        Blend,
-        typer.Option(metavar="gaussian|linear|constant", help="Weights where tiles overlap."),
-    ] = "gaussian",
-    volume: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
-    ] = None,
+    inputs: Inputs,
+    model: ModelFile,
+    output: Output,
+    device: DeviceName = "auto",
+    precision: Arithmetic = None,
+    patch: Patch = None,
+    overlap: Overlap = 0.25,
+    blend: Blending = "gaussian",
+    volume: VolumeIndex = None,
     modality: Modality = "",
     series: SeriesPattern = "",
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     show_phi: ShowPhi = False,
-    output_format: Annotated[
-        OutputFormat,
-        typer.Option(
-            "--format",
-            metavar="same|nifti|dicom",
-            help="Of the results; a DICOM series becomes a derived series in its study.",
-        ),
-    ] = "same",
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite/--skip-existing",
-            help="Make all results anew, or keep those that are up to date.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be done; write nothing.")
-    ] = False,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
-    ] = False,
+    output_format: ResultFormat = "same",
+    overwrite: Overwrite = False,
+    preview: Preview = False,
     seam_score: Annotated[
         bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
     ] = False,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Print the traceback of every failure.")
-    ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model, one or whole folders of them.
 
@@ -113,9 +84,11 @@ def translate(
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choice = filters.choice(output_format)
-    choices = checked_device(device), parsed_patch(patch), checked_report(report)
-    if dry_run and report:
-        raise typer.BadParameter("a dry run writes nothing.", param_hint="'--report'")
+    choices = checked_device(device), parsed_patch(patch)
+    for name, file in (("--report", report), ("--trace", trace)):
+        checked_json(name, file)
+        if dry_run and file:
+            raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
         from ..pipelines.translate import Request, open_job
 
@@ -135,7 +108,7 @@ def translate(
                 extras=Extras(preview=preview, seam_score=seam_score),
             )
         )
-        view = _View(report, quiet, verbose)
+        view = _View(report, trace, quiet, verbose)
         raise typer.Exit(_dry_run(job) if dry_run else _run(job, view, stop))
 
 
@@ -144,6 +117,7 @@ class _View:
     """What the user wants to see."""
 
     report: Path | None
+    trace: Path | None
     quiet: bool
     verbose: bool
 
@@ -165,22 +139,34 @@ class _View:
 
 
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ..pipelines.events import Event
+    from ..pipelines.report_json import write_json
+    from ..pipelines.trace import Trace
     from ..pipelines.translate import run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with view.progress() as listen:
+    trace = Trace()
+    with view.progress() as show:
+
+        def listen(event: Event) -> None:
+            show(event)
+            if view.trace:
+                trace.hear(event)
+
         report = run_job(job, listen)
-    return max(_stored(report, view), _shown(report, view, stop))
+    stored = [
+        _stored(view.report, lambda path: write_json(report, path)),
+        _stored(view.trace, trace.write),
+    ]
+    return max(*stored, _shown(report, view, stop))
 
 
-def _stored(report: "BatchReport", view: _View) -> Exit:
-    if view.report is None:
+def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
+    if path is None:
         return Exit.DONE
-    from ..pipelines.report_json import write_json
-
     try:
-        write_json(report, view.report)
+        write(path)
     except WriteError as error:
         complain(str(error))
         return Exit.SOME_FAILED

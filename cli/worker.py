@@ -15,8 +15,8 @@ from .streams import say, settle
 from .text import printable, seconds
 
 if TYPE_CHECKING:
+    from ..pipelines.job_talk import WorkerEvent, WorkerSettings
     from ..pipelines.queue_place import QueuePlace
-    from ..pipelines.worker_talk import WorkerEvent, WorkerSettings
 
 EXAMPLE = "Example: cuda-cyclegan worker --until-empty"
 
@@ -53,8 +53,8 @@ def worker(
     asked = checked_device(device)
     with told(verbose=False):
         from ..pipelines.crew import Crew
+        from ..pipelines.job_talk import Manners, WorkerSettings
         from ..pipelines.queue_place import queue_place
-        from ..pipelines.worker_talk import Manners, WorkerSettings
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
         child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners))
@@ -84,7 +84,7 @@ class _Child:
     def __call__(self, device: str) -> None:
         settle()
         from ..pipelines.crew import SHAKEN
-        from ..pipelines.worker_process import work
+        from ..pipelines.job_process import work
 
         try:
             end = work(self.place, device, self.settings, _Log(device))
@@ -101,7 +101,7 @@ class _Log:
     device: str
 
     def __call__(self, event: "WorkerEvent") -> None:
-        from ..pipelines.worker_talk import JobEnded, JobStarted, Waiting
+        from ..pipelines.job_talk import JobEnded, JobStarted, Waiting
 
         match event:
             case JobStarted(job):
@@ -121,14 +121,19 @@ class _Log:
 
 
 def _devices(asked: str) -> list[str]:
-    """One device a process."""
+    """One device a process; without numbers, every card that can be used."""
     from ..engine.devices import choose_device
 
-    kind = choose_device(asked).kind
-    if kind == "cpu":
+    _, _, numbers = asked.partition(":")
+    if numbers:
+        named = [f"cuda:{number}" for number in dict.fromkeys(numbers.split(","))]
+        return [device for device in named if choose_device(device)]
+    if choose_device(asked).kind == "cpu":
         return ["cpu"]
-    numbers = asked.partition(":")[2]
-    return [f"cuda:{number}" for number in numbers.split(",")]
+    from ..engine.cuda_probe import OLDEST_CAPABILITY, cuda_devices
+
+    usable = [card for card in cuda_devices() if card.capability >= OLDEST_CAPABILITY]
+    return [f"cuda:{card.index}" for card in usable]
 
 
 def _tell_death(device: str, status: int) -> None:

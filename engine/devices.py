@@ -4,25 +4,31 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
 
 if TYPE_CHECKING:
     from .cpu import Generator
-    from .graph import Network
+    from .graph import Network, Triple
 
 Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
+"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
-CUDA_OBSTACLE = "this version has no CUDA engine yet"
+_CUDA_PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that is there. note: why "auto" took it, for the user; None if it was asked for."""
+    """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    kind: Literal["cpu"]
+    index: which of the CUDA devices.
+    """
+
+    kind: Literal["cpu", "cuda"]
     default_precision: Precision
     precisions: tuple[Precision, ...]
     note: str | None = None
+    index: int = 0
 
 
 def choose_device(asked: str) -> Device:
@@ -31,20 +37,46 @@ def choose_device(asked: str) -> Device:
     Only "auto" falls back on the CPU; a CUDA device that was asked for and cannot be used raises
     DeviceUnavailableError.
     """
-    if asked.startswith("cuda"):
+    if asked == "cpu":
+        return Device("cpu", "fp32", ("fp32",))
+    obstacle = why_no_cuda()
+    if obstacle is None:
+        return _cuda(asked)
+    if asked == "auto":
+        return Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}")
+    raise DeviceUnavailableError(f"Device {asked} cannot be used: {obstacle}; use --device cpu.")
+
+
+def _cuda(asked: str) -> Device:
+    usable = {d.index: d for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY}
+    _, _, numbers = asked.partition(":")
+    if "," in numbers:
         raise DeviceUnavailableError(
-            f"Device {asked} cannot be used: {CUDA_OBSTACLE}; use --device cpu."
+            f"Device {asked} names several cards, but one batch runs on one; name one of them."
         )
-    note = f"no CUDA device is used: {CUDA_OBSTACLE}" if asked == "auto" else None
-    return Device("cpu", "fp32", ("fp32",), note)
+    index = int(numbers) if numbers else min(usable)
+    if index not in usable:
+        there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
+        raise DeviceUnavailableError(f"Device {asked} is not there; use {there} or cpu.")
+    note = f"the first usable card, {usable[index].name}" if asked == "auto" else None
+    return Device("cuda", "fp16", _CUDA_PRECISIONS, note, index)
 
 
 def open_generator(
-    network: "Network", device: Device, precision: Precision
+    network: "Network", device: Device, precision: Precision, patch: "Triple"
 ) -> "AbstractContextManager[Generator]":
-    """The network, ready to run on the device between `__enter__` and `__exit__`."""
-    from .cpu import CpuGenerator
+    """The network, ready to run on the device between `__enter__` and `__exit__`.
 
+    patch: extents (D, H, W) of the patches, for which a CUDA device compiles it.
+    """
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
+    if device.kind == "cuda":
+        from .cuda import CudaGenerator, CudaOptions
+        from .tuning import cache_folder
+
+        options = CudaOptions(patch, precision=precision, device=device.index, cache=cache_folder())
+        return CudaGenerator(network, options)
+    from .cpu import CpuGenerator
+
     return CpuGenerator(network)

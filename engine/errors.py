@@ -4,7 +4,10 @@ EngineError
 ├── CheckpointError        a weights file cannot be imported: hostile, unknown or ambiguous
 ├── ModelFileError         a model file is damaged, of another version, or fails its own proof
 ├── PatchShapeError        a patch does not fit the network
-└── DeviceUnavailableError a device or an installed library is missing
+├── DeviceUnavailableError a device or an installed library is missing
+├── CudaError              a call of the CUDA driver, NVRTC or cuDNN failed
+├── DeviceMemoryError      a program does not fit into the device memory it may use
+└── PrecisionOverflowError a result is not finite in the chosen precision
 """
 
 
@@ -26,3 +29,31 @@ class PatchShapeError(EngineError):
 
 class DeviceUnavailableError(EngineError):
     """The asked-for device, or a library it needs, is not on this machine."""
+
+
+class CudaError(EngineError):
+    """A call of the CUDA driver, NVRTC or cuDNN failed.
+
+    call: the function. layer: the layer it was for, where there is one. is_sticky: whether the
+    driver refuses all further work of this process, so that only a new one can go on.
+    """
+
+    def __init__(
+        self, call: str, reason: str, advice: str, layer: str | None = None, is_sticky: bool = False
+    ) -> None:
+        where = f" for layer {layer}" if layer else ""
+        super().__init__(f"{call} failed{where}: {reason}; {advice}.")
+        self.call, self.reason, self.advice = call, reason, advice
+        self.layer, self.is_sticky = layer, is_sticky
+
+    def at(self, layer: str) -> "CudaError":
+        """The same error with the layer it happened at."""
+        return type(self)(self.call, self.reason, self.advice, layer, self.is_sticky)
+
+
+class DeviceMemoryError(EngineError):
+    """A program does not fit into the device memory it may use."""
+
+
+class PrecisionOverflowError(EngineError):
+    """A result is not finite: the precision's range is too small for this network and patch."""

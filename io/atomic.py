@@ -6,7 +6,7 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,10 +102,19 @@ def remove_leftovers(folder: Path) -> int:
 
     Parts of a process that still runs here stay, and so do those of other machines for a day.
     """
-    leftovers = [path for path in folder.rglob(f"{PREFIX}*{SUFFIX}") if _is_abandoned(path)]
-    for path in leftovers:
+    return _remove_all(path for path in folder.rglob(f"{PREFIX}*{SUFFIX}") if _is_abandoned(path))
+
+
+def remove_parts_of_this_process(folder: Path) -> int:
+    """Remove what threads of this process are writing below `folder`, which then never appears."""
+    return _remove_all(folder.rglob(f"{PREFIX}{_HOST}-{os.getpid()}-*{SUFFIX}"))
+
+
+def _remove_all(parts: Iterable[Path]) -> int:
+    found = list(parts)
+    for path in found:
         _remove(path)
-    return len(leftovers)
+    return len(found)
 
 
 def _remove(path: Path) -> None:

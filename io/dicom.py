@@ -9,11 +9,11 @@ import numpy as np
 
 from .dicom_enhanced import FrameGroups, frame_groups
 from .dicom_geometry import grid_of
-from .dicom_instance import DataSet, Frame
-from .dicom_library import InvalidDicomError, pydicom, quiet
+from .dicom_instance import DataSet, Frame, Stack
+from .dicom_library import PARSING_ERRORS, pydicom, quiet
 from .dicom_pixels import Scale, decode, padding_mask, scale_of
 from .dicom_resampling import even_grid, resampled
-from .dicom_series import Series, Stack
+from .dicom_series import Series
 from .errors import UnreadableScanError, UnsupportedScanError
 from .promises import memory_of_machine, pick_volume
 from .volume import AnyArray, Study, Volume
@@ -159,10 +159,10 @@ def _opened(frames: Sequence[Frame]) -> Iterator[tuple[DataSet, FrameGroups | No
 def _dataset(path: Path) -> DataSet:
     try:
         return pydicom.dcmread(path, force=True)
-    except (InvalidDicomError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."
-        ) from error
+        ) from None
 
 
 def _strip(dataset: DataSet | None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .dicom_instance import DataSet, Frame, items, number, numbers, word, words
+from .dicom_instance import DataSet, Frame, Moment, items, number, numbers, word, words
 
 SHARED = "SharedFunctionalGroupsSequence"
 PER_FRAME = "PerFrameFunctionalGroupsSequence"
@@ -20,7 +20,6 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
         spacing = numbers(groups("PixelMeasuresSequence"), "PixelSpacing", 2)
         if not (position and orientation and spacing):
             return
-        content = groups("FrameContentSequence")
         frames.append(
             Frame(
                 file=path,
@@ -32,11 +31,8 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
                 orientation=orientation,
                 position=position,
                 contrast=_contrast(groups),
-                order=(
-                    number(content, "TemporalPositionIndex"),
-                    number(content, "FrameAcquisitionNumber"),
-                    float(index),
-                ),
+                moment=_moment(groups),
+                image=float(index),
             )
         )
     yield from frames
@@ -60,6 +56,21 @@ def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
     shared = items(dataset, SHARED)
     for own in items(dataset, PER_FRAME):
         yield FrameGroups(own, shared[0] if shared else {})
+
+
+def _moment(groups: FrameGroups) -> Moment:
+    content, diffusion = groups("FrameContentSequence"), groups("MRDiffusionSequence")
+    directions = items(diffusion, "DiffusionGradientDirectionSequence")
+    direction: DataSet = directions[0] if directions else {}
+    return Moment(
+        temporal=number(content, "TemporalPositionIndex"),
+        trigger=number(groups("CardiacSynchronizationSequence"), "NominalCardiacTriggerDelayTime"),
+        acquisition=number(content, "FrameAcquisitionNumber"),
+        diffusion=(
+            number(diffusion, "DiffusionBValue"),
+            *numbers(direction, "DiffusionGradientOrientation", 3),
+        ),
+    )
 
 
 def _contrast(groups: FrameGroups) -> tuple[str, ...]:

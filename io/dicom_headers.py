@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
-from .dicom_instance import DataSet, Frame, Instance, items, number, numbers, word, words
+from .dicom_instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
 from .dicom_kinds import is_directory, is_enhanced, obstacle
-from .dicom_library import InvalidDicomError, pydicom, quiet, read_partial, tag_of
+from .dicom_library import PARSING_ERRORS, pydicom, quiet, read_partial, tag_of
 
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
@@ -22,7 +22,7 @@ _TAGS = (
     *("SeriesNumber", "AcquisitionNumber", "InstanceNumber", "TemporalPositionIdentifier"),
     *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "EchoNumbers"),
     *("EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "BitsAllocated"),
-    "ModalityLUTSequence",
+    *("ModalityLUTSequence", "TriggerTime", "DiffusionBValue", "DiffusionGradientOrientation"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
@@ -79,7 +79,7 @@ def _read(path: Path) -> Instance | Unreadable | None:
         return Unreadable(path, f"it cannot be opened: {error.strerror or error}")
     except MemoryError:
         return Unreadable(path, "its header promises more than this machine's memory holds")
-    except (InvalidDicomError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
@@ -88,14 +88,14 @@ def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
 
 
 def _anonymous(path: Path) -> Unreadable:
-    return Unreadable(path, "its header ends before it says what it is; copy or export it again")
+    return Unreadable(path, "its header does not say of which study it is; copy or export it again")
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:
     """What the header says; None if it does not even say of which series it is."""
     sop_class, uid = word(dataset, "SOPClassUID"), word(dataset, "SOPInstanceUID")
-    series = word(dataset, "SeriesInstanceUID")
-    if not (sop_class and uid and series):
+    study, series = word(dataset, "StudyInstanceUID"), word(dataset, "SeriesInstanceUID")
+    if not (sop_class and uid and study and series):
         return None
     why_not = obstacle(dataset)
     frames: tuple[Frame, ...] = ()
@@ -107,7 +107,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         file=path,
         sop_class=sop_class,
         uid=uid,
-        study=word(dataset, "StudyInstanceUID"),
+        study=study,
         series=series,
         number=int(number(dataset, "SeriesNumber")),
         modality=word(dataset, "Modality"),
@@ -140,10 +140,15 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
             *words(dataset, "ImageType")[2:],
             f"echo {word(dataset, 'EchoNumbers')} {number(dataset, 'EchoTime'):.3f}",
         ),
-        order=(
-            number(dataset, "TemporalPositionIdentifier"),
-            number(dataset, "AcquisitionNumber"),
-            number(dataset, "InstanceNumber"),
+        moment=Moment(
+            temporal=number(dataset, "TemporalPositionIdentifier"),
+            trigger=number(dataset, "TriggerTime"),
+            acquisition=number(dataset, "AcquisitionNumber"),
+            diffusion=(
+                number(dataset, "DiffusionBValue"),
+                *numbers(dataset, "DiffusionGradientOrientation", 3),
+            ),
         ),
+        image=number(dataset, "InstanceNumber"),
     )
     return (frame,)

@@ -3,7 +3,7 @@
 import uuid
 from hashlib import sha256
 
-from .dicom_series import Series
+from .dicom_series import HASH_DIGITS, Series
 from .volume import Derivation
 
 FIRST_DERIVED_NUMBER = 10_000
@@ -19,10 +19,9 @@ def derived_uid(derivation: Derivation, *parts: str) -> str:
 
 def derived_number(series: Series) -> int:
     """A SeriesNumber that says which series it comes from and that no series of its study has."""
-    part = series.label.rpartition("-")[2]
-    wanted = (
-        FIRST_DERIVED_NUMBER + 10 * max(series.number, 0) + (int(part) if len(part) == 1 else 0)
-    )
+    last = series.label.rpartition("-")[2]
+    part = int(last) if len(last) < HASH_DIGITS else 0
+    wanted = FIRST_DERIVED_NUMBER + 100 * max(series.number, 0) + part
     if wanted > LARGEST_NUMBER:
         wanted = FIRST_DERIVED_NUMBER
     while wanted in series.study_numbers:

@@ -5,8 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .dicom_library import PARSING_ERRORS
+
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What may tell apart frames that lie at one place; zeros where the header says nothing.
+
+    temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
+    number. diffusion: b-value and direction of the gradient.
+    """
+
+    temporal: float
+    trigger: float
+    acquisition: float
+    diffusion: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +32,7 @@ class Frame:
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
     contrast: what the frames of one volume share besides geometry, such as their echo.
-    order: sorts frames that lie at one place, such as time points.
+    image: its instance number, or its place in a multi-frame file.
     """
 
     file: Path
@@ -28,7 +44,12 @@ class Frame:
     orientation: tuple[float, ...]
     position: tuple[float, ...]
     contrast: tuple[str, ...]
-    order: tuple[float, ...]
+    moment: Moment
+    image: float
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Slices of one volume, sorted along their normal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +114,5 @@ def _value(dataset: DataSet, keyword: str) -> Any:
     """An element's value; None where it is missing or its text is no value of its kind."""
     try:
         return dataset.get(keyword)
-    except (ValueError, TypeError, OverflowError, NotImplementedError, KeyError):
+    except PARSING_ERRORS:
         return None

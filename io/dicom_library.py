@@ -2,7 +2,9 @@
 
 import io
 import logging
+import struct
 import warnings
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +16,13 @@ from pydicom.uid import ExplicitVRLittleEndian
 
 pydicom: Any = _pydicom  # typed only in part
 read_partial: Any = _filereader.read_partial
-InvalidDicomError: type[Exception] = _errors.InvalidDicomError
+PARSING_ERRORS: tuple[type[Exception], ...] = (
+    *(_errors.InvalidDicomError, _errors.BytesLengthException, struct.error, zlib.error),
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, EOFError),
+    *(NotImplementedError, RecursionError),
+)
+"""What pydicom raises for damaged elements. Their words quote values, perhaps a patient's name, so
+an error that is made of one is raised from None."""
 
 logging.getLogger("pydicom").addHandler(logging.NullHandler())
 logging.getLogger("pydicom").propagate = False

@@ -5,6 +5,7 @@ the source was acquired says nothing about a synthetic image, so none of that go
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydicom.sr.codedict import codes as _codes
 
 from .dicom_instance import DataSet, word
 from .dicom_kinds import MADE_BY
-from .dicom_library import pydicom
+from .dicom_library import PARSING_ERRORS, pydicom
 from .volume import Derivation
 
 codes: Any = _codes  # made at run time
@@ -49,11 +50,12 @@ _EQUIPMENT = (
 
 
 def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
-    """A new data set of those elements that the source has."""
+    """A new data set of those elements that the source has and that can be understood."""
     found = pydicom.Dataset()
     for keyword in keywords:
-        if keyword in source:
-            found[keyword] = source[keyword]
+        with suppress(*PARSING_ERRORS):
+            if keyword in source:
+                found[keyword] = source[keyword]
     return found
 
 

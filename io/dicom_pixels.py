@@ -4,18 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydicom.uid import JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1
 
 from .dicom_enhanced import FrameGroups
 from .dicom_instance import DataSet, number, numbers, word
-from .dicom_library import pydicom
+from .dicom_library import PARSING_ERRORS, pydicom
 from .errors import UnreadableScanError, UnsupportedScanError
 from .volume import AnyArray
 
-_DECODING_ERRORS = (
-    *(RuntimeError, ValueError, KeyError, AttributeError, TypeError, NotImplementedError),
-    *(IndexError, EOFError, OverflowError),
-)
-"""What pydicom and its decoders raise for pixels that are cut short, damaged or mislabelled."""
+_JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +26,29 @@ class Scale:
 def decode(dataset: DataSet, path: Path, index: int) -> AnyArray:
     """The stored values [row, column] of one frame. Raises ScanError."""
     try:
-        decoder = pydicom.pixels.get_decoder(dataset.file_meta.TransferSyntaxUID)
-        stored, _ = decoder.as_array(dataset, index=index, raw=True)
-    except _DECODING_ERRORS as error:
-        raise _undecodable(dataset, path, error) from error
+        stored = _decoded(dataset, index)
+    except (*PARSING_ERRORS, RuntimeError) as error:
+        raise _undecodable(dataset, path, error) from None
     return _whole_bits(dataset, stored)
+
+
+def _decoded(dataset: DataSet, index: int) -> AnyArray:
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if syntax in _JPEG:
+        return _jpeg(dataset, index)
+    stored, _ = pydicom.pixels.get_decoder(syntax).as_array(dataset, index=index, raw=True)
+    return stored
+
+
+def _jpeg(dataset: DataSet, index: int) -> AnyArray:
+    """A frame through libjpeg-turbo, which raises where GDCM would end the process."""
+    import imagecodecs
+
+    count = max(1, int(number(dataset, "NumberOfFrames", 1)))
+    packed = pydicom.encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    stored: AnyArray = imagecodecs.jpeg8_decode(packed)
+    signed = number(dataset, "PixelRepresentation") == 1
+    return stored.view(f"i{stored.dtype.itemsize}") if signed else stored
 
 
 def scale_of(dataset: DataSet, groups: FrameGroups | None) -> Scale:

@@ -12,11 +12,10 @@ import numpy as np
 
 from .choice import Choice
 from .dicom_geometry import SAME_PLACE_MM, depth_of, grid_of, normal_of
-from .dicom_instance import Frame, Instance
+from .dicom_instance import Frame, Instance, Stack
+from .dicom_volumes import volumes_of
 
 Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
-Stack: TypeAlias = tuple[Frame, ...]
-
 HASH_DIGITS = 8
 SAME_COSINE = 1e-3
 
@@ -120,7 +119,7 @@ def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
 def _parts(frames: Iterable[Frame]) -> list[list[Frame]]:
     """Frames apart by contrast and orientation, in the order in which they were made."""
     parts: list[list[Frame]] = []
-    for frame in sorted(frames, key=lambda frame: (frame.order, frame.file, frame.number)):
+    for frame in sorted(frames, key=_when_made):
         for part in parts:
             if part[0].contrast == frame.contrast and _parallel(part[0], frame):
                 part.append(frame)
@@ -128,6 +127,10 @@ def _parts(frames: Iterable[Frame]) -> list[list[Frame]]:
         else:
             parts.append([frame])
     return parts
+
+
+def _when_made(frame: Frame) -> tuple[float, float, Path]:
+    return frame.moment.acquisition, frame.image, frame.file
 
 
 def _parallel(one: Frame, other: Frame) -> bool:
@@ -159,7 +162,13 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         if not choice.allow_uneven:
             return replace(row, verdict="refused", reason=repeated)
         places = [place[:1] for place in places]
-    volumes = tuple(zip(*places, strict=True))
+    volumes = volumes_of(places)
+    if volumes is None:
+        reason = (
+            f"{len(places[0])} images lie at each of its {len(places)} places, and no header says "
+            "which of them belong together"
+        )
+        return replace(row, verdict="refused", reason=reason)
     grids = [grid_of(volume) for volume in volumes]
     row = replace(
         row,
@@ -179,8 +188,7 @@ def _places(part: Sequence[Frame]) -> list[list[Frame]]:
     starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
     ends = [*starts[1:], len(part)]
     return [
-        sorted(part[start:end], key=lambda frame: (frame.order, frame.file, frame.number))
-        for start, end in zip(starts, ends, strict=True)
+        sorted(part[start:end], key=_when_made) for start, end in zip(starts, ends, strict=True)
     ]
 
 

@@ -55,6 +55,7 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     studies, skipped = _studies(sorted(search.files), root)
     series = find_series(search, choice)
     studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
+    studies.sort(key=lambda study: study.name)
     skipped += misfits
     rivals: list[Skipped] = []
     if search.output:

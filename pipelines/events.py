@@ -6,30 +6,48 @@ from typing import TypeAlias
 
 from .plan import PlannedStudy
 from .report import StudyReport
+from .stopwatch import Span
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStarted:
-    """The device is open and every study has its plan. note: why this device was taken."""
+    """Every study has its plan."""
 
-    device: str
-    note: str | None
     planned: tuple[PlannedStudy, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceOpened:
+    """A device is ready to compute. note: why it was taken, if nobody asked for it."""
+
+    device: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StudyStarted:
-    """Work on a study begins; studies that are kept or refused never start."""
+    """A study is about to be read; studies that are kept or refused never start.
+
+    While one study is in the network, the next one is read and the one before is stored.
+    """
 
     planned: PlannedStudy
 
 
 @dataclass(frozen=True, slots=True)
 class TilesDone:
-    """So many of the current study's tiles are translated; 0 comes once, before the first."""
+    """So many of a study's tiles are translated; 0 comes once, before the first."""
 
+    study: str
     done: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A stage worked on a study for some time."""
+
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +58,5 @@ class StudyDone:
     trace: str | None = None
 
 
-Event: TypeAlias = BatchStarted | StudyStarted | TilesDone | StudyDone
+Event: TypeAlias = BatchStarted | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
 Listen: TypeAlias = Callable[[Event], None]

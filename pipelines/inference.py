@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
@@ -11,51 +10,49 @@ from ..engine.cpu import Generator
 from ..engine.graph import FloatArray
 from .blending import Blender, Slab
 from .settings import Blend
+from .stopwatch import Stopwatch
 from .tiling import Tile, Tiling
 
 
 @dataclass(frozen=True, slots=True)
-class TranslatedArray:
-    """What the generator made of an array, [C, D, H, W], and how long it took."""
+class SlidingWindow:
+    """How an array is gone over; padding: how one smaller than the patch grows."""
 
-    array: FloatArray
-    infer_seconds: float
-    blend_seconds: float
+    tiling: Tiling
+    blend: Blend
+    padding: SmallVolumePadding
 
 
 def translate_array(
     array: FloatArray,
     generator: Generator,
-    tiling: Tiling,
-    blend: Blend,
-    padding: SmallVolumePadding,
+    window: SlidingWindow,
+    watch: Stopwatch,
     on_tile: Callable[[], None],
-) -> TranslatedArray:
-    """Translate [C, D, H, W] of network intensity, one tile after another.
+) -> FloatArray:
+    """What the generator makes of [C, D, H, W] of network intensity, one tile after another.
 
-    padding: how a volume smaller than the patch grows. on_tile: called after each tile.
-    What the generator raises passes through, and so does an interrupt; nothing is left behind.
+    on_tile: called after each tile. What the generator raises passes through, and so does an
+    interrupt; nothing is left behind.
     """
+    tiling = window.tiling
     if array.shape[1:] != tiling.extents:
         raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     channels = generator.graph.out_channels
     translated = np.empty((channels, *tiling.extents), np.float32)
-    blender = Blender(tiling, channels, blend)
-    cutter = _Cutter(array, tiling, padding)
-    infer_seconds = blend_seconds = 0.0
+    blender = Blender(tiling, channels, window.blend)
+    cutter = _Cutter(array, tiling, window.padding)
     for tile in tiling:
-        begin = perf_counter()
-        patch = cutter.cut(tile)
-        cut = perf_counter()
-        [result] = generator(patch)
-        inferred = perf_counter()
-        slab = blender.add(tile, result)
-        if slab is not None:
-            _place(slab, translated)
-        infer_seconds += inferred - cut
-        blend_seconds += perf_counter() - inferred + cut - begin
+        with watch.time("blend"):
+            patch = cutter.cut(tile)
+        with watch.time("infer"):
+            [result] = generator(patch)
+        with watch.time("blend"):
+            slab = blender.add(tile, result)
+            if slab is not None:
+                _place(slab, translated)
         on_tile()
-    return TranslatedArray(translated, infer_seconds, blend_seconds)
+    return translated
 
 
 def _place(slab: Slab, translated: FloatArray) -> None:

@@ -7,15 +7,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, files, requires, version
 from typing import Any
 
 from .findings import Finding, failure, ok, warning
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)$")
-_MODULES = {"pillow": "PIL"}
-"""Import names that differ from the package's."""
-
 _REINSTALL = "install it again: pip install --force-reinstall"
 _SLOW = 50e6
 
@@ -63,11 +60,17 @@ def _package(name: str, least: str) -> Finding | None:
         words = f"{found} is installed and {least} or newer is needed"
         return failure(name, words, f"pip install --upgrade {wanted}")
     try:
-        importlib.import_module(_MODULES.get(name, name))
+        importlib.import_module(_module(name))
     except Exception as error:  # a broken package may raise anything
         words = f"{found} is installed but cannot be imported ({type(error).__name__}: {error})"
         return failure(name, words, f"{_REINSTALL} {wanted}")
     return None
+
+
+def _module(name: str) -> str:
+    """What a package is imported by, which need not be its own name."""
+    modules = {file.parts[0] for file in files(name) or () if file.parts[1:] == ("__init__.py",)}
+    return name if name in modules or not modules else min(modules)
 
 
 def _onnxruntime() -> Finding:

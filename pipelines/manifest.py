@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -108,6 +109,7 @@ class Manifest:
         self._shared = shared
         self._descriptor = -1
         self._read_to = 0
+        self._one_at_a_time = threading.Lock()
 
     def __enter__(self) -> Self:
         path = self.output / FOLDER / "manifest.jsonl"
@@ -132,12 +134,17 @@ class Manifest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.close(self._descriptor)
+        # A thread that a stopped batch left behind may hang in here for ever; closed under its
+        # hands, the descriptor could become another file's.
+        if self._one_at_a_time.acquire(timeout=1):
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._one_at_a_time.release()
 
     def append(self, entry: Entry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
-        with self._alone():
+        with self._one_at_a_time, self._alone():
             self._drop_torn_line()
             end = os.fstat(self._descriptor).st_size
             try:
@@ -147,7 +154,7 @@ class Manifest:
             except OSError:
                 os.ftruncate(self._descriptor, end)
                 raise
-        self.entries[entry.output] = entry
+            self.entries[entry.output] = entry
 
     def refresh(self) -> None:
         """Read the lines that were appended since the last time."""

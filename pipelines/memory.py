@@ -1,7 +1,9 @@
 """Peak host memory of this process, by the kernel's own account."""
 
 import ctypes
+import os
 import resource
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,42 @@ class PeakMeter:
                     return PeakMemory(int(line.split()[1]) * 1024, of_run=False)
         kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return PeakMemory(kibibytes * 1024, of_run=True)
+
+
+class PeakMeters:
+    """The peak while each of several studies is under way, whatever is worked on beside it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._meter = PeakMeter()
+        self._peaks: dict[str, PeakMemory] = {}
+
+    def enter(self, study: str) -> None:
+        """A study begins."""
+        with self._lock:
+            self._take_note()
+            self._peaks[study] = self._meter.read()
+
+    def leave(self, study: str) -> PeakMemory:
+        """A study is over: the largest resident set since it entered."""
+        with self._lock:
+            self._take_note()
+            return self._peaks.pop(study)
+
+    def _take_note(self) -> None:
+        """Credit the peak since the last note to all studies under way, and begin a new one."""
+        peak = self._meter.read()
+        for study, before in self._peaks.items():
+            self._peaks[study] = max(before, peak, key=lambda one: one.bytes)
+        self._meter = PeakMeter()
+
+
+def available_memory() -> int:
+    """Bytes that the system could give to programs now."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _return_free_memory() -> None:

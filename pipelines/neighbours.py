@@ -7,7 +7,7 @@ from typing import Any
 import pynvml as _pynvml
 
 from .errors import QueueError
-from .worker_talk import Manners
+from .job_talk import Manners
 
 pynvml: Any = _pynvml  # the package ships no types
 

@@ -10,53 +10,57 @@ from .plan import PlannedStudy
 class Pace:
     """Judges the time left by input bytes: the one measure of a study known before it is read.
 
-    done, total: studies, of all. tiles: done and total of the current study.
+    done, total: studies, of all. study: the one whose tiles are translated, or that is read while
+    there is none. tiles: done and total of it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._sizes: dict[str, int] = {}
-        self._started = self._study_started = clock()
-        self._current = ""
-        self._finished = 0
+        self._reached: dict[str, float] = {}
+        self._started = self._tiles_started = clock()
         self.done = self.total = 0
+        self.study = ""
         self.tiles = (0, 0)
 
     def hear(self, event: Event) -> None:
         """Take note of an event of the batch."""
         match event:
-            case BatchStarted(planned=planned):
+            case BatchStarted(planned):
                 self.total = len(planned)
                 self._sizes = {
                     str(p.study.name): _size(p) for p in planned if p.action == "translate"
                 }
                 self._started = self._clock()
             case StudyStarted(planned):
-                self._current = str(planned.study.name)
-                self._study_started = self._clock()
-                self.tiles = (0, 0)
-            case TilesDone(done, total):
+                if not self._translating:
+                    self.study, self.tiles = str(planned.study.name), (0, 0)
+            case TilesDone(study, done, total):
                 if done == 0:
-                    self._study_started = self._clock()
-                self.tiles = done, total
+                    self._tiles_started = self._clock()
+                self.study, self.tiles = study, (done, total)
+                self._reached[study] = done / total
             case StudyDone(row):
                 self.done += 1
-                self._finished += self._sizes.get(row.name, 0)
-                self.tiles = (0, 0)
+                self._reached[row.name] = 1.0
+            case _:
+                pass
+
+    @property
+    def _translating(self) -> bool:
+        done, total = self.tiles
+        return done < total
 
     @property
     def tiles_per_second(self) -> float | None:
         """Of the current study, since its first tile began."""
-        seconds = self._clock() - self._study_started
+        seconds = self._clock() - self._tiles_started
         return self.tiles[0] / seconds if self.tiles[0] and seconds else None
 
     @property
     def seconds_left(self) -> float | None:
         """For all that is still due; None before anything is done."""
-        done, total = self.tiles
-        reached: float = self._finished
-        if total:
-            reached += self._sizes.get(self._current, 0) * done / total
+        reached = sum(self._sizes.get(name, 0) * part for name, part in self._reached.items())
         if not reached:
             return None
         seconds = self._clock() - self._started

@@ -39,11 +39,12 @@ class StudyReport:
     """One study's row.
 
     name: its place below the output folder. due: why an older result was made anew, if there was
-    one. seconds: wall time in all; stages: the parts of it that were reached. Reading includes
-    hashing the input, writing includes hashing the output, finishing includes
+    one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
+    Reading includes hashing the input, writing includes hashing the output, finishing includes
     preview and seam score. voxels: of the source grid.
-    preview: the picture beside the result, if one was asked for. notes: what a user should know
-    about how the study was taken.
+    peak_memory: while it was under way, with whatever was worked on beside it. preview: the
+    picture beside the result, if one was asked for. notes: what a user should know about how the
+    study was taken.
     """
 
     name: str
@@ -63,7 +64,7 @@ class StudyReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels by the study's whole wall time; None unless it was translated."""
+        """Source voxels by the study's seconds; None unless it was translated."""
         return _rate(self.voxels, self.seconds) if self.status == "translated" else None
 
 
@@ -85,11 +86,35 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What the seconds of a batch were used for.
+
+    wall: from the first work on any study to the last. busy: of all stages of all studies
+    together. computing: in which a device ran the network, of all devices together.
+    """
+
+    wall: float
+    busy: float
+    computing: float
+    devices: int
+
+    @property
+    def overlap(self) -> float:
+        """Stages that were at work at a time, on average; 1 where nothing overlapped."""
+        return self.busy / self.wall if self.wall else 0.0
+
+    @property
+    def computing_share(self) -> float:
+        """Share of the wall time in which the devices ran the network."""
+        return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchReport:
     """A batch's rows, and under what they were made.
 
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
-    not_reached: studies behind the one that was interrupted.
+    not_reached: studies that the network had not begun with when the batch was interrupted.
     """
 
     model: ModelName
@@ -98,6 +123,7 @@ class BatchReport:
     output: Path
     started: str
     seconds: float
+    use: Use
     studies: tuple[StudyReport, ...]
     skipped: tuple[Skip, ...]
     ignored: int = 0
@@ -128,9 +154,8 @@ class BatchReport:
 
     @property
     def voxels_per_second(self) -> float | None:
-        """Source voxels of the translated studies by the wall time spent on them."""
-        rows = self.translated()
-        return _rate(sum(row.voxels for row in rows), math.fsum(row.seconds for row in rows))
+        """Source voxels of the translated studies by the wall time in which any was under way."""
+        return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
 
     @property
     def worst_seam(self) -> float | None:

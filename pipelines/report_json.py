@@ -13,8 +13,11 @@ output      the folder
 started     ISO 8601 with zone
 seconds     of wall time in all
 interrupted whether a signal ended the batch
+use         wall_seconds, from the first work on a study to the last; busy_seconds, of all stages;
+            computing_seconds, in which the devices ran the network; devices, how many; overlap,
+            busy by wall; computing_share, of each device's wall seconds
 totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
-            of the translated: stages, voxels, voxels_per_second, tiles;
+            of the translated: stages, voxels, voxels_per_second (by wall_seconds), tiles;
             of all: peak_host_bytes, peak_counts_from, worst_seam_score
 studies     in order, each with
     name        place of the result below the output folder
@@ -27,12 +30,13 @@ studies     in order, each with
     failed_in   of a failure: the stage, or null if it came before the first; else null
     due         why an older result was made anew, else null
     notes       what to know about how the study was taken, such as that it was resampled
-    seconds     of wall time
+    seconds     in which a stage worked on it; waiting for another study is left out
     stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
     voxels      of the source; 0 unless translated
     voxels_per_second   by `seconds`; null unless translated
     tiles       0 unless translated
-    peak_host_bytes     largest resident memory of the process; null if there was no work
+    peak_host_bytes     largest resident memory of the process while the study, and others beside
+                        it, were under way; null if there was no work
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
     preview             path of the picture beside the result, or null
     seam_score          d, h, w and worst, each null without borders; null if not asked for
@@ -93,6 +97,14 @@ def to_json(report: BatchReport) -> Json:
         "started": report.started,
         "seconds": report.seconds,
         "interrupted": report.interrupted,
+        "use": {
+            "wall_seconds": report.use.wall,
+            "busy_seconds": report.use.busy,
+            "computing_seconds": report.use.computing,
+            "devices": report.use.devices,
+            "overlap": report.use.overlap,
+            "computing_share": report.use.computing_share,
+        },
         "totals": _totals(report),
         "studies": [_study(row) for row in report.studies],
         "skipped": [{"path": str(skip.path), "reason": skip.reason} for skip in report.skipped],

@@ -7,7 +7,7 @@ from typing import get_args
 
 from .errors import ReportFileError
 from .memory import PeakMemory
-from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport
+from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
 from .report_fields import Fields, read_fields
 from .report_json import SCHEMA
 from .seam_score import SeamScore
@@ -91,12 +91,22 @@ def _batch(fields: Fields) -> BatchReport:
         output=Path(fields.text("output")),
         started=fields.text("started"),
         seconds=fields.number("seconds"),
+        use=_use(fields.inner("use")) if "use" in fields.content else Use(0.0, 0.0, 0.0, 0),
         studies=tuple(_study(row) for row in fields.each("studies")),
         skipped=tuple(
             Skip(Path(row.text("path")), row.text("reason")) for row in fields.each("skipped")
         ),
         ignored=fields.whole("ignored"),
         not_reached=fields.inner("totals").whole("not_reached"),
+    )
+
+
+def _use(fields: Fields) -> Use:
+    return Use(
+        wall=fields.number("wall_seconds"),
+        busy=fields.number("busy_seconds"),
+        computing=fields.number("computing_seconds"),
+        devices=fields.whole("devices"),
     )
 
 

@@ -17,6 +17,9 @@ TOLERANCES: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 1e-2, 
 def examine_devices() -> Iterator[Finding]:
     """One line a device that this machine claims to offer."""
     yield _test(devices.choose_device("cpu"))
+    automatic = devices.choose_device("auto")
+    if automatic.kind != "cpu":
+        yield _test(automatic)
 
 
 def _test(device: Device) -> Finding:
@@ -29,7 +32,9 @@ def _test(device: Device) -> Finding:
     try:
         model = load_model(MODEL)
         begin = perf_counter()
-        with devices.open_generator(model.network, device, precision) as generator:
+        depth, height, width = model.reference_input.shape[2:]
+        patch = depth, height, width
+        with devices.open_generator(model.network, device, precision, patch) as generator:
             output = generator(model.reference_input)
             name = generator.device
         spent = perf_counter() - begin

@@ -1,23 +1,54 @@
-"""Seconds a stage of one study."""
+"""Seconds a stage of one study, and when they were spent."""
 
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 Stage: TypeAlias = Literal["read", "prepare", "infer", "blend", "finish", "write"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
-class Stopwatch:
-    """Adds up the seconds of stages, also of the one that fails.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One stretch of work on a study; start and stop on the clock of `time.perf_counter`.
 
-    stage: where the study is, or where it stopped; None before the first stage.
+    lane: the thread or device queue that did it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    study: str
+    stage: Stage
+    lane: str
+    start: float
+    stop: float
+
+    @property
+    def seconds(self) -> float:
+        return self.stop - self.start
+
+
+def forget(_: Span) -> None:
+    """For a stopwatch of which only the sums are wanted."""
+
+
+class Stopwatch:
+    """Adds up the seconds of stages, also of the one that fails; waits between stages are left out.
+
+    record: told each stretch of work. stage: where the study is, or where it stopped; None before
+    the first stage. One thread at a time may use it.
+    """
+
+    def __init__(
+        self,
+        study: str = "",
+        record: Callable[[Span], None] = forget,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._study = study
+        self._record = record
         self._clock = clock
-        self._started = clock()
         self.stage: Stage | None = None
         self.seconds: dict[Stage, float] = {}
 
@@ -29,12 +60,13 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.add(stage, self._clock() - start)
+            self.add(stage, threading.current_thread().name, start, self._clock())
 
-    def add(self, stage: Stage, seconds: float) -> None:
-        """Count seconds that were measured elsewhere."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+    def add(self, stage: Stage, lane: str, start: float, stop: float) -> None:
+        """Count a stretch that was measured elsewhere."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + stop - start
+        self._record(Span(self._study, stage, lane, start, stop))
 
     def total(self) -> float:
-        """Seconds since the stopwatch was made."""
-        return self._clock() - self._started
+        """Seconds of all stages."""
+        return sum(self.seconds.values())

@@ -1,4 +1,4 @@
-"""One study from its files to a translated volume."""
+"""One study from its files to a translated volume, stage by stage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,16 +6,17 @@ from itertools import count
 from typing import TypeAlias
 
 from ..engine.cpu import Generator
+from ..engine.graph import FloatArray
 from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Study, Volume
-from .inference import translate_array
+from .inference import SlidingWindow, translate_array
 from .mid_slices import Slice, mid_slices
 from .preparation import Prepared, finish, prepare
 from .preview import draw_preview
 from .seam_score import SeamScore
 from .seams import seam_score
-from .settings import NO_EXTRAS, Extras, TranslateSettings
+from .settings import Blend, Extras, TranslateSettings
 from .stopwatch import Stopwatch
 from .tiling import Tiling, tile
 
@@ -30,7 +31,6 @@ class Translator:
     model: Model
     generator: Generator
     settings: TranslateSettings
-    extras: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class PreparedStudy:
     prepared: Prepared
     tiling: Tiling
     slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InferredStudy:
+    """A study and what the network made of it, [C, D, H, W] in network intensity."""
+
+    study: PreparedStudy
+    array: FloatArray
+    blend: Blend
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +64,16 @@ class Translated:
     seams: SeamScore | None
 
 
-def prepare_study(
-    study: Study, model: Model, settings: TranslateSettings, watch: Stopwatch
-) -> PreparedStudy:
-    """Read a study and bring it into the model's world.
-
-    Raises ScanError or PreparationError.
-    """
+def read_study(study: Study, settings: TranslateSettings, watch: Stopwatch) -> Volume:
+    """Read a study's volume. Raises ScanError."""
     with watch.time("read"):
-        volume = read(study, settings.volume_index)
+        return read(study, settings.volume_index)
+
+
+def prepare_study(
+    volume: Volume, model: Model, settings: TranslateSettings, watch: Stopwatch
+) -> PreparedStudy:
+    """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(volume, model.card)
         _, depth, height, width = prepared.array.shape
@@ -72,34 +82,39 @@ def prepare_study(
         return PreparedStudy(prepared, tiling, mid_slices(volume))
 
 
-def translate_study(
-    study: Study, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
-) -> Translated:
-    """Read, prepare, translate and finish one study; storing it is the caller's.
-
-    Raises ScanError, PreparationError or EngineError.
-    """
-    model, settings = translator.model, translator.settings
-    ready = prepare_study(study, model, settings, watch)
-    prepared, tiling = ready.prepared, ready.tiling
+def infer_study(
+    study: PreparedStudy, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
+) -> InferredStudy:
+    """Run the network on a study. Raises EngineError."""
+    tiling, settings = study.tiling, translator.settings
+    watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = count(1)
-    watch.stage = "infer"
+    window = SlidingWindow(tiling, settings.blend, translator.model.card.small_volume_padding)
     translated = translate_array(
-        prepared.array,
+        study.prepared.array,
         translator.generator,
-        tiling,
-        settings.blend,
-        model.card.small_volume_padding,
+        window,
+        watch,
         on_tile=lambda: on_tiles(next(done), len(tiling)),
     )
-    watch.add("infer", translated.infer_seconds)
-    watch.add("blend", translated.blend_seconds)
+    return InferredStudy(study, translated, settings.blend)
+
+
+def finish_study(
+    inferred: InferredStudy, model: Model, extras: Extras, watch: Stopwatch
+) -> Translated:
+    """Bring a translation back onto the scan's grid, and make the extras.
+
+    Raises PreparationError.
+    """
+    study = inferred.study
     with watch.time("finish"):
-        volume = finish(prepared, translated.array, model.card)
+        volume = finish(study.prepared, inferred.array, model.card)
         preview = seams = None
-        if translator.extras.preview:
-            preview = draw_preview(ready.slices, mid_slices(volume), model.card)
-        if translator.extras.seam_score:
-            seams = seam_score(prepared.array, translated.array, tiling, settings.blend)
-        return Translated(volume, len(tiling), preview, seams)
+        if extras.preview:
+            preview = draw_preview(study.slices, mid_slices(volume), model.card)
+        if extras.seam_score:
+            given = study.prepared.array
+            seams = seam_score(given, inferred.array, study.tiling, inferred.blend)
+        return Translated(volume, len(study.tiling), preview, seams)

@@ -13,14 +13,19 @@ from ..engine.model_file import load_model
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
-from .batch import Batch
+from .batch import run_batch
+from .conveyor import Conveyor, Lanes
 from .errors import SettingsError
-from .events import BatchStarted, Listen
+from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
+from .memory import available_memory
 from .plan import PlannedStudy, Planner
+from .rates import RateCache, Rates, cache_folder, rate_key
 from .report import BatchReport, ModelName, Skip
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
-from .study_run import Translator
+from .stations import Task
+from .storing import Store
+from .timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,13 @@ class Job:
     def recipe(self) -> Recipe:
         """What the results are made with."""
         return Recipe(self.model.sha256, self.settings.sha256())
+
+    @property
+    def rate_key(self) -> str:
+        """Under which the speed of this job's kind is remembered."""
+        settings = self.settings
+        device = f"{self.device.kind} of --device {self.request.device}"
+        return rate_key(self.model.sha256, settings.patch, settings.precision, device)
 
     def planner(self, entries: Mapping[str, Entry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""
@@ -104,18 +116,36 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        with open_generator(job.model.network, job.device, settings.precision) as generator:
-            listen(BatchStarted(generator.device, job.device.note, planned))
-            translator = Translator(job.model, generator, settings, request.extras)
-            rows = Batch(planned, translator, job.recipe, manifest, listen).run()
-            device = generator.device
+        timeline = Timeline()
+
+        def hear(event: Event) -> None:
+            timeline.hear(event)
+            if isinstance(event, DeviceOpened):
+                event = DeviceOpened(event.device, job.device.note)
+            listen(event)
+
+        task = Task(
+            job.model,
+            settings,
+            lambda: open_generator(
+                job.model.network, job.device, settings.precision, settings.patch
+            ),
+            Store(manifest, job.recipe, job.model.card),
+            request.extras,
+        )
+        listen(BatchStarted(planned))
+        line = Conveyor(task, planned, Lanes(available_memory() // 2))
+        rows = run_batch(planned, line, hear)
+    if rates := Rates.measured(rows):
+        RateCache(cache_folder()).put(job.rate_key, rates)
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
         settings=settings,
-        device=device,
+        device=", ".join(timeline.devices),
         output=request.output,
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
+        use=timeline.use(),
         studies=rows,
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,

@@ -1,171 +1,167 @@
-"""One worker process: takes jobs while it may, does them, and records how they ended."""
+"""One of several processes that share a batch, each with a device of its own.
 
-import signal
+A worker asks for a study whenever it has room to read one, tells what happens, and has its results
+recorded by the process that holds the manifest. When that process is gone, so is the worker.
+"""
+
+import os
+import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
+from queue import SimpleQueue
+from typing import TypeAlias, cast
 
-from .errors import QueueError, QueueLostError, SettingsError
+from ..engine.cpu import Generator
+from ..engine.errors import EngineError
+from ..engine.model import Model
+from .conveyor import Conveyor, Lanes
 from .events import Event
-from .queue_claims import Claims
-from .queue_job import StudyJob
-from .queue_state import Claim, Lane
-from .report import Failure, StudyReport
-from .report_json import program_version
-from .study_row import to_json
-from .windows import Window
-from .worker_talk import End, JobEnded, JobStarted, Tell, Waiting, WorkerSettings
-from .worker_watch import Watch
-from .workshop import Workshop, row_of
-
-POLL_SECONDS = 1.0
+from .manifest import Entry, Recipe
+from .plan import PlannedStudy
+from .settings import Extras, TranslateSettings
+from .stations import Task
+from .storing import Store
 
 
-class Worker:
-    """Does jobs one after another in this thread, which must be the process's main one.
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker needs to know. open_generator: picklable, with the device in it."""
 
-    hindrance: asked before each job; why none may start now, or None.
-    """
+    name: str
+    model: Model
+    settings: TranslateSettings
+    open_generator: Callable[[], AbstractContextManager[Generator]]
+    output: Path
+    recipe: Recipe
+    extras: Extras
+    lanes: Lanes
 
-    def __init__(
-        self,
-        claims: Claims,
-        workshop: Workshop,
-        settings: WorkerSettings,
-        tell: Tell,
-        hindrance: Callable[[], str | None],
-    ) -> None:
-        self._claims = claims
-        self._workshop = workshop
-        self._settings = settings
-        self._tell = tell
-        self._hindrance = hindrance
-        self._stop = threading.Event()
-        self._at_work = False
-        self._waits_for: str | None = ""
 
-    def stop(self) -> None:
-        """Take no further job; asked again, also leave the one at hand, which goes back."""
-        if self._stop.is_set():
-            self.interrupt()
-        self._stop.set()
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """To the holder: a study is wanted."""
 
-    def interrupt(self) -> None:
-        """Leave the job at hand; to be called in the main thread."""
-        if self._at_work:
-            raise KeyboardInterrupt
 
-    def run(self, watch: Watch) -> End:
-        """Work until stopped. Raises QueueError or DeviceUnavailableError."""
-        while not self._stop.is_set():
-            try:
-                claim = self._next()
-                if claim is None and self._settings.until_empty and not self._claims.workers():
-                    return "empty"
-            except QueueLostError as error:
-                self._wait(str(error))
-                continue
-            if claim is None:
-                self._wait(self._hindrance())
-                continue
-            self._waits_for = ""
-            if self._finished_shaken(claim, watch):
-                return "shaken"
-        return "stopped"
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """To the holder: an entry is to be recorded."""
 
-    def _next(self) -> Claim | None:
-        if self._hindrance():
-            return None
-        now = datetime.now()
-        lanes = [lane for lane in self._claims.lanes() if _is_open(lane, now)]
-        return next((claim for lane in lanes if (claim := self._claims.take(lane))), None)
+    entry: Entry
 
-    def _wait(self, reason: str | None) -> None:
-        if reason != self._waits_for:
-            self._tell(Waiting(reason))
-            self._waits_for = reason
-        self._workshop.rest()
-        self._stop.wait(POLL_SECONDS)
 
-    def _finished_shaken(self, claim: Claim, watch: Watch) -> bool:
-        """Do a job; whether the process should be replaced before the next one."""
-        if claim.tries > self._settings.tries:
-            self._record(lambda: self._claims.give_up(claim))
-            self._tell(JobEnded(claim.job, None))
-            return False
-        self._tell(JobStarted(claim.job))
-        with watch.over(claim):
-            row = self._row(claim)
-        if row.status == "interrupted":
-            self._record(lambda: self._claims.hand_back(claim))
-        else:
-            result = {"row": to_json(row), "program": program_version()}
-            well = row.status != "failed"
-            self._record(lambda: self._claims.end(claim, result, well=well))
-        self._tell(JobEnded(claim.job, row))
-        return row.failure is not None and row.failure.stage == "infer"
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """To the holder: the worker is done. trouble: one sentence if that is before its time."""
 
-    def _row(self, claim: Claim) -> StudyReport:
-        try:
-            job = StudyJob.from_json(claim.payload)
-        except QueueError as error:
-            failure = Failure("unsupported", str(error), None)
-            return StudyReport("", Path(), Path(), "failed", failure=failure)
-        try:
-            self._at_work = True
-            row = self._workshop.do(job, _ignore)
-            self._at_work = False
-        except KeyboardInterrupt:  # between the job's last step and this line
-            row = replace(row_of(job), status="interrupted")
-        finally:
-            self._at_work = False
-        return row
+    trouble: str | None = None
 
-    def _record(self, step: Callable[[], object]) -> None:
-        """Tell the queue what became of a job, for as long as it takes."""
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """To the worker: a study, or None if there are no more."""
+
+    planned: PlannedStudy | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """To the worker: how recording went."""
+
+    error: OSError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To the worker: begin nothing more."""
+
+
+FromWorker: TypeAlias = Event | Wanted | Recorded | Ended
+ToWorker: TypeAlias = Given | Answered | Stop
+
+
+class Line:
+    """The connection to the holder of the manifest, for all threads of a worker."""
+
+    def __init__(self, connection: "Connection[FromWorker, ToWorker]", output: Path) -> None:
+        self.output = output
+        self._connection = connection
+        self._sending, self._recording = threading.Lock(), threading.Lock()
+        self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
+        self._answers: SimpleQueue[OSError | None] = SimpleQueue()
+
+    def send(self, message: FromWorker) -> None:
+        """Tell the holder something."""
+        with self._sending:
+            self._connection.send(message)
+
+    def studies(self) -> Iterator[PlannedStudy]:
+        """Studies as they are given out."""
+        while True:
+            self.send(Wanted())
+            planned = self._given.get()
+            if planned is None:
+                return
+            yield planned
+
+    def append(self, entry: Entry) -> None:
+        """Have an entry recorded, on disk before this returns. Raises OSError."""
+        with self._recording:
+            self.send(Recorded(entry))
+            error = self._answers.get()
+        if error:
+            raise error
+
+    def receive(self, stop: Callable[[], None]) -> None:
+        """Take what the holder says; without a holder, end the process on the spot."""
         while True:
             try:
-                step()
-                return
-            except QueueLostError as error:
-                self._tell(Waiting(str(error)))
-                self._stop.wait(POLL_SECONDS)
+                message = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(1)
+            match message:
+                case Given(planned):
+                    self._given.put(planned)
+                case Answered(error):
+                    self._answers.put(error)
+                case Stop():
+                    stop()
 
 
-@contextmanager
-def stopped_by_signals(worker: Worker) -> Generator[None]:
-    """SIGTERM stops the worker, a second one at once; SIGUSR1 interrupts the job at hand.
+def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
+    """Translate what is given out until there is no more."""
+    line = Line(connection, setup.output)
+    store = Store(line, setup.recipe, setup.model.card)
+    task = Task(setup.model, setup.settings, setup.open_generator, store, setup.extras)
+    conveyor = Conveyor(task, line.studies(), setup.lanes)
+    threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
+    trouble = None
+    try:
+        for event in conveyor.run():
+            line.send(event)
+    except EngineError as error:
+        trouble = str(error)
+    line.send(Ended(trouble))
 
-    Ctrl-C reaches every process of a terminal; only the parent acts on it.
+
+def main() -> None:
+    """The process; its argument is the descriptor of the connection.
+
+    Signals are the holder's business: its terminal's Ctrl-C must not reach a worker, which is in
+    a session of its own for that.
     """
-
-    def act(number: int, _frame: FrameType | None) -> None:
-        match number:
-            case signal.SIGTERM:
-                worker.stop()
-            case signal.SIGUSR1:
-                worker.interrupt()
-            case _:
-                pass
-
-    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
-    before = {number: signal.signal(number, act) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    connection = cast("Connection[FromWorker, ToWorker]", Connection(int(sys.argv[1])))
+    first: object = connection.recv()
+    sys.path[:] = cast("list[str]", first)
+    work(connection, cast(Setup, cast(object, connection.recv())))
+    sys.stderr.flush()
+    os._exit(0)
 
 
-def _is_open(lane: Lane, now: datetime) -> bool:
-    try:
-        return not lane.window or Window.parse(lane.window).is_open(now)
-    except SettingsError:
-        return False  # made by a program that knows other windows
-
-
-def _ignore(_event: Event) -> None: ...
+def command(descriptor: int) -> list[str]:
+    """What starts a worker, with this interpreter and nothing of the working directory."""
+    start = "from cuda_cyclegan.pipelines.worker import main; main()"
+    return [sys.executable, "-P", "-c", start, str(descriptor)]

@@ -1,6 +1,6 @@
 """Where a worker does its jobs: by the code that `translate` runs, with the model kept warm."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -16,15 +16,18 @@ from ..io.choice import Choice
 from ..io.discovery import discover
 from ..io.errors import ScanError, UnreadableScanError
 from ..io.volume import Study
-from .batch import Batch
 from .errors import OutputFolderError, SettingsError
 from .events import Listen
 from .failures import failure_of
 from .manifest import Manifest, Recipe
-from .plan import Planner
+from .memory import available_memory
+from .plan import PlannedStudy, Planner
 from .queue_job import StudyJob
 from .report import Failure, StudyReport
+from .room import Room
 from .settings import Extras, TranslateSettings
+from .stations import Stations, Task
+from .storing import Store
 from .study_run import Translator
 
 
@@ -35,6 +38,7 @@ class _Tool:
     path: str
     sha256: str
     precision: Precision
+    patch: tuple[int, int, int]
     model: Model
     generator: Generator
 
@@ -105,10 +109,14 @@ class Workshop:
         if planned.action == "keep":
             return row_of(job)
         tool = self._open_tool(job, precision)
-        extras = Extras(job.preview, job.seam_score)
-        translator = Translator(tool.model, tool.generator, settings, extras)
-        rows = Batch((planned,), translator, recipe, manifest, listen).run()
-        return rows[0] if rows else replace(row_of(job), status="interrupted")
+        task = Task(
+            model=tool.model,
+            settings=settings,
+            open_generator=lambda: nullcontext(tool.generator),
+            store=Store(manifest, recipe, tool.model.card),
+            extras=Extras(job.preview, job.seam_score),
+        )
+        return _translated(planned, task, tool.generator, listen)
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:
@@ -121,10 +129,8 @@ class Workshop:
 
     def _open_tool(self, job: StudyJob, precision: Precision) -> _Tool:
         tool = self._tool
-        if tool and (tool.path, tool.sha256, tool.precision) == (
-            *(job.model, job.model_sha256),
-            precision,
-        ):
+        wanted = job.model, job.model_sha256, precision, job.patch
+        if tool and (tool.path, tool.sha256, tool.precision, tool.patch) == wanted:
             return tool
         self._tool = None
         self._tool_stack.close()
@@ -136,9 +142,9 @@ class Workshop:
             )
         model.network.graph.check_patch(job.patch)
         generator = self._tool_stack.enter_context(
-            open_generator(model.network, self._device, precision)
+            open_generator(model.network, self._device, precision, job.patch)
         )
-        self._tool = _Tool(job.model, job.model_sha256, precision, model, generator)
+        self._tool = _Tool(*wanted, model, generator)
         return self._tool
 
     def _precision(self, job: StudyJob) -> Precision:
@@ -149,6 +155,17 @@ class Workshop:
                 "without --precision, or work with another --device."
             )
         return precision
+
+
+def _translated(
+    planned: PlannedStudy, task: Task, generator: Generator, listen: Listen
+) -> StudyReport:
+    """The row of a study that goes through all stations in this thread."""
+    stations = Stations(task, Room(available_memory()), listen)
+    loaded = stations.load(planned)
+    inferred = stations.infer(loaded, Translator(task.model, generator, task.settings))
+    stations.store(stations.finish(inferred))
+    return stations.rows[str(planned.study.name)]
 
 
 def find_study(job: StudyJob) -> Study:

@@ -1,6 +1,6 @@
 """The engine against every PyTorch mode, in one process on one card.
 
-    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main]
+    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main|others]
 
 Both start from patches on the device and end with translated patches on the device. Times are
 medians by CUDA events over runs that take different random patches in turn. Memory is that of the
@@ -25,8 +25,9 @@ from pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode, as_input, runn
 from torch import Tensor, nn
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaGenerator
+from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
 from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.plan_search import Search
 from cuda_cyclegan.engine.work import flops
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
@@ -75,7 +76,7 @@ class Measured:
 
 def main() -> None:
     arguments = _arguments()
-    cases = MAIN + (OTHERS if arguments.cases == "all" else ())
+    cases = {"all": MAIN + OTHERS, "main": MAIN, "others": OTHERS}[arguments.cases]
     record: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "card": torch.cuda.get_device_name(),
@@ -148,13 +149,13 @@ def engine(
     seconds: float,
 ) -> Measured:
     """The engine in one precision."""
-    with CudaGenerator(
-        network, case.patch, batch=case.batch, precision=arithmetic, tune="full"
-    ) as generator:
+    options = CudaOptions(case.patch, case.batch, arithmetic, search=Search("full"))
+    with CudaGenerator(network, options) as generator:
         translated = torch.from_numpy(generator(inputs[0].cpu().numpy()))
         error = relative_error(translated.cuda(), reference)
-        times = generator.time(max(20, int(seconds / 0.02)))
-        return measured(times, generator.memory.total, generator.memory.total, error)
+        times = [generator.time(1) / 1e3 for _ in range(max(20, int(seconds / 0.02)))]
+        size = generator.memory.bytes
+        return measured(times, size, size, error)
 
 
 def timed(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
@@ -251,7 +252,7 @@ def versions() -> dict[str, str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", choices=("all", "main"), default="all")
+    parser.add_argument("--cases", choices=("all", "main", "others"), default="all")
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each mode")
     return parser.parse_args()

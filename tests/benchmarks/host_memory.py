@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -34,11 +35,14 @@ from cuda_cyclegan.engine.card import (
 from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.memory import PeakMeter
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
+from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
+from cuda_cyclegan.pipelines.memory import PeakMeter, available_memory
+from cuda_cyclegan.pipelines.plan import PlannedStudy
 from cuda_cyclegan.pipelines.settings import TranslateSettings
-from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study_run import Translator, translate_study
+from cuda_cyclegan.pipelines.stations import Task
+from cuda_cyclegan.pipelines.storing import Store
 
 SHAPE = (512, 512, 400)
 SPACING = 0.8
@@ -111,23 +115,27 @@ def make_scan(path: Path, dtype: str) -> None:
 
 
 def run(case: Case, scan: Path) -> dict[str, Any]:
-    """Translate one file in this process."""
-    meter, watch = PeakMeter(), Stopwatch()
+    """Translate one file in this process, as a batch of one."""
+    before = PeakMeter().read().bytes
+    output = scan.with_name("translated")
+    target = output / scan.name
+    target.unlink(missing_ok=True)
     settings = TranslateSettings(PATCH, overlap=0.25, blend="gaussian")
-    translator = Translator(model_of(case), CopyingGenerator(), settings)
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
-    before = meter.read().bytes
-    translated = translate_study(study, translator, watch, lambda *_: None)
-    after_finish = meter.read().bytes
-    with watch.time("write"):
-        write(translated.volume, scan.with_name("translated.nii.gz"))
+    with Manifest(output) as manifest:
+        model = model_of(case)
+        store = Store(manifest, Recipe("", ""), model.card)
+        task = Task(model, settings, lambda: nullcontext(CopyingGenerator()), store)
+        planned = PlannedStudy(study, target, "translate", replaces=True)
+        lanes = Lanes(available_memory() // 2)
+        [row] = run_batch([planned], Conveyor(task, [planned], lanes), lambda _: None)
+    if row.peak_memory is None or row.failure:
+        raise RuntimeError(row.failure)
     return {
-        "peak_bytes": meter.read().bytes,
-        "peak_bytes_before_write": after_finish,
+        "peak_bytes": row.peak_memory.bytes,
         "bytes_before_the_study": before,
-        "seconds": {stage: round(spent, 2) for stage, spent in watch.seconds.items()},
-        "tiles": translated.tiles,
-        "stored_as": translated.volume.voxels.dtype.name,
+        "seconds": {stage: round(spent, 2) for stage, spent in row.stages.items()},
+        "tiles": row.tiles,
     }
 
 

@@ -89,7 +89,7 @@ def test_a_result_that_cannot_be_stored_leaves_no_picture(
     def refused(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("cuda_cyclegan.pipelines.batch.write", refused)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.storing.write", refused)
     assert {row["class"] for row in folders.rows("--preview")} == {"write"}
     assert not any(path.exists() for path in folders.pictures)
 

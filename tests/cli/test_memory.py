@@ -25,15 +25,14 @@ def peaks(root: Path, *options: str) -> dict[str, int]:
     return {row["name"]: row["peak_host_bytes"] for row in rows}
 
 
-def test_a_large_study_is_seen_in_its_own_row_only(tmp_path: Path) -> None:
+def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
     extents = (128, 128, 128)
     scan(tmp_path / "scans" / "b.nii", shape=extents)
-    for name in "acd":
+    for name in "acdefg":
         scan(tmp_path / "scans" / f"{name}.nii")
     found = peaks(tmp_path, "--patch", "64,64,64")
     least = 128**3 * (2 + 4 + 4)  # the scan, what goes into the network and what comes out
-    assert found["b.nii"] - found["a.nii"] > least
-    assert found["d.nii"] - found["a.nii"] < least / 4
+    assert found["b.nii"] - found["g.nii"] > least
 
 
 def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:

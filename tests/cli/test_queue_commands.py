@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
 from helpers.queue_world import QueueWorld, children, eventually
 
+from cuda_cyclegan.pipelines.job_talk import JobEnded
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
 from cuda_cyclegan.pipelines.queue_tables import QueueTables
-from cuda_cyclegan.pipelines.worker_talk import JobEnded
 
 
 @pytest.fixture

@@ -374,7 +374,7 @@ class TestWords:
         result = world.translate("--dry-run", "--overlap", "0")
         assert result.exit_code == 1
         rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
-        assert re.search(r"new.nii\s+2\s+translated", rows["new.nii"])
+        assert re.search(r"new.nii\s+2\s.*translated", rows["new.nii"])
         assert re.search(r"a.nii\s+4\s+redone: the settings changed", rows["a.nii"])
         assert re.search(r"broken.nii\s+failed", rows["broken.nii"])
         assert "would fail: broken.nii: unreadable: " in result.stdout
@@ -418,17 +418,63 @@ def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
-    heavy = "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal'"
+    heavy = (
+        "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal', "
+        "'pydicom'"
+    )
     program = (
         "import sys\nfrom cuda_cyclegan.cli.app import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit as end: assert end.code == 0\n"
         f"print(sorted({{{heavy}}} & {{*sys.modules}}))"
     )
-    for arguments in (["--help"], ["translate", "--help"], ["--version"]):
+    for arguments in (["--help"], ["translate", "--help"], ["discover", "--help"], ["--version"]):
         command = [sys.executable, "-c", program, *arguments]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert out.splitlines()[-1] == "[]"
+
+
+class TestPlan:
+    def test_it_is_the_dry_run(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        (world.inputs / "b.nii").write_bytes(b"garbage" * 100)
+        planned = CliRunner().invoke(app, ["plan", *world.arguments()])
+        dry = world.translate("--dry-run")
+        assert planned.exit_code == dry.exit_code == 1
+        assert planned.output == dry.output
+        assert "would fail: b.nii: unreadable" in planned.output
+        assert not world.output.exists()
+
+    def test_seconds_are_known_once_a_batch_was_measured(
+        self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        scan(world.inputs / "a.nii")
+        command = ["plan", *world.arguments("--overwrite")]
+        assert "not known yet" in CliRunner().invoke(app, command).stdout
+        assert world.translate().exit_code == 0
+        told = CliRunner().invoke(app, command).stdout
+        assert "not known yet" not in told
+        assert re.search(r"Seconds of work in all: \d", told)
+
+    def test_ram_is_at_least_that_of_the_arrays(self, world: World) -> None:
+        scan(world.inputs / "a.nii", shape=(128, 128, 128))
+        told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+        found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+        assert found is not None
+        assert 128**3 * (4 + 4) <= int(found[1]) * 2**20 <= 128**3 * 16
+
+
+def test_a_trace_is_written_whole_or_complained_about(world: World, tmp_path: Path) -> None:
+    scan(world.inputs / "a.nii")
+    trace = tmp_path / "trace.json"
+    assert world.translate("--trace", str(trace)).exit_code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    stages = [event["name"] for event in events if event["ph"] == "X"]
+    assert set(stages) == {"read", "prepare", "infer", "blend", "finish", "write"}
+
+    assert world.translate("--trace", str(tmp_path / "no" / "where.json")).exit_code == 2
+    assert world.translate("--trace", str(trace), "--dry-run").exit_code == 2
 
 
 def test_the_report_is_a_promise_to_scripts(world: World) -> None:
@@ -461,6 +507,11 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "started": "str",
         "seconds": "float",
         "interrupted": "bool",
+        "use": {
+            **dict.fromkeys(["wall_seconds", "busy_seconds", "computing_seconds"], "float"),
+            "devices": "int",
+            **dict.fromkeys(["overlap", "computing_share"], "float"),
+        },
         "totals": {
             **dict.fromkeys(
                 ["studies", "translated", "up_to_date", "failed", "interrupted", "not_reached"],

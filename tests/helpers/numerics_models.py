@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.card import Identity, ModelCard, Provenance, Reference
+from cuda_cyclegan.engine.card import Identity, ModelCard, Provenance, Reference, SmallVolumePadding
+from cuda_cyclegan.engine.cpu import Generator
 from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Relu
 from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.tiling import Tiling
 
 CARD = ModelCard(
     name="stand-in",
@@ -57,6 +62,18 @@ class FunctionGenerator:
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         return self.function(patches)
+
+
+def translated(
+    array: FloatArray,
+    generator: Generator,
+    tiling: Tiling,
+    blend: Blend = "gaussian",
+    padding: SmallVolumePadding = "edge",
+) -> FloatArray:
+    """An array [C, D, H, W] through a generator, tile by tile."""
+    window = SlidingWindow(tiling, blend, padding)
+    return translate_array(array, generator, window, Stopwatch(), lambda: None)
 
 
 def small_resnet() -> Network:

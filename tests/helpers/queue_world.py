@@ -13,9 +13,9 @@ from helpers.batch_world import scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.job_process import work
+from cuda_cyclegan.pipelines.job_talk import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
-from cuda_cyclegan.pipelines.worker_process import work
-from cuda_cyclegan.pipelines.worker_talk import WorkerEvent, WorkerSettings
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
 

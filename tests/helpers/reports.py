@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cuda_cyclegan.pipelines.memory import PeakMemory
-from cuda_cyclegan.pipelines.report import BatchReport, Failure, ModelName, StudyReport
+from cuda_cyclegan.pipelines.report import BatchReport, Failure, ModelName, StudyReport, Use
 from cuda_cyclegan.pipelines.report_json import write_json
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 
@@ -41,6 +41,7 @@ BATCH = BatchReport(
     output=Path("results"),
     started="2026-01-02T03:04:05+00:00",
     seconds=10.0,
+    use=Use(wall=10.0, busy=10.0, computing=5.0, devices=1),
     studies=(row("a.nii", 4.0), row("b.nii", 6.0)),
     skipped=(),
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydicom as _pydicom
 import pytest
 from helpers.dicom_phantoms import PATIENT, Phantom, oblique, renamed, set_position
@@ -125,6 +126,52 @@ def test_time_points_are_volumes_of_one_series(tmp_path: Path) -> None:
     assert len(series.volumes) == 3
     for time, volume in enumerate(series.volumes):
         assert {frame.file.name[:2] for frame in volume} == {f"t{time}"}
+
+
+def write_volumes(folder: Path, edit: Callable[[Any, int, int], None]) -> None:
+    """Three volumes of one series, with instance numbers at random."""
+    numbers = np.random.default_rng(0).permutation(36)
+    for volume in range(3):
+
+        def each(data: Any, at: int, volume: int = volume) -> None:
+            renamed(data)
+            data.InstanceNumber = int(numbers[12 * volume + at])
+            edit(data, at, volume)
+
+        replace(MR, seed=volume).write(folder, each, prefix=f"v{volume}")
+
+
+def gradient(data: Any, _: int, volume: int) -> None:
+    data.DiffusionBValue = [0, 1000, 1000][volume]
+    data.DiffusionGradientOrientation = [[0, 0, 0], [1, 0, 0], [0, 1, 0]][volume]
+
+
+def time_point(data: Any, at: int, volume: int) -> None:
+    data.TemporalPositionIdentifier = volume + 1
+    data.TriggerTime = 40 * at  # which tells slices apart, not volumes
+
+
+def heart_phase(data: Any, _: int, volume: int) -> None:
+    data.TriggerTime = 250 * volume
+
+
+@pytest.mark.parametrize("edit", [gradient, time_point, heart_phase])
+def test_volumes_are_told_apart_by_what_their_headers_say(
+    tmp_path: Path, edit: Callable[[Any, int, int], None]
+) -> None:
+    write_volumes(tmp_path / "in", edit)
+    series = only(tmp_path / "in")
+    assert series.verdict == "taken"
+    found = [{frame.file.name[:2] for frame in volume} for volume in series.volumes]
+    assert sorted(found, key=str) == [{"v0"}, {"v1"}, {"v2"}]
+
+
+def test_volumes_that_no_header_tells_apart_are_refused(tmp_path: Path) -> None:
+    write_volumes(tmp_path / "in", lambda *_: None)
+    series = only(tmp_path / "in")
+    assert series.verdict == "refused"
+    assert series.reason is not None
+    assert "3 images lie at each of its 12 places" in series.reason
 
 
 def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:

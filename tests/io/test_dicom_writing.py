@@ -73,7 +73,7 @@ def test_what_belongs_to_patient_and_study_is_kept_and_the_rest_is_new(tmp_path:
         assert data.SOPClassUID == pydicom.uid.CTImageStorage
         assert list(data.ImageType) == ["DERIVED", "SECONDARY", "AXIAL"]
         assert data.SeriesInstanceUID != original.SeriesInstanceUID
-        assert data.SeriesNumber == 10040
+        assert data.SeriesNumber == 10400
         for name in (
             *("EchoTime", "RepetitionTime", "ScanningSequence", "SmallestImagePixelValue"),
             "LargestImagePixelValue",
@@ -118,11 +118,11 @@ def test_a_re_run_makes_the_same_bytes_and_other_input_or_model_others(tmp_path:
 
 def test_the_series_number_clashes_with_none_of_the_study(tmp_path: Path) -> None:
     CT.write(tmp_path / "in", prefix="a")
-    taken = replace(MR, number=10030)
+    taken = replace(MR, number=10300)
     taken.write(tmp_path / "in", prefix="b")
     [study, _] = discover([tmp_path / "in"], None).studies
     made = written(read(study), tmp_path / "out", TO_MR)
-    assert made[0].SeriesNumber == 10031
+    assert made[0].SeriesNumber == 10301
 
 
 def test_padding_of_the_source_is_padding_again(tmp_path: Path) -> None:

@@ -4,22 +4,19 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, small_resnet
+from helpers.numerics_models import FunctionGenerator, small_resnet, translated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import FloatArray, Triple
-from cuda_cyclegan.pipelines.inference import translate_array
+from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.tiling import tile
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
-
-
-def nothing() -> None:
-    pass
 
 
 @settings(deadline=None)
@@ -37,10 +34,11 @@ def test_an_identity_generator_gives_the_array(
     before = array.copy()
     tiles: list[None] = []
     tiling = tile(extents, patch, overlap)
+    window = SlidingWindow(tiling, blend, padding)
     result = translate_array(
-        array, FunctionGenerator(), tiling, blend, padding, lambda: tiles.append(None)
+        array, FunctionGenerator(), window, Stopwatch(), lambda: tiles.append(None)
     )
-    np.testing.assert_array_equal(result.array, array)
+    np.testing.assert_array_equal(result, array)
     np.testing.assert_array_equal(array, before)
     assert len(tiles) == len(tiling)
 
@@ -52,9 +50,9 @@ def test_a_generator_may_overwrite_its_patch() -> None:
         return np.negative(patches, out=patches)
 
     tiling = tile((12, 8, 8), (8, 8, 8), 0.5)
-    result = translate_array(array, FunctionGenerator(negate), tiling, "gaussian", "edge", nothing)
+    result = translated(array, FunctionGenerator(negate), tiling, "gaussian")
     np.testing.assert_array_equal(array, 1)
-    np.testing.assert_array_equal(result.array, -1)
+    np.testing.assert_array_equal(result, -1)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_small_volumes_grow_as_the_card_says(
         return patches
 
     tiling = tile((3, 1, 2), (6, 1, 2), 0)
-    translate_array(array, FunctionGenerator(remember), tiling, "constant", padding, nothing)
+    translated(array, FunctionGenerator(remember), tiling, "constant", padding)
     np.testing.assert_array_equal(seen[0][0, 0, :, 0, 0], expected)
 
 
@@ -88,27 +86,18 @@ def test_an_interrupt_passes_through() -> None:
     tiling = tile((8, 8, 8), (8, 8, 8), 0)
     array = np.zeros((1, 8, 8, 8), np.float32)
     with pytest.raises(KeyboardInterrupt):
-        translate_array(array, FunctionGenerator(interrupted), tiling, "constant", "edge", nothing)
+        translated(array, FunctionGenerator(interrupted), tiling)
 
 
 def test_a_foreign_tiling_is_refused() -> None:
+    array = np.zeros((1, 8, 8, 8), np.float32)
     with pytest.raises(ValueError, match="does not fit"):
-        translate_array(
-            np.zeros((1, 8, 8, 8), np.float32),
-            FunctionGenerator(),
-            tile((8, 8, 9), (8, 8, 8), 0),
-            "constant",
-            "edge",
-            nothing,
-        )
+        translated(array, FunctionGenerator(), tile((8, 8, 9), (8, 8, 8), 0))
 
 
 def test_the_same_array_gives_the_same_bits() -> None:
     array = np.random.default_rng(5).uniform(-1, 1, (1, 30, 20, 20)).astype(np.float32)
     tiling = tile((30, 20, 20), (16, 16, 16), 0.5)
     with CpuGenerator(small_resnet(), threads=2) as generator:
-        first, second = (
-            translate_array(array, generator, tiling, "gaussian", "edge", nothing).array
-            for _ in range(2)
-        )
+        first, second = (translated(array, generator, tiling, "gaussian") for _ in range(2))
     assert first.tobytes() == second.tobytes()

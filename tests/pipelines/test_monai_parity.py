@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, small_resnet
+from helpers.numerics_models import FunctionGenerator, small_resnet, translated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.card import SmallVolumePadding
-from cuda_cyclegan.engine.cpu import CpuGenerator, Generator
+from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import FloatArray, Triple
-from cuda_cyclegan.pipelines.inference import translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.tiling import Origins, Tiling, tile
 
@@ -67,16 +66,6 @@ def monai_translates(
     return result.numpy()[0]
 
 
-def we_translate(
-    array: FloatArray,
-    generator: Generator,
-    tiling: Tiling,
-    blend: Blend,
-    padding: SmallVolumePadding = "edge",
-) -> FloatArray:
-    return translate_array(array, generator, tiling, blend, padding, lambda: None).array
-
-
 def interval(patch: int, overlap: float) -> int:
     return max(int(patch * (1 - overlap)), 1)
 
@@ -97,7 +86,7 @@ def test_volumes_whose_regular_grid_fits(
         for p, gap in zip(patch, gaps, strict=True)
     )
     array = array_of((d, h, w))
-    ours = we_translate(array, FunctionGenerator(placed), tile((d, h, w), patch, overlap), blend)
+    ours = translated(array, FunctionGenerator(placed), tile((d, h, w), patch, overlap), blend)
     theirs = monai_translates(array, placed, patch, overlap, blend)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -111,7 +100,7 @@ def test_any_volume_on_monais_own_grid(
     array = array_of(extents)
     tiling = Tiling(extents, patch, (d, h, w))
     assert len(tiling) == len(tile(extents, patch, overlap))
-    ours = we_translate(array, FunctionGenerator(placed), tiling, blend)
+    ours = translated(array, FunctionGenerator(placed), tiling, blend)
     theirs = monai_translates(array, placed, patch, overlap, blend)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -131,7 +120,7 @@ def test_a_generator_of_the_product(
     array, patch, network = array_of(extents), (32, 32, 32), small_resnet()
     tiling = tile(extents, patch, 0.25, network.graph.stride)
     with CpuGenerator(network, threads=1) as generator:
-        ours = we_translate(array, generator, tiling, blend, padding)
+        ours = translated(array, generator, tiling, blend, padding)
         theirs = monai_translates(array, generator, patch, 0.25, blend, monai_padding)
     assert ours.std() > 0.05
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)

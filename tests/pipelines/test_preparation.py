@@ -6,7 +6,7 @@ from typing import Any
 import nibabel.orientations as nibabel_orientations
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, card, small_resnet, volume
+from helpers.numerics_models import FunctionGenerator, card, small_resnet, translated, volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,6 @@ from cuda_cyclegan.engine.card import (
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.inference import translate_array
 from cuda_cyclegan.pipelines.preparation import finish, prepare
 from cuda_cyclegan.pipelines.storage import storage_of
 from cuda_cyclegan.pipelines.tiling import tile
@@ -36,10 +35,7 @@ def identity_run(study: Volume, of: ModelCard) -> Volume:
     prepared = prepare(study, of)
     _, depth, height, width = prepared.array.shape
     tiling = tile((depth, height, width), (8, 8, 8), 0.5)
-    translated = translate_array(
-        prepared.array, FunctionGenerator(), tiling, "gaussian", "edge", lambda: None
-    )
-    return finish(prepared, translated.array, of)
+    return finish(prepared, translated(prepared.array, FunctionGenerator(), tiling), of)
 
 
 def signed_permutation(order: tuple[int, ...], signs: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -335,9 +331,7 @@ def test_the_same_scan_gives_the_same_bits() -> None:
         _, depth, height, width = prepared.array.shape
         tiling = tile((depth, height, width), (32, 32, 32), 0.25, network.graph.stride)
         with CpuGenerator(network) as generator:
-            translated = translate_array(
-                prepared.array, generator, tiling, "gaussian", "edge", lambda: None
-            )
-        results.append(finish(prepared, translated.array, of).voxels.tobytes())
+            array = translated(prepared.array, generator, tiling)
+        results.append(finish(prepared, array, of).voxels.tobytes())
     assert results[0] == results[1]
     assert len(set(results[0])) > 100

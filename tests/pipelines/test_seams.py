@@ -5,12 +5,11 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator
+from helpers.numerics_models import FunctionGenerator, translated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.graph import FloatArray
-from cuda_cyclegan.pipelines.inference import translate_array
 from cuda_cyclegan.pipelines.seam_score import SeamScore
 from cuda_cyclegan.pipelines.seams import seam_score
 from cuda_cyclegan.pipelines.settings import Blend
@@ -22,8 +21,8 @@ SCAN = np.random.default_rng(0).normal(0, 0.1, (1, 40, 44, 48)).astype(np.float3
 def scored(
     function: Callable[[FloatArray], FloatArray], tiling: Tiling, blend: Blend, scan: FloatArray
 ) -> SeamScore:
-    made = translate_array(scan, FunctionGenerator(function), tiling, blend, "edge", lambda: None)
-    return seam_score(scan, made.array, tiling, blend)
+    made = translated(scan, FunctionGenerator(function), tiling, blend)
+    return seam_score(scan, made, tiling, blend)
 
 
 def at_odds() -> Callable[[FloatArray], FloatArray]:

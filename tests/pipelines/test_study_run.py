@@ -14,9 +14,15 @@ from cuda_cyclegan.engine.graph import Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.volume import Format, Study
 from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.study_run import Translator, translate_study
+from cuda_cyclegan.pipelines.study_run import (
+    Translator,
+    finish_study,
+    infer_study,
+    prepare_study,
+    read_study,
+)
 
 OBLIQUE = np.array(
     [[-0.9, 0.2, 0.1, 40], [0.25, 0.8, -0.4, -31], [0.1, 0.3, 1.9, 12], [0, 0, 0, 1]]
@@ -31,7 +37,10 @@ def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, resul
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
     translator = Translator(model, generator, TranslateSettings((8, 8, 8), 0.25))
     study = Study(PurePosixPath(scan.name), (scan,), form)
-    write(translate_study(study, translator, Stopwatch(), lambda *_: None).volume, result)
+    settings, watch = translator.settings, Stopwatch()
+    prepared = prepare_study(read_study(study, settings, watch), model, settings, watch)
+    inferred = infer_study(prepared, translator, watch, lambda *_: None)
+    write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
 
 
 def voxels(dtype: str) -> np.ndarray[Any, Any]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from .job_talk import End, Tell, WorkerSettings
+from .job_watch import Watch
+from .job_worker import Worker, stopped_by_signals
 from .queue_claims import Claims
 from .queue_life import life
 from .queue_place import QueuePlace
 from .queue_tables import QueueTables
-from .worker import Worker, stopped_by_signals
-from .worker_talk import End, Tell, WorkerSettings
-from .worker_watch import Watch
 from .workshop import Workshop
 
 

@@ -1,0 +1,192 @@
+"""Whether this machine can run the CUDA engine, and on which cards; loads no CUDA package."""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+OLDEST_CAPABILITY = (7, 5)
+
+_PACKAGES = {
+    "cuda.bindings": "cuda-bindings",
+    "cuda.pathfinder": "cuda-pathfinder",
+    "cudnn": "nvidia-cudnn-frontend",
+}
+_LIBRARIES = {
+    "cuDNN": ("nvidia-cudnn-cu{}",),
+    "NVRTC": ("nvidia-cuda-nvrtc-cu{}", "nvidia-cuda-nvrtc"),
+    "the CUDA runtime headers": ("nvidia-cuda-runtime-cu{}", "nvidia-cuda-runtime"),
+}
+_MAJORS = (12, 13)
+_FRONTENDS = (1, 20), (1, 27)  # the oldest, and the first that is too new
+_NO_DEVICE = 100
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """A card. free_bytes is None where the driver's management library does not tell."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    total_bytes: int
+    free_bytes: int | None
+    driver: str
+
+
+class _ObstacleError(Exception):
+    """Why there is no CUDA, in words."""
+
+
+def why_no_cuda() -> str | None:
+    """One sentence on what is missing and what to install, or None if nothing is."""
+    try:
+        library, newest = _driver()
+        _check_packages(newest)
+        if not any(device.capability >= OLDEST_CAPABILITY for device in _devices(library, newest)):
+            raise _ObstacleError(
+                "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
+            )
+    except _ObstacleError as obstacle:
+        return str(obstacle)
+    return None
+
+
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """The cards that the driver shows; none where there is no driver."""
+    try:
+        library, newest = _driver()
+    except _ObstacleError:
+        return ()
+    return tuple(_devices(library, newest))
+
+
+def _driver() -> tuple[Any, int]:
+    """The driver's library, and the newest CUDA version it supports, as 1000 major + 10 minor."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError:
+        raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
+    status = library.cuInit(0)
+    if status == _NO_DEVICE:
+        raise _ObstacleError("the NVIDIA driver shows no card")
+    if status:
+        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status})")
+    newest = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(newest))
+    return library, newest.value
+
+
+def _check_packages(newest: int) -> None:
+    advice = f'install "cuda-cyclegan[cuda{min(max(newest // 1000, 12), 13)}]"'
+    for module, package in _PACKAGES.items():
+        if not _is_importable(module):
+            raise _ObstacleError(f"the package {package} is not installed: {advice}")
+    frontend = _version("nvidia-cudnn-frontend")
+    if frontend and not _FRONTENDS[0] <= _numbers(frontend)[:2] < _FRONTENDS[1]:
+        raise _ObstacleError(
+            f"nvidia-cudnn-frontend {frontend} is installed, but one from 1.20 to 1.26 is needed: "
+            f"{advice}"
+        )
+    bindings = _version("cuda-bindings") or "12"
+    major = _numbers(bindings)[0]
+    if major not in _MAJORS:
+        raise _ObstacleError(
+            f"cuda-bindings {bindings} is installed, but 12 or 13 is needed: {advice}"
+        )
+    if newest // 1000 < major:
+        raise _ObstacleError(
+            f"the NVIDIA driver supports CUDA {newest // 1000}.{newest % 1000 // 10}, but "
+            f"cuda-bindings {bindings} needs CUDA {major}: update the driver or {advice}"
+        )
+    for library, packages in _LIBRARIES.items():
+        names = [package.format(major) for package in packages]
+        found = [v for v in map(_version, names) if v]
+        if not found:
+            raise _ObstacleError(
+                f"{library} for CUDA {major} (package {names[0]}) is not installed, which "
+                f'cuda-bindings {bindings} needs: install "cuda-cyclegan[cuda{major}]"'
+            )
+
+
+def _is_importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:
+    count = ctypes.c_int()
+    library.cuDeviceGetCount(ctypes.byref(count))
+    management = _management()
+    supported = f"CUDA {newest // 1000}.{newest % 1000 // 10}"
+    driver = f"{_driver_release(management)}, {supported}" if management else supported
+    for index in range(count.value):
+        device = ctypes.c_int()
+        library.cuDeviceGet(ctypes.byref(device), index)
+        name = ctypes.create_string_buffer(128)
+        library.cuDeviceGetName(name, len(name), device)
+        total = ctypes.c_size_t()
+        library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+        capability = _attribute(library, device, _MAJOR), _attribute(library, device, _MINOR)
+        free = _free_bytes(management, library, device)
+        yield CudaDevice(index, name.value.decode(), capability, total.value, free, driver)
+
+
+def _attribute(library: Any, device: Any, attribute: int) -> int:
+    value = ctypes.c_int()
+    library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    return value.value
+
+
+def _management() -> Any:
+    """NVML, which knows free memory without a context; None where it is not there."""
+    try:
+        library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+def _driver_release(management: Any) -> str:
+    release = ctypes.create_string_buffer(80)
+    management.nvmlSystemGetDriverVersion(release, len(release))
+    return release.value.decode()
+
+
+class _MemoryInfo(ctypes.Structure):
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+def _free_bytes(management: Any, library: Any, device: Any) -> int | None:
+    if management is None:
+        return None
+    place = ctypes.create_string_buffer(32)
+    library.cuDeviceGetPCIBusId(place, len(place), device)
+    handle, info = ctypes.c_void_p(), _MemoryInfo()
+    if management.nvmlDeviceGetHandleByPciBusId_v2(place, ctypes.byref(handle)):
+        return None
+    if management.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)):
+        return None
+    return int(info.free)

@@ -1,0 +1,186 @@
+"""The structures that the kernels take, those at the top of each kernels/*.cu field for field."""
+
+from ctypes import Structure, c_float, c_int, c_longlong, c_void_p
+
+Three = c_int * 3
+Two = c_int * 2
+
+
+class Activation(Structure):
+    _fields_ = (("slope", c_float), ("tanh", c_int))
+
+
+class Measure(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("partials", c_void_p),
+        ("patch_stride", c_longlong),
+        ("plane_stride", c_longlong),
+        ("row_stride", c_longlong),
+        ("height", c_int),
+        ("width", c_int),
+        ("voxels", c_int),
+        ("channels", c_int),
+        ("dense", c_int),
+        ("chunk", c_int),
+    )
+
+
+class Conclude(Structure):
+    _fields_ = (
+        ("partials", c_void_p),
+        ("table", c_void_p),
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("patches", c_int),
+        ("channels", c_int),
+        ("groups", c_int),
+        ("chunks", c_int),
+        ("chunk", c_int),
+        ("voxels", c_int),
+        ("epsilon", c_float),
+    )
+
+
+class Strides(Structure):
+    _fields_ = (
+        ("patch", c_longlong),
+        ("plane", c_longlong),
+        ("row", c_longlong),
+        ("voxel", c_int),
+    )
+
+
+class Pointwise(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("residual", c_void_p),
+        ("target", c_void_p),
+        ("factor", c_void_p),
+        ("summand", c_void_p),
+        ("from", Strides),
+        ("beside", Strides),
+        ("to", Strides),
+        ("channels", c_int),
+        ("table_stride", c_int),
+        ("table_channels", c_int),
+        ("source_extents", Three),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("origin", Three),
+        ("factors", Three),
+        ("border", c_int),
+        ("shuffled", c_int),
+        ("rows", c_int),
+        ("activation", Activation),
+    )
+
+
+class Pack(Structure):
+    _fields_ = (
+        ("patches", c_void_p),
+        ("target", c_void_p),
+        ("patch_channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("channels", c_int),
+        ("origin", Three),
+        ("taps", Two),
+        ("stride", Two),
+        ("border", c_int),
+        ("columns", c_int),
+        ("span", c_int),
+    )
+
+
+class ConvolvePatches(Structure):
+    _fields_ = (
+        ("patches", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("patch_channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Two),
+        ("origin", Three),
+        ("limit", Three),
+        ("border", c_int),
+        ("steps", c_int),
+        ("outputs", c_int),
+        ("rows", c_int),
+        ("planes", c_int),
+    )
+
+
+class ConvolveToPatches(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("from", Strides),
+        ("channels", c_int),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("kernel", Three),
+        ("origin", Three),
+        ("border", c_int),
+        ("shuffled", c_int),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", Activation),
+    )
+
+
+class Unpack(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("factor", c_void_p),
+        ("summand", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("patch_stride", c_longlong),
+        ("plane_stride", c_longlong),
+        ("row_stride", c_longlong),
+        ("voxel_stride", c_int),
+        ("table_stride", c_int),
+        ("extents", Three),
+        ("count", c_int),
+        ("channels", c_int),
+        ("activation", Activation),
+    )
+
+
+class SumTaps(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("planes", c_int),
+        ("extents", Three),
+        ("channels", c_int),
+        ("source_channels", c_int),
+        ("taps", Two),
+        ("lane_width", c_int),
+        ("activation", Activation),
+    )
+
+
+class Convolve(Structure):
+    _fields_ = (
+        ("source", c_void_p),
+        ("weight", c_void_p),
+        ("target", c_void_p),
+        ("source_patch", c_longlong),
+        ("target_patch", c_longlong),
+        ("source_extents", Three),
+        ("source_channels", c_int),
+        ("target_extents", Three),
+        ("target_channels", c_int),
+        ("kernel", Three),
+        ("stride", Three),
+        ("before", Three),
+        ("patches", c_int),
+    )

@@ -1,0 +1,46 @@
+"""The own kernels on one card, compiled and loaded when first asked for."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from .cuda_driver import Module, Stream
+from .launch import Launch
+from .nvrtc import compiled
+from .steps import Precision
+
+
+class Kernels:
+    """Kernels for one stored number; a context manager that owns the loaded modules."""
+
+    def __init__(
+        self, precision: Precision, capability: tuple[int, int], cache: Path | None
+    ) -> None:
+        self._precision: Precision = precision
+        self._capability = capability
+        self._cache = cache
+        self._modules: dict[str, Module] = {}
+        self._kernels: dict[str, Any] = {}
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._modules.clear()
+        self._kernels.clear()
+        self._opened.close()
+
+    def launch(self, stream: Stream, launch: Launch) -> None:
+        """Queue a launch."""
+        kernel = self.kernel(launch.source, launch.kernel)
+        stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
+
+    def kernel(self, source: str, name: str) -> Any:
+        """A kernel of kernels/SOURCE.cu."""
+        if name not in self._kernels:
+            if source not in self._modules:
+                image = compiled(source, self._precision, self._capability, self._cache)
+                self._modules[source] = self._opened.enter_context(Module(image))
+            self._kernels[name] = self._modules[source].kernel(name)
+        return self._kernels[name]

@@ -1,0 +1,209 @@
+// Convolution and its data gradient in plain float arithmetic, for what cuDNN has no plan for.
+//
+// source [N, D, H, W, C], weight [K, kD, kH, kW, C] -> target [N, D', H', W', K]; as gradient the
+// source has K channels and the target C. An implicit matrix product: voxels x channels of the
+// target, summed over taps x channels of the source, in tiles of TILE_VOXELS x TILE_CHANNELS a
+// block of 128 threads, 8 x 8 sums a thread. Bound by arithmetic, not by bytes.
+
+#include "element.cuh"
+
+struct Convolve {
+    const Element* source;
+    const Element* weight;
+    Element* target;
+    Index source_patch, target_patch;  // elements from one patch to the next
+    int source_extents[3], source_channels;
+    int target_extents[3], target_channels;
+    int kernel[3], stride[3], before[3];
+    int patches;
+};
+
+constexpr int THREADS = 128;
+constexpr int DEPTH = 16;  // source channels of one step
+
+struct Quad {
+    float values[4];
+};
+
+__device__ __forceinline__ Quad load_quad(const Element* address) {
+    Quad quad;
+#if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
+    struct alignas(8) Four {
+        Element values[4];
+    };
+    const Four four = *reinterpret_cast<const Four*>(address);
+#else
+    struct alignas(16) Four {
+        Element values[4];
+    };
+    const Four four = *reinterpret_cast<const Four*>(address);
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; ++i) quad.values[i] = to_float(four.values[i]);
+    return quad;
+}
+
+template <int TILE_VOXELS, int TILE_CHANNELS, bool GRADIENT>
+__device__ __forceinline__ void convolve_tile(const Convolve& p) {
+    static_assert(TILE_VOXELS / 8 * (TILE_CHANNELS / 8) == THREADS, "8 x 8 sums a thread");
+    constexpr int QUADS = DEPTH / 4;
+    constexpr int SOURCE_LOADS = TILE_VOXELS * QUADS / THREADS;
+    constexpr int WEIGHT_LOADS = TILE_CHANNELS * QUADS / THREADS;
+    constexpr int PITCH = 4;
+    __shared__ float sources[DEPTH][TILE_VOXELS + PITCH];
+    __shared__ float weights[DEPTH][TILE_CHANNELS + PITCH];
+
+    const Index voxels =
+        (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2] * p.patches;
+    const int first_channel = blockIdx.y * TILE_CHANNELS;
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const int thread = threadIdx.x;
+
+    // The source voxels of this thread's loads: their place for tap 0, before bounds.
+    const Element* patch[SOURCE_LOADS];
+    int place[SOURCE_LOADS][3];
+#pragma unroll
+    for (int i = 0; i < SOURCE_LOADS; ++i) {
+        Index voxel = (Index)blockIdx.x * TILE_VOXELS + (thread + i * THREADS) / QUADS;
+        const bool inside = voxel < voxels;
+        if (!inside) voxel = 0;
+        const int w = voxel % p.target_extents[2];
+        voxel /= p.target_extents[2];
+        const int h = voxel % p.target_extents[1];
+        voxel /= p.target_extents[1];
+        const int d = voxel % p.target_extents[0];
+        patch[i] = p.source + (voxel / p.target_extents[0]) * p.source_patch;
+        const int target[3] = {d, h, w};
+        for (int axis = 0; axis < 3; ++axis) {
+            place[i][axis] = GRADIENT ? target[axis] + p.before[axis]
+                                      : target[axis] * p.stride[axis] - p.before[axis];
+        }
+        if (!inside) place[i][0] = -(1 << 29);
+    }
+
+    float sums[8][8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) sums[i][j] = 0.0f;
+    const int column = thread % (TILE_CHANNELS / 8), line = thread / (TILE_CHANNELS / 8);
+
+    for (int tap = 0; tap < taps; ++tap) {
+        const int kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1];
+        const int kd = tap / (p.kernel[2] * p.kernel[1]);
+        const int offset[3] = {kd, kh, kw};
+        const Element* from[SOURCE_LOADS];
+#pragma unroll
+        for (int i = 0; i < SOURCE_LOADS; ++i) {
+            bool inside = true;
+            int at[3];
+            for (int axis = 0; axis < 3; ++axis) {
+                int position = GRADIENT ? place[i][axis] - offset[axis] : place[i][axis] + offset[axis];
+                if (GRADIENT) {
+                    inside = inside && position >= 0 && position % p.stride[axis] == 0;
+                    position /= p.stride[axis];
+                }
+                inside = inside && position >= 0 && position < p.source_extents[axis];
+                at[axis] = position;
+            }
+            from[i] = inside ? patch[i] + (((Index)at[0] * p.source_extents[1] + at[1]) *
+                                               p.source_extents[2] + at[2]) * p.source_channels
+                             : nullptr;
+        }
+        for (int depth = 0; depth < p.source_channels; depth += DEPTH) {
+            Quad source_quads[SOURCE_LOADS], weight_quads[WEIGHT_LOADS];
+#pragma unroll
+            for (int i = 0; i < SOURCE_LOADS; ++i) {
+                const int channel = depth + (thread + i * THREADS) % QUADS * 4;
+                source_quads[i] = Quad{};
+                if (from[i] && channel < p.source_channels) {
+                    source_quads[i] = load_quad(from[i] + channel);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < WEIGHT_LOADS; ++i) {
+                const int index = thread + i * THREADS;
+                weight_quads[i] = Quad{};
+                if (GRADIENT) {  // quads along the target's channels
+                    const int k = depth + index / (TILE_CHANNELS / 4);
+                    const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
+                    if (k < p.source_channels && c < p.target_channels) {
+                        weight_quads[i] =
+                            load_quad(p.weight + ((Index)k * taps + tap) * p.target_channels + c);
+                    }
+                } else {
+                    const int k = first_channel + index / QUADS;
+                    const int c = depth + index % QUADS * 4;
+                    if (k < p.target_channels && c < p.source_channels) {
+                        weight_quads[i] =
+                            load_quad(p.weight + ((Index)k * taps + tap) * p.source_channels + c);
+                    }
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < SOURCE_LOADS; ++i) {
+                const int index = thread + i * THREADS;
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    sources[index % QUADS * 4 + k][index / QUADS] = source_quads[i].values[k];
+            }
+#pragma unroll
+            for (int i = 0; i < WEIGHT_LOADS; ++i) {
+                const int index = thread + i * THREADS;
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    if (GRADIENT) {
+                        weights[index / (TILE_CHANNELS / 4)][index % (TILE_CHANNELS / 4) * 4 + k] =
+                            weight_quads[i].values[k];
+                    } else {
+                        weights[index % QUADS * 4 + k][index / QUADS] = weight_quads[i].values[k];
+                    }
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (int k = 0; k < DEPTH; ++k) {
+                float a[8], b[8];
+#pragma unroll
+                for (int i = 0; i < 8; ++i) a[i] = sources[k][line * 8 + i];
+#pragma unroll
+                for (int j = 0; j < 8; ++j) b[j] = weights[k][column * 8 + j];
+#pragma unroll
+                for (int i = 0; i < 8; ++i)
+#pragma unroll
+                    for (int j = 0; j < 8; ++j) sums[i][j] = fmaf(a[i], b[j], sums[i][j]);
+            }
+        }
+    }
+
+    const Index patch_voxels = voxels / p.patches;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const Index voxel = (Index)blockIdx.x * TILE_VOXELS + line * 8 + i;
+        if (voxel >= voxels) continue;
+        Element* target = p.target + voxel / patch_voxels * p.target_patch +
+                          voxel % patch_voxels * p.target_channels;
+#pragma unroll
+        for (int j = 0; j < 8; j += LANES) {
+            const int channel = first_channel + column * 8 + j;
+            if (channel >= p.target_channels) continue;
+            Vector result;
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(sums[i][j + lane]);
+            store(target + channel, result);
+        }
+    }
+}
+
+#define CONVOLVE(name, voxels, channels, gradient)                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS) name(Convolve p) {                   \
+        convolve_tile<voxels, channels, gradient>(p);                                          \
+    }
+
+CONVOLVE(convolve_32, 256, 32, false)
+CONVOLVE(convolve_64, 128, 64, false)
+CONVOLVE(convolve_128, 64, 128, false)
+CONVOLVE(gradient_32, 256, 32, true)
+CONVOLVE(gradient_64, 128, 64, true)
+CONVOLVE(gradient_128, 64, 128, true)

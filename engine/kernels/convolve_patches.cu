@@ -1,0 +1,221 @@
+// The first layer: a convolution of few input channels, straight from the patches, on the matrix
+// units.
+//
+// patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, kernel at most 8 wide.
+// Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's voxels along a
+// row as M, 16 or 32 of the K outputs as N, and lines x 8 taps as its depth, a line being a
+// (c, i, j) of channel and kernel plane and row. Consecutive voxels see shifted windows of one
+// input row, so an operand is read from the row itself: twice stored, once shifted by one voxel, so
+// that each pair of numbers is one aligned word. A block walks through the depth with a ring of
+// planes.
+//
+// 7^3, 1 to 32 channels, 128^3 voxels, fp16, H200: 0.184 ms; 64 channels 0.377 ms. With the taps
+// packed as channels and cuDNN's best plan, 32 channels took 0.44 ms.
+
+#include "element.cuh"
+
+struct ConvolvePatches {
+    const float* patches;
+    const Element* weights;    // as mma operands: [steps][K / 8][32 lanes][4]
+    Element* target;
+    int patch_channels, extents[3];
+    int target_extents[3];
+    int kernel[2];             // planes and rows
+    int origin[3], limit[3];   // first position that the target sees on each axis, and its end
+    int border;
+    int steps;                 // of two lines each
+    int outputs;               // K
+    int rows, planes;          // of the target, a block
+};
+
+constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
+constexpr int COLUMNS = 128;   // of the target, a block
+constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in different banks
+
+#if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
+
+__device__ __forceinline__ void multiply_add(
+    float (&sums)[4], const unsigned (&a)[4], const uint2& b
+) {
+#if __CUDA_ARCH__ >= 800
+#if defined(ELEMENT_FP16)
+#define KINDS "f32.f16.f16.f32"
+#else
+#define KINDS "f32.bf16.bf16.f32"
+#endif
+    asm(
+        "mma.sync.aligned.m16n8k16.row.col." KINDS
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+#endif
+}
+
+__device__ __forceinline__ unsigned pair(float low, float high) {
+    struct alignas(4) Two {
+        Element values[2];
+    } two = {{to_element(low), to_element(high)}};
+    return *reinterpret_cast<unsigned*>(&two);
+}
+
+// Of four words in each of four lanes, those with this lane's number, from lane 0 to 3.
+__device__ __forceinline__ uint4 transposed(
+    unsigned w0, unsigned w1, unsigned w2, unsigned w3, int t
+) {
+    const bool odd = t & 1, upper = t & 2;
+    const unsigned a = __shfl_xor_sync(~0u, odd ? w0 : w1, 1);
+    const unsigned b = __shfl_xor_sync(~0u, odd ? w2 : w3, 1);
+    odd ? w0 = a : w1 = a;
+    odd ? w2 = b : w3 = b;
+    const unsigned c = __shfl_xor_sync(~0u, upper ? w0 : w2, 2);
+    const unsigned d = __shfl_xor_sync(~0u, upper ? w1 : w3, 2);
+    upper ? w0 = c : w2 = c;
+    upper ? w1 = d : w3 = d;
+    return make_uint4(w0, w1, w2, w3);
+}
+
+// One plane of one input channel, with its border, twice.
+__device__ __forceinline__ void load_plane(
+    const ConvolvePatches& p, const float* patch, Element* ring, int d, int h, int w, int lines
+) {
+    for (int c = 0; c < p.patch_channels; ++c) {
+        const int slot = (d - p.origin[0]) % RING;
+        Element* plane = ring + (c * RING + slot) * lines * 2 * PITCH;
+        const int z = d < p.limit[0] ? continued(d, p.extents[0], p.border) : -1;
+        for (int place = threadIdx.x; place < lines * PITCH; place += blockDim.x) {
+            const int line = place / PITCH, column = place - line * PITCH;
+            const int row = h + line, voxel = w + column;
+            int y = -1, x = -1;
+            if (row < p.limit[1]) y = continued(row, p.extents[1], p.border);
+            if (voxel < p.limit[2]) x = continued(voxel, p.extents[2], p.border);
+            float value = 0.0f;
+            if (z >= 0 && y >= 0 && x >= 0) {
+                value = patch[(((Index)c * p.extents[0] + z) * p.extents[1] + y) * p.extents[2] + x];
+            }
+            Element* copies = plane + line * 2 * PITCH;
+            copies[column] = to_element(value);
+            if (column) copies[PITCH + column - 1] = to_element(value);
+        }
+    }
+}
+
+// A warp takes 64 voxels of a row at a time; block of 8 warps.
+template <int OUTPUTS>
+__device__ __forceinline__ void convolve(const ConvolvePatches& p) {
+    constexpr int TILES = 4, GROUPS = OUTPUTS / 8;
+    extern __shared__ char shared[];
+    uint2* weights = reinterpret_cast<uint2*>(shared);          // [steps][GROUPS][32]
+    int2* places = reinterpret_cast<int2*>(weights + p.steps * GROUPS * 32);  // of the lines of each step, in words: [2][steps + 1]
+    Element* ring = reinterpret_cast<Element*>(places + 2 * (p.steps + 1));
+
+    const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
+    const int first_w = blockIdx.x % blocks_w * COLUMNS, first_h = blockIdx.x / blocks_w * p.rows;
+    const int first_d = blockIdx.y * p.planes;
+    const int last_d = min(first_d + p.planes, p.target_extents[0]);
+    const int lines = p.rows + p.kernel[1] - 1;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
+    const float* patch = p.patches + (Index)number * p.patch_channels * p.extents[0] *
+                                         p.extents[1] * p.extents[2];
+    Element* target = p.target + part * OUTPUTS +
+                      (Index)number * p.target_extents[0] * p.target_extents[1] *
+                          p.target_extents[2] * p.outputs;
+
+    const uint2* from = reinterpret_cast<const uint2*>(p.weights);
+    for (int i = threadIdx.x; i < p.steps * GROUPS * 32; i += blockDim.x) {
+        const int step = i / (GROUPS * 32), within = i - step * GROUPS * 32;
+        weights[i] = from[(step * parts + part) * GROUPS * 32 + within];
+    }
+    const int h = first_h + p.origin[1], w = first_w + p.origin[2];
+    // The ring's slots follow the planes from the first that any block sees.
+    for (int d = first_d; d < first_d + p.kernel[0] - 1; ++d) {
+        load_plane(p, patch, ring, d + p.origin[0], h, w, lines);
+    }
+
+    const int used = p.patch_channels * p.kernel[0] * p.kernel[1];
+    const unsigned* words = reinterpret_cast<const unsigned*>(ring) +
+                            (g & 1 ? PITCH / 2 : 0) + g / 2 + t;
+    for (int d = first_d; d < last_d; ++d) {
+        int2* place = places + (d & 1) * (p.steps + 1);
+        for (int line = threadIdx.x; line < 2 * (p.steps + 1); line += blockDim.x) {
+            const int known = min(line, used - 1);  // the lines that fill up have no weight
+            const int j = known % p.kernel[1], plane = known / p.kernel[1];
+            const int i = plane % p.kernel[0], c = plane / p.kernel[0];
+            reinterpret_cast<int*>(place)[line] = ((c * RING + (d + i) % RING) * lines + j) * PITCH;
+        }
+        load_plane(p, patch, ring, d + p.kernel[0] - 1 + p.origin[0], h, w, lines);
+        __syncthreads();
+        for (int task = warp; task < 2 * p.rows; task += blockDim.x / 32) {
+            const int row = task / 2, column = task % 2 * 64;
+            if (first_h + row >= p.target_extents[1] || first_w + column >= p.target_extents[2]) {
+                continue;
+            }
+            float sums[TILES][GROUPS][4];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+                for (int group = 0; group < GROUPS; ++group)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) sums[tile][group][i] = 0.0f;
+            const unsigned* own = words + row * PITCH + column / 2;
+            int2 next = place[0];
+#pragma unroll 2
+            for (int step = 0; step < p.steps; ++step) {
+                const unsigned *even = own + next.x, *odd = own + next.y;
+                next = place[step + 1];
+                uint2 b[GROUPS];
+#pragma unroll
+                for (int group = 0; group < GROUPS; ++group) {
+                    b[group] = weights[(step * GROUPS + group) * 32 + lane];
+                }
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile) {
+                    const unsigned a[4] = {even[tile * 8], even[tile * 8 + 4], odd[tile * 8],
+                                           odd[tile * 8 + 4]};
+#pragma unroll
+                    for (int group = 0; group < GROUPS; ++group) {
+                        multiply_add(sums[tile][group], a, b[group]);
+                    }
+                }
+            }
+            Element* line = target + (((Index)d * p.target_extents[1] + first_h + row) *
+                                          p.target_extents[2] + first_w + column) * p.outputs;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    unsigned own[GROUPS];
+#pragma unroll
+                    for (int group = 0; group < GROUPS; ++group) {
+                        own[group] =
+                            pair(sums[tile][group][2 * half], sums[tile][group][2 * half + 1]);
+                    }
+                    const int voxel = tile * 16 + half * 8 + g;
+                    const bool inside = first_w + column + voxel < p.target_extents[2];
+                    Element* at = line + voxel * p.outputs;
+                    if constexpr (GROUPS == 4) {
+                        const uint4 words = transposed(own[0], own[1], own[2], own[3], t);
+                        if (inside) *reinterpret_cast<uint4*>(at + t * 8) = words;
+                    } else if (inside) {
+#pragma unroll
+                        for (int group = 0; group < GROUPS; ++group) {
+                            *reinterpret_cast<unsigned*>(at + group * 8 + 2 * t) = own[group];
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#define CONVOLVE_PATCHES(outputs)                                                              \
+    extern "C" __global__ void __launch_bounds__(256, 2) convolve_patches_##outputs(           \
+        ConvolvePatches p                                                                      \
+    ) {                                                                                        \
+        convolve<outputs>(p);                                                                  \
+    }
+
+CONVOLVE_PATCHES(16)
+CONVOLVE_PATCHES(32)
+
+#endif

@@ -1,0 +1,235 @@
+// activation(source * factor + summand) + residual, sampled and padded, in one pass.
+//
+// source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
+// Moves the source and the residual once and the target once; padding reads border voxels again,
+// trilinear sampling reads 8 neighbours, which mostly come from the cache.
+
+#include "element.cuh"
+
+struct Strides {
+    Index patch, plane, row;
+    int voxel;
+};
+
+enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS };
+
+struct Pointwise {
+    const Element* source;
+    const Element* residual;  // or null
+    Element* target;
+    const float* factor;      // [patches or 1][channels], or null
+    const float* summand;
+    Strides from, beside, to;
+    int channels;
+    int table_stride;         // 0 where one table serves all patches
+    int table_channels;       // after which it repeats
+    int source_extents[3];    // before sampling
+    int extents[3];           // after sampling, before padding
+    int target_extents[3];
+    int origin[3];            // of the target, in the sampled value
+    int factors[3];           // of the sampling
+    int border, shuffled, rows;
+    Activation activation;
+};
+
+// What stays the same for all voxels of a thread.
+template <bool HAS_RESIDUAL>
+struct Channels {
+    const Pointwise& p;
+    const Element* source;
+    const Element* residual;
+    float factor[LANES], summand[LANES];
+
+    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
+        source = p.source + patch * p.from.patch + channel;
+        residual = HAS_RESIDUAL ? p.residual + patch * p.beside.patch + channel : nullptr;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            const int place = patch * p.table_stride + channel % p.table_channels + lane;
+            factor[lane] = p.factor ? p.factor[place] : 1.0f;
+            summand[lane] = p.factor ? p.summand[place] : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
+        if (!p.shuffled) {
+            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+        }
+        const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
+        return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
+                    (Index)(w >> 1) * p.from.voxel + cell * p.channels);
+    }
+
+    __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
+        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
+    }
+
+    __device__ __forceinline__ void express(
+        const Vector& from, const Vector& beside, float (&values)[LANES]
+    ) const {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            values[lane] = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
+        }
+        if (HAS_RESIDUAL) {
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) values[lane] += to_float(beside.lanes[lane]);
+        }
+    }
+
+    // The expression at one voxel of the source view.
+    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
+        Vector beside;
+        if (HAS_RESIDUAL) beside = residual_at(d, h, w);
+        express(source_at(d, h, w), beside, values);
+    }
+};
+
+// Voxels of an axis between which a sampled position lies, and the share of the second.
+struct Between {
+    int low, high;
+    float share;
+
+    __device__ __forceinline__ Between(int position, int extent, int factor, bool corners) {
+        float place;
+        if (corners) {
+            const int last = extent * factor - 1;
+            place = last ? position * ((float)(extent - 1) / last) : 0.0f;
+        } else {
+            place = fmaxf((position + 0.5f) / factor - 0.5f, 0.0f);
+        }
+        low = min((int)place, extent - 1);
+        high = min(low + 1, extent - 1);
+        share = place - low;
+    }
+};
+
+template <int SAMPLING, bool HAS_RESIDUAL>
+__device__ __forceinline__ void sample(
+    const Channels<HAS_RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
+) {
+    const Pointwise& p = channels.p;
+    if (SAMPLING == NEAREST) {
+        channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
+    } else {
+        constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
+        const Between depth(d, p.source_extents[0], p.factors[0], corners);
+        const Between height(h, p.source_extents[1], p.factors[1], corners);
+        const Between width(w, p.source_extents[2], p.factors[2], corners);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
+        for (int corner = 0; corner < 8; ++corner) {
+            const bool z = corner & 4, y = corner & 2, x = corner & 1;
+            const float weight = (z ? depth.share : 1.0f - depth.share) *
+                                 (y ? height.share : 1.0f - height.share) *
+                                 (x ? width.share : 1.0f - width.share);
+            float one[LANES];
+            channels.read(z ? depth.high : depth.low, y ? height.high : height.low,
+                          x ? width.high : width.low, one);
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] = fmaf(weight, one[lane], values[lane]);
+            }
+        }
+    }
+}
+
+// A row of the target: its first voxel, and the plane and row of the value that it shows.
+struct Row {
+    Element* target;
+    int d, h;
+
+    __device__ __forceinline__ Row(const Pointwise& p, int row, int channel) {
+        const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
+        d = continued(plane + p.origin[0], p.extents[0], p.border);
+        h = continued(line + p.origin[1], p.extents[1], p.border);
+        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
+    }
+};
+
+__device__ __forceinline__ Vector zeros() {
+    Vector vector;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) vector.lanes[lane] = to_element(0.0f);
+    return vector;
+}
+
+// Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
+// AT_ONCE voxels at a time so that as many loads are under way.
+template <bool HAS_RESIDUAL>
+__device__ __forceinline__ void plain(const Pointwise& p) {
+    constexpr int AT_ONCE = 2;
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    if (channel >= p.channels) return;
+    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
+    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+        const Row row(p, index, channel);
+        for (int first = threadIdx.y; first < width; first += AT_ONCE * blockDim.y) {
+            Vector from[AT_ONCE], beside[AT_ONCE];
+            int places[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int column = first + i * blockDim.y;
+                const int w = continued(column + p.origin[2], p.extents[2], p.border);
+                places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
+                if (places[i] < 0) continue;
+                from[i] = channels.source_at(row.d, row.h, w);
+                if (HAS_RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int column = first + i * blockDim.y;
+                if (column >= width) break;
+                Vector result = zeros();
+                if (places[i] >= 0) {
+                    float values[LANES];
+                    channels.express(from[i], beside[i], values);
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        result.lanes[lane] = to_element(values[lane]);
+                    }
+                }
+                store(row.target + (Index)column * p.to.voxel, result);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) { plain<false>(p); }
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
+    plain<true>(p);
+}
+
+template <int SAMPLING, bool HAS_RESIDUAL>
+__device__ __forceinline__ void sampled(const Pointwise& p) {
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    if (channel >= p.channels) return;
+    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
+    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+        const Row row(p, index, channel);
+        for (int column = threadIdx.y; column < width; column += blockDim.y) {
+            const int w = continued(column + p.origin[2], p.extents[2], p.border);
+            Vector result = zeros();
+            if (row.d >= 0 && row.h >= 0 && w >= 0) {
+                float values[LANES];
+                sample<SAMPLING>(channels, row.d, row.h, w, values);
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
+            }
+            store(row.target + (Index)column * p.to.voxel, result);
+        }
+    }
+}
+
+#define SAMPLED(name, sampling)                                                        \
+    extern "C" __global__ void name(Pointwise p) {                                     \
+        p.residual ? sampled<sampling, true>(p) : sampled<sampling, false>(p);         \
+    }
+
+SAMPLED(pointwise_nearest, NEAREST)
+SAMPLED(pointwise_trilinear, TRILINEAR)
+SAMPLED(pointwise_trilinear_corners, TRILINEAR_CORNERS)

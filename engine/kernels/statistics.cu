@@ -1,0 +1,165 @@
+// Mean and variance of each patch and channel, as factor and summand of the normalisation.
+//
+// source [patches, voxels, channels] -> table float [2, patches, channels / groups].
+// Reads the source once: voxels * channels * sizeof(Element) bytes a patch. Every thread sums
+// deviations from the first value it meets, and the sums are joined by Chan's rule, so that a mean
+// far from zero costs no digits. Two launches, no atomics: the result is the same in every run.
+
+#include "element.cuh"
+
+struct Measure {
+    const Element* source;  // first voxel of the view
+    float2* partials;       // [patches][chunks][channels]: mean, sum of squared deviations
+    Index patch_stride, plane_stride, row_stride;
+    int height, width, voxels, channels;
+    int dense;              // rows and planes follow each other without a gap
+    int chunk;              // voxels of a block
+};
+
+constexpr int AT_ONCE = 4;  // loads under way in one thread
+
+struct Moments {
+    float count, mean, squares;
+
+    __device__ __forceinline__ void join(float other_count, float other_mean, float other_squares) {
+        float total = count + other_count;
+        if (total == 0.0f) return;
+        float share = other_count / total;
+        float distance = other_mean - mean;
+        squares += other_squares + distance * distance * count * share;
+        mean += distance * share;
+        count = total;
+    }
+};
+
+// Block (vectors, rows): a thread owns LANES channels of every rows-th voxel of the chunk.
+extern "C" __global__ void measure(Measure p) {
+    extern __shared__ float2 shared[];  // [rows][vectors * LANES], then the rows' counts
+    const int rows = blockDim.y, row = threadIdx.y;
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    const bool active = channel < p.channels;
+    // From the end on, which the cache still holds from the step before; the next one finds the start.
+    const int number = gridDim.x - 1 - blockIdx.x;
+    const int first = number * p.chunk;
+    const int last = min(first + p.chunk, p.voxels);
+    const Element* patch = p.source + blockIdx.z * p.patch_stride + channel;
+
+    float shift[LANES], sum[LANES], squares[LANES];
+    int count = 0;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) shift[lane] = sum[lane] = squares[lane] = 0.0f;
+    auto at = [&](int voxel) {
+        const int line = voxel / p.width;
+        const int plane = line / p.height;
+        return patch + plane * p.plane_stride + (line - plane * p.height) * p.row_stride +
+               (Index)(voxel - line * p.width) * p.channels;
+    };
+    auto add = [&](const Vector& vector) {
+        ++count;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            float value = to_float(vector.lanes[lane]) - shift[lane];
+            sum[lane] += value;
+            squares[lane] = fmaf(value, value, squares[lane]);
+        }
+    };
+    int voxel = first + row;
+    if (active && voxel < last) {
+        const Vector vector = load(at(voxel));
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        if (p.dense) {
+            const Element* source = patch + (Index)voxel * p.channels;
+            const Index step = (Index)rows * p.channels;
+            for (; voxel + (AT_ONCE - 1) * rows < last; voxel += AT_ONCE * rows) {
+                Vector vectors[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) vectors[i] = load(source + i * step);
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; ++i) add(vectors[i]);
+                source += AT_ONCE * step;
+            }
+        }
+        for (; voxel < last; voxel += rows) add(load(at(voxel)));
+    }
+
+    const int pitch = blockDim.x * LANES;
+    float* counts = reinterpret_cast<float*>(shared + rows * pitch);
+    float2* own = shared + row * pitch + threadIdx.x * LANES;
+    const float inverse = count ? 1.0f / count : 0.0f;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        float offset = sum[lane] * inverse;
+        own[lane] = make_float2(shift[lane] + offset, squares[lane] - offset * sum[lane]);
+    }
+    if (threadIdx.x == 0) counts[row] = count;
+    for (int living = rows; living > 1;) {
+        const int half = (living + 1) / 2;
+        const int partner = row + half;
+        __syncthreads();
+        float joined = 0.0f;
+        if (partner < living) {
+            const float here = counts[row], there = counts[partner];
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                Moments moments{here, own[lane].x, own[lane].y};
+                float2 other = own[half * pitch + lane];
+                moments.join(there, other.x, other.y);
+                own[lane] = make_float2(moments.mean, moments.squares);
+            }
+            joined = here + there;
+        }
+        __syncthreads();
+        if (partner < living && threadIdx.x == 0) counts[row] = joined;
+        living = half;
+    }
+    if (active && row == 0) {
+        float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + number) * p.channels;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) target[channel + lane] = own[lane];
+    }
+}
+
+struct Conclude {
+    const float2* partials;
+    float* table;        // [2][patches][channels / groups]
+    const float* scale;  // [channels / groups] or null
+    const float* shift;
+    int patches, channels, groups, chunks, chunk, voxels;
+    float epsilon;
+};
+
+// Block (channels, parts): a thread joins every parts-th partial of one channel.
+extern "C" __global__ void conclude(Conclude p) {
+    extern __shared__ Moments joined[];  // [parts][channels]
+    const int channels = p.channels / p.groups;
+    const int channel = blockIdx.x * blockDim.x + threadIdx.x;
+    const int patch = blockIdx.y;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    if (channel < channels) {
+        const int count = p.chunks * p.groups;
+        const float2* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
+#pragma unroll 4
+        for (int part = threadIdx.y; part < count; part += blockDim.y) {
+            // Partials lie as [chunk][group][channel], so that parts follow each other evenly.
+            const int chunk = part / p.groups;
+            const float2 other = partials[(Index)part * channels];
+            moments.join(min(p.chunk, p.voxels - chunk * p.chunk), other.x, other.y);
+        }
+    }
+    Moments* own = joined + threadIdx.y * blockDim.x + threadIdx.x;
+    *own = moments;
+    for (int half = blockDim.y / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) {
+            const Moments other = own[half * blockDim.x];
+            own->join(other.count, other.mean, other.squares);
+        }
+    }
+    if (threadIdx.y || channel >= channels) return;
+    float factor = 1.0f / sqrtf(own->squares / own->count + p.epsilon);
+    if (p.scale) factor *= p.scale[channel];
+    float summand = (p.shift ? p.shift[channel] : 0.0f) - own->mean * factor;
+    p.table[patch * channels + channel] = factor;
+    p.table[(p.patches + patch) * channels + channel] = summand;
+}

@@ -1,0 +1,212 @@
+"""From a step to the kernels that do it: grids, blocks and arguments."""
+
+from math import prod
+
+from . import kernel_arguments as arguments
+from .launch import (
+    BORDERS,
+    Addresses,
+    Launch,
+    activation_of,
+    address_of,
+    block_shape,
+    region_address,
+    strides_of,
+    table_addresses,
+    vectors,
+)
+from .outer_launches import convolve_patches, convolve_to_patches, pack, sum_taps, unpack
+from .steps import (
+    NUMBER_BYTES,
+    VECTOR_BYTES,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pack,
+    Pointwise,
+    Statistics,
+    Step,
+    SumTaps,
+    Unpack,
+)
+
+_CHUNKS = 528
+"""Blocks that a pass of statistics is spread over: four for each multiprocessor of an H200."""
+
+_EACH = 16  # voxels that a thread measures at least
+_CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
+_ROW_BLOCKS = 4224
+_WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
+
+
+def scratch_bytes(step: Statistics) -> int:
+    """Bytes of the partial sums between the two kernels of a normalisation's statistics."""
+    tensor = step.source.tensor
+    return tensor.batch * _chunks(step)[0] * tensor.channels * 8
+
+
+def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
+    """The kernels of a step that is not cuDNN's; scratch: address of its partial sums."""
+    match step:
+        case Pack():
+            return [pack(step, at)]
+        case ConvolvePatches():
+            return [convolve_patches(step, at)]
+        case ConvolveToPatches():
+            return [convolve_to_patches(step, at)]
+        case Statistics():
+            return _statistics(step, at, scratch)
+        case Pointwise():
+            return [_pointwise(step, at)]
+        case SumTaps():
+            return [sum_taps(step, at)]
+        case Unpack():
+            return [unpack(step, at)]
+        case Convolve():
+            return [_convolve(step, at)]
+
+
+def _chunks(step: Statistics) -> tuple[int, int]:
+    """How many chunks a patch is measured in, and the voxels of each."""
+    tensor = step.source.tensor
+    across, beside = block_shape(tensor.channels, tensor.precision)
+    columns = -(-vectors(tensor.channels, tensor.precision) // across)
+    voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
+    most = max(1, _CHUNKS // (columns * tensor.batch))
+    chunk = max(-(-voxels // most), _EACH * beside)
+    return -(-voxels // chunk), chunk
+
+
+def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
+    view, tensor = step.source, step.source.tensor
+    extents = tensor.extents if view.shuffled else view.extents
+    strides = strides_of(tensor)
+    across, beside = block_shape(tensor.channels, tensor.precision)
+    columns = -(-vectors(tensor.channels, tensor.precision) // across)
+    chunks, chunk = _chunks(step)
+    voxels = prod(extents)
+    measure = arguments.Measure(
+        address_of(view, at),
+        scratch,
+        strides.patch,
+        strides.plane,
+        strides.row,
+        extents[1],
+        extents[2],
+        voxels,
+        tensor.channels,
+        extents == tensor.extents,
+        chunk,
+    )
+    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    shared = beside * (across * lanes * 8 + 4)
+    groups = 8 if view.shuffled else 1
+    conclude = arguments.Conclude(
+        scratch,
+        at(step.target.name),
+        at(step.scale) if step.scale else None,
+        at(step.shift) if step.shift else None,
+        tensor.batch,
+        tensor.channels,
+        groups,
+        chunks,
+        chunk,
+        voxels,
+        step.epsilon,
+    )
+    blocks = -(-view.channels // _CONCLUDED)
+    return [
+        Launch(
+            "statistics",
+            "measure",
+            (chunks, columns, tensor.batch),
+            (across, beside, 1),
+            shared,
+            measure,
+        ),
+        Launch(
+            "statistics",
+            "conclude",
+            (blocks, tensor.batch, 1),
+            (_CONCLUDED, _PARTS, 1),
+            12 * _CONCLUDED * _PARTS,
+            conclude,
+        ),
+    ]
+
+
+def _pointwise(step: Pointwise, at: Addresses) -> Launch:
+    view, target = step.source, step.target
+    across, beside = block_shape(view.channels, target.precision)
+    columns = -(-vectors(view.channels, target.precision) // across)
+    beside = _columns(across, target.extents[2])
+    rows = target.extents[0] * target.extents[1]
+    per_block = -(-rows // _ROW_BLOCKS)
+    size, first = NUMBER_BYTES[target.precision], step.patches.first
+    factor, summand, stride = table_addresses(step.table, at)
+    residual, beside_it = None, arguments.Strides()
+    if step.residual is not None:
+        beside_it = strides_of(step.residual.tensor)
+        residual = address_of(step.residual, at) + first * beside_it.patch * size
+    sampling = step.sampling
+    kernel = "pointwise" if step.residual is None else "pointwise_residual"
+    if sampling is not None:
+        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    source = strides_of(view.tensor)
+    values = arguments.Pointwise(
+        address_of(view, at) + first * source.patch * size,
+        residual,
+        at(target.name) + step.first_channel * size,
+        factor and factor + first * stride * 4,
+        summand and summand + first * stride * 4,
+        source,
+        beside_it,
+        strides_of(target),
+        view.channels,
+        stride,
+        step.table.channels if step.table else view.channels,
+        arguments.Three(*view.extents),
+        arguments.Three(*step.extents),
+        arguments.Three(*target.extents),
+        arguments.Three(*step.origin),
+        arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
+        BORDERS[step.mode],
+        view.shuffled,
+        per_block,
+        activation_of(step.activation),
+    )
+    grid = -(-rows // per_block), columns, step.patches.count
+    return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
+
+
+def _columns(across: int, width: int) -> int:
+    """Columns of a block such that whole blocks cover a row with little to spare."""
+    turns = 1
+    while (columns := -(-width // (_AT_ONCE * turns))) * across > _WIDE_BLOCK:
+        turns += 1
+    return max(columns, 64 // across)
+
+
+def _convolve(step: Convolve, at: Addresses) -> Launch:
+    shape = step.shape
+    width = next((w for w in (32, 64) if shape.target_channels <= w), 128)
+    voxels = shape.batch * prod(shape.target_extents)
+    values = arguments.Convolve(
+        at(step.source.name),
+        at(step.weight),
+        region_address(step, at),
+        prod(shape.source_extents) * shape.source_channels,
+        prod(shape.target_extents) * shape.target_channels,
+        arguments.Three(*shape.source_extents),
+        shape.source_channels,
+        arguments.Three(*shape.target_extents),
+        shape.target_channels,
+        arguments.Three(*shape.kernel),
+        arguments.Three(*shape.stride),
+        arguments.Three(*shape.before),
+        shape.batch,
+    )
+    kind = "gradient" if shape.transposed else "convolve"
+    tile = 8192 // width
+    grid = -(-voxels // tile), -(-shape.target_channels // width), 1
+    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)

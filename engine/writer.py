@@ -1,0 +1,159 @@
+"""The state of a lowering: which values there are, and how one gets into memory."""
+
+import numpy as np
+
+from .graph import INPUT, FloatArray, Layer, Network, Pad, Triple
+from .lowered import Layout, Lowered
+from .steps import (
+    NUMBER_BYTES,
+    Pack,
+    Pointwise,
+    Region,
+    Step,
+    Table,
+    Tensor,
+    View,
+    stored_channels,
+)
+from .values import Part, Value, in_memory, negative, whole
+
+
+class Writer:
+    """Collects steps and constants; `values` maps each node to what is known of its tensor."""
+
+    def __init__(self, network: Network, layout: Layout) -> None:
+        self.graph = network.graph
+        self.weights = network.weights
+        self.layout = layout
+        self.shapes = network.graph.shapes(layout.patch)
+        self.values: dict[str, Value] = {}
+        self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
+        self.steps: list[Step] = []
+        self.constants: dict[str, FloatArray] = {}
+        self._stored_weights: set[str] = set()
+        self._tensors = 0
+
+    def finished(self) -> Lowered:
+        """What was collected."""
+        stored = frozenset(self._stored_weights)
+        return Lowered(self.layout, tuple(self.steps), self.constants, stored)
+
+    def tensor(self, name: str, extents: Triple, channels: int, batch: int | None = None) -> Tensor:
+        """A new tensor; `channels` as stored."""
+        self._tensors += 1
+        name = f"{self._tensors}.{name}"
+        batch = self.layout.batch if batch is None else batch
+        return Tensor(name, batch, extents, channels, self.layout.precision)
+
+    def stored(self, channels: int) -> int:
+        """Channels as stored."""
+        return stored_channels(channels, self.layout.precision)
+
+    def matrix_channels(self, channels: int) -> int:
+        """Channels as stored where taps are channels: whole 64-byte rows once there are several."""
+        row = 64 // NUMBER_BYTES[self.layout.precision]
+        return -(-channels // row) * row if channels > row else self.stored(channels)
+
+    def by_slot(self, key: str, value: Value) -> FloatArray:
+        """A weight of [C] in the stored order of a value's channels."""
+        filled = np.zeros(value.stored, np.float32)
+        filled[list(value.slots)] = self.weights[key]
+        return filled
+
+    def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
+        """Whether a node has readers and all are of one kind."""
+        readers = [node for node in self.graph.nodes if name in node.inputs]
+        return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
+
+    def constant(self, name: str, array: FloatArray) -> str:
+        """Keep a constant that the device stores as float32; its name."""
+        self.constants[name] = np.ascontiguousarray(array, np.float32)
+        return name
+
+    def weight(self, name: str, array: FloatArray) -> str:
+        """Keep a constant that the device stores in the layout's precision; its name."""
+        self._stored_weights.add(name)
+        return self.constant(name, array)
+
+    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> Table:
+        """A table of the same numbers for all patches."""
+        constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
+        return Table(constant, 1, len(factor))
+
+    @property
+    def all_patches(self) -> Region:
+        """The batch."""
+        return Region(0, self.layout.batch)
+
+    def is_input(self, name: str) -> bool:
+        """Whether a node is the patches, padded or not, and not packed yet."""
+        return name in self.padded_inputs
+
+    def operand(self, name: str) -> Value:
+        """The value of a node; the patches themselves are packed first."""
+        if self.is_input(name):
+            pad = self.padded_inputs.pop(name)
+            channels = self.graph.in_channels
+            tensor = self.tensor(name, self.shapes[name].extents, self.stored(channels))
+            origin, mode = (negative(pad.before), pad.mode) if pad else ((0, 0, 0), "zero")
+            patch = self.layout.patch
+            self.steps.append(Pack(tensor, self.all_patches, channels, patch, origin, mode))
+            self.values[name] = in_memory(whole(tensor), tuple(range(channels)))
+        return self.values[name]
+
+    def in_place(self, name: str) -> Value:
+        """The value without sampling and padding, which are done if there are any."""
+        if not self.operand(name).is_in_place:
+            self.write(name)
+        return self.values[name]
+
+    def view(self, name: str) -> tuple[Value, View]:
+        """The value in memory, within a border or with its sub-pixels as channels as may be."""
+        if not self.operand(name).is_bare:
+            self.write(name)
+        value = self.values[name]
+        return value, value.parts[0].source
+
+    def dense(self, name: str) -> tuple[Value, Tensor]:
+        """The value as all of a tensor."""
+        value, view = self.view(name)
+        tensor = view.tensor if view.is_whole else self.write(name)
+        return value, tensor
+
+    def write(self, name: str) -> Tensor:
+        """Write a value into a new tensor and know it by that from now on."""
+        value = self.values[name]
+        tensor = self.tensor(name, value.extents, value.stored)
+        before = value.pad.before if value.pad else (0, 0, 0)
+        self.write_part(value, tensor, self.all_patches, negative(before))
+        self.values[name] = in_memory(whole(tensor), value.slots)
+        unpadded = value.unpadded
+        if unpadded is not None and not self.values[unpadded].is_bare:
+            inner = View(tensor, value.sampled_extents, before)
+            self.values[unpadded] = in_memory(inner, value.slots)
+        return tensor
+
+    def write_part(self, value: Value, target: Tensor, patches: Region, origin: Triple) -> None:
+        """Write the voxels of a value from `origin` on that fit into target."""
+        first = 0
+        for part in value.parts:
+            self.steps.append(_pass(part, value, target, patches, origin, first))
+            first += part.source.channels
+
+
+def _pass(
+    part: Part, value: Value, target: Tensor, patches: Region, origin: Triple, first: int
+) -> Pointwise:
+    return Pointwise(
+        part.source,
+        target,
+        patches,
+        value.sampled_extents,
+        origin,
+        value.border,
+        first,
+        part.table,
+        part.activation,
+        part.residual,
+        value.sampling,
+    )

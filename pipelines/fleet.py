@@ -1,0 +1,263 @@
+"""A batch shared by several processes, one a device: studies go to whoever has room for one."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any
+
+from ..engine.errors import EngineError
+from ..io.atomic import remove_leftovers
+from .events import Event, StudyDone, TilesDone, Worked
+from .manifest import Entry, Manifest
+from .plan import PlannedStudy
+from .report import Failure, StudyReport
+from .stations import opening_row
+from .stopwatch import Stage
+from .worker import Answered, Ended, FromWorker, Given, Recorded, Setup, Stop, ToWorker, Wanted
+from .worker import command as worker_command
+
+_TRIES = 2
+"""Workers that may die over a study before it is held to be the cause."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process and what it has in hand. finished: studies since it started."""
+
+    setup: Setup
+    process: "subprocess.Popen[bytes]"
+    connection: "Connection[ToWorker, FromWorker]"
+    in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
+    finished: int = 0
+    trouble: str | None = None
+
+    def send(self, message: ToWorker) -> None:
+        """Tell it something; what a dead worker is told is lost."""
+        with suppress(OSError):
+            self.connection.send(message)
+
+
+class Fleet:
+    """Workers and the studies among them; stands where a `Conveyor` stands for one device.
+
+    Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
+    worker is replaced if it had finished any.
+
+    What happens is taken note of in a thread of its own, so that an interrupt of the thread that
+    listens may cost it an event, but no row.
+    """
+
+    def __init__(
+        self, setups: Sequence[Setup], studies: Sequence[PlannedStudy], manifest: Manifest
+    ) -> None:
+        self._setups = setups
+        self._waiting = deque(studies)
+        self._manifest = manifest
+        self._workers: list[Worker] = []
+        self._hungry: deque[Worker] = deque()
+        self._deaths: dict[str, int] = {}
+        self._recorded: set[str] = set()
+        self._trouble = ""
+        self._rows: dict[str, StudyReport] = {}
+        self._begun: dict[str, dict[Stage, float]] = {}
+        self._stopped = threading.Event()
+        self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._manage, name="workers", daemon=True)
+        self._is_over = False
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over."""
+        for setup in self._setups:
+            self._start(setup)
+        self._thread.start()
+        while not self._is_over:
+            yield from self._told(self._heard.get())
+
+    def stop(self) -> None:
+        """Begin nothing more; what the networks have done with is still stored."""
+        self._stopped.set()
+        for worker in self._workers.copy():
+            worker.send(Stop())
+
+    def rest(self, seconds: float) -> Iterator[Event]:
+        """What still happens after a stop, for so long."""
+        end = monotonic() + seconds
+        while not self._is_over and (left := end - monotonic()) > 0:
+            try:
+                yield from self._told(self._heard.get(timeout=left))
+            except Empty:
+                return
+
+    def cut(self) -> None:
+        """End all workers, and remove what they may have been storing."""
+        for worker in self._workers.copy():
+            worker.process.kill()
+            worker.process.wait()
+        remove_leftovers(self._manifest.output)
+
+    def row(self, planned: PlannedStudy) -> StudyReport | None:
+        """What became of a study, if it was begun with."""
+        name = str(planned.study.name)
+        if name in self._rows or name not in self._begun:
+            return self._rows.get(name)
+        stages = self._begun[name]
+        row = replace(opening_row(planned), status="interrupted", stages=stages)
+        return replace(row, seconds=sum(stages.values()))
+
+    def _told(self, heard: Event | BaseException | None) -> Iterator[Event]:
+        if isinstance(heard, BaseException):
+            raise heard
+        if heard is None:
+            self._is_over = True
+        else:
+            yield heard
+
+    def _start(self, setup: Setup) -> None:
+        ours, theirs = Pipe()
+        descriptor = theirs.fileno()
+        process = subprocess.Popen(
+            worker_command(descriptor),
+            pass_fds=(descriptor,),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        connection: Any = ours
+        worker = Worker(setup, process, connection)
+        self._workers.append(worker)
+        with suppress(OSError):
+            connection.send(sys.path)
+            connection.send(setup)
+        if self._stopped.is_set():
+            worker.send(Stop())
+
+    def _manage(self) -> None:
+        try:
+            while self._workers:
+                ready = wait([worker.connection for worker in self._workers])
+                for worker in self._workers.copy():
+                    if worker.connection in ready:
+                        self._attend(worker)
+            self._give_up()
+            self._heard.put(None)
+        except BaseException as error:
+            self._heard.put(error)
+
+    def _attend(self, worker: Worker) -> None:
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            self._bury(worker)
+            return
+        match message:
+            case Wanted():
+                self._hungry.append(worker)
+                self._hand_out()
+            case Recorded(entry):
+                worker.send(Answered(self._record(entry)))
+            case Ended(trouble):
+                worker.trouble = trouble
+            case _:
+                self._note(worker, message)
+
+    def _record(self, entry: Entry) -> OSError | None:
+        self._recorded.add(entry.output)
+        try:
+            self._manifest.append(entry)
+        except OSError as error:
+            return error
+        return None
+
+    def _note(self, worker: Worker, event: Event) -> None:
+        match event:
+            case TilesDone(study, 0, _):
+                self._begun[study] = {}
+            case Worked(span):
+                if span.study in self._begun:
+                    spent = self._begun[span.study]
+                    spent[span.stage] = spent.get(span.stage, 0.0) + span.seconds
+                event = Worked(replace(span, lane=f"{worker.setup.name}: {span.lane}"))
+            case StudyDone(row):
+                self._rows[row.name] = row
+                worker.in_hand.pop(row.name, None)
+                worker.finished += 1
+            case _:
+                pass
+        self._heard.put(event)
+        if isinstance(event, StudyDone):
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give waiting studies to hungry workers, and the end once nobody's can come back."""
+        if not self._stopped.is_set():
+            self._hungry = deque(worker for worker in self._hungry if not self._fed(worker))
+        if self._stopped.is_set() or not any(worker.in_hand for worker in self._workers):
+            while self._hungry:
+                self._hungry.popleft().send(Given(None))
+
+    def _fed(self, worker: Worker) -> bool:
+        """Whether there was a study for it; one that a worker died over is worked on alone."""
+        if any(name in self._deaths for name in worker.in_hand):
+            return False
+        for planned in self._waiting:
+            name = str(planned.study.name)
+            if not worker.in_hand or name not in self._deaths:
+                self._waiting.remove(planned)
+                worker.in_hand[name] = planned
+                worker.send(Given(planned))
+                return True
+        return False
+
+    def _bury(self, worker: Worker) -> None:
+        """What a worker had in hand goes to others; after an orderly end that is nothing."""
+        worker.connection.close()
+        worker.process.wait()
+        self._workers.remove(worker)
+        self._hungry = deque(other for other in self._hungry if other is not worker)
+        self._trouble = worker.trouble or _death(worker)
+        for name, planned in reversed(worker.in_hand.items()):
+            if worker.trouble is None:
+                self._deaths[name] = self._deaths.get(name, 0) + 1
+            if self._deaths.get(name, 0) < _TRIES:
+                ours = planned.replaces or name in self._recorded
+                self._waiting.appendleft(replace(planned, replaces=ours))
+            else:
+                self._fail(planned)
+        if worker.in_hand:
+            remove_leftovers(self._manifest.output)
+        if self._waiting and worker.finished and not self._stopped.is_set():
+            self._start(worker.setup)
+        self._hand_out()
+
+    def _fail(self, planned: PlannedStudy) -> None:
+        failure = Failure("engine", self._trouble, None)
+        row = replace(opening_row(planned), status="failed", failure=failure)
+        self._rows[row.name] = row
+        self._heard.put(StudyDone(row))
+
+    def _give_up(self) -> None:
+        """Nobody is left: what still waits cannot be done."""
+        if self._stopped.is_set() or not self._waiting:
+            return
+        if not self._rows:
+            raise EngineError(self._trouble)
+        while self._waiting:
+            self._fail(self._waiting.popleft())
+
+
+def _death(worker: Worker) -> str:
+    code = worker.process.returncode
+    cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    return (
+        f"The process for {worker.setup.name} ended in the middle of its work ({cause}); see the "
+        "system's log for memory or driver errors, and run again."
+    )

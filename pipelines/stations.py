@@ -1,0 +1,199 @@
+"""What is done with one study at each station of its way, and how it leaves when it fails."""
+
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from ..engine.cpu import Generator
+from ..engine.model import Model
+from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from .failures import failure_of
+from .footprint import footprint
+from .manifest import FileState
+from .memory import PeakMeters
+from .plan import PlannedStudy, preview_of
+from .report import StudyReport
+from .room import Room
+from .settings import NO_EXTRAS, Extras, TranslateSettings
+from .stopwatch import Span, Stopwatch
+from .storing import Store, input_states
+from .study_run import (
+    InferredStudy,
+    PreparedStudy,
+    Translated,
+    Translator,
+    finish_study,
+    infer_study,
+    prepare_study,
+    read_study,
+)
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is done with every study."""
+
+    model: Model
+    settings: TranslateSettings
+    open_generator: Callable[[], AbstractContextManager[Generator]]
+    store: Store
+    extras: Extras = NO_EXTRAS
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A study under way. inputs: its files before they were read. held: bytes that it was given."""
+
+    planned: PlannedStudy
+    row: StudyReport
+    watch: Stopwatch
+    inputs: tuple[FileState, ...] = ()
+    held: int = 0
+
+    def timed(self, row: StudyReport) -> StudyReport:
+        """A row with the seconds so far."""
+        return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
+
+
+class StoppedError(BaseException):
+    """Ends a thread that nobody waits for any more."""
+
+
+Loaded: TypeAlias = tuple[Ticket, PreparedStudy] | StudyDone
+Inferred: TypeAlias = tuple[Ticket, InferredStudy] | StudyDone
+Finished: TypeAlias = tuple[Ticket, Translated] | StudyDone
+
+
+class Stations:
+    """Called by the threads of a conveyor, each study by one at a time.
+
+    Everything returns a study that goes on, with its ticket, or one that is over. memory: host
+    bytes. tell: what hears the events. begun: tickets of the studies that the network has begun
+    with. rows: of those that are over.
+    """
+
+    def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None]) -> None:
+        self._task = task
+        self._memory = memory
+        self._tell = tell
+        self._peaks = PeakMeters()
+        self._stopped = threading.Event()
+        self.begun: dict[str, Ticket] = {}
+        self.rows: dict[str, StudyReport] = {}
+
+    def stop(self) -> None:
+        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        self._stopped.set()
+        self._memory.close()
+
+    def load(self, planned: PlannedStudy) -> Loaded:
+        """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
+        row = opening_row(planned)
+        if planned.action == "keep":
+            return StudyDone(replace(row, preview=self._preview_of(planned)))
+        if planned.action == "refuse":
+            return StudyDone(row)
+        self._peaks.enter(row.name)
+        self._tell(StudyStarted(planned))
+        ticket = Ticket(planned, row, Stopwatch(row.name, self._record))
+        return self._attempt(ticket, lambda: self._prepare(ticket))
+
+    def infer(self, loaded: Loaded, translator: Translator) -> Inferred:
+        """Run the network on a study."""
+        if isinstance(loaded, StudyDone):
+            return loaded
+        ticket, study = loaded
+        self.begun[ticket.row.name] = ticket
+
+        def on_tiles(done: int, total: int) -> None:
+            self._tell(TilesDone(ticket.row.name, done, total))
+            if self._stopped.is_set():
+                raise StoppedError
+
+        return self._attempt(ticket, lambda: infer_study(study, translator, ticket.watch, on_tiles))
+
+    def finish(self, inferred: Inferred) -> Finished:
+        """Bring a study back onto its scan's grid."""
+        if isinstance(inferred, StudyDone):
+            return inferred
+        ticket, study = inferred
+        task, watch = self._task, ticket.watch
+        return self._attempt(ticket, lambda: finish_study(study, task.model, task.extras, watch))
+
+    def store(self, finished: Finished) -> None:
+        """Write a study's result, and its row."""
+        if not isinstance(finished, StudyDone):
+            ticket, made = finished
+            stored = self._attempt(ticket, lambda: self._store(ticket, made))
+            finished = stored if isinstance(stored, StudyDone) else self._done(*stored)
+        self.rows[finished.row.name] = finished.row
+        self._tell(finished)
+
+    def _prepare(self, ticket: Ticket) -> PreparedStudy:
+        task, study, watch = self._task, ticket.planned.study, ticket.watch
+        with watch.time("read"):
+            ticket.inputs = input_states(study)
+        volume = read_study(study, task.settings, watch)
+        with watch.time("prepare"):
+            needed = footprint(volume, task.model.card, task.settings.patch).peak
+        ticket.held = needed
+        if not self._memory.take(needed):
+            raise StoppedError
+        return prepare_study(volume, task.model, task.settings, watch)
+
+    def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
+        with ticket.watch.time("write"):
+            self._task.store.put(ticket.planned, made, ticket.inputs)
+        return replace(
+            ticket.row,
+            status="translated",
+            voxels=made.volume.voxels.size,
+            tiles=made.tiles,
+            preview=self._preview_of(ticket.planned),
+            seams=made.seams,
+        )
+
+    def _preview_of(self, planned: PlannedStudy) -> Path | None:
+        return preview_of(planned.target) if self._task.extras.preview else None
+
+    def _attempt(
+        self, ticket: Ticket, stage: Callable[[], Made]
+    ) -> tuple[Ticket, Made] | StudyDone:
+        """The one place that keeps a study's failure, of any kind, from the rest of the batch.
+
+        Only text leaves it: the exception itself would keep the study's arrays alive.
+        """
+        try:
+            return ticket, stage()
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            failure = failure_of(error, ticket.watch.stage)
+        return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
+
+    def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
+        self._memory.give(ticket.held)
+        row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
+        return StudyDone(row, trace)
+
+    def _record(self, span: Span) -> None:
+        self._tell(Worked(span))
+
+
+def opening_row(planned: PlannedStudy) -> StudyReport:
+    """A study's row before anything was done about it; the last one too, if nothing is due."""
+    row = StudyReport(
+        name=str(planned.study.name),
+        source=planned.study.files[0],
+        output=planned.target,
+        status="up to date",
+        notes=planned.study.notes,
+    )
+    if planned.refusal:
+        return replace(row, status="failed", failure=planned.refusal)
+    return row if planned.action == "keep" else replace(row, due=planned.reason)

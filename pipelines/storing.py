@@ -1,0 +1,106 @@
+"""A result onto disk and onto the record, in an order that a kill at any moment leaves in order."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ..engine.card import ModelCard
+from ..io.errors import WriteError
+from ..io.reading import causes_named
+from ..io.volume import Derivation, Study
+from ..io.writing import files_at, places, write
+from .errors import OccupiedError
+from .manifest import Entry, FileState, Recipe
+from .plan import PlannedStudy, preview_of
+from .report_json import program_version
+from .saving import save
+from .study_run import Translated
+
+
+class Record(Protocol):
+    """A manifest, or the way to one in another process; output: the folder that it is of."""
+
+    @property
+    def output(self) -> Path: ...
+
+    def append(self, entry: Entry) -> None:
+        """Store an entry on disk before returning. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where results are recorded, and what all of them are made with; card: the model's."""
+
+    record: Record
+    recipe: Recipe
+    card: ModelCard
+
+    def put(self, planned: PlannedStudy, made: Translated, inputs: tuple[FileState, ...]) -> None:
+        """Write a result and record it; inputs: the states of the files before they were read.
+
+        Raises WriteError, or OccupiedError if a file appeared since the study was planned.
+        """
+        entry = Entry(
+            output=str(planned.study.name),
+            status="writing",
+            program=program_version(),
+            recipe=self.recipe,
+            inputs=inputs,
+        )
+        target = planned.target
+        files = (*places(target), preview_of(target)) if made.preview else places(target)
+        appeared = [file for file in files if os.path.lexists(file)]
+        if appeared and not planned.replaces:
+            raise OccupiedError(
+                f"{appeared[0]} appeared while the study was translated; move it away or use "
+                "--overwrite"
+            )
+        try:
+            self.record.append(entry)
+            if planned.stale:
+                planned.stale.unlink(missing_ok=True)
+            if made.preview:
+                save(preview_of(target), made.preview)
+            write(made.volume, target, self._derivation(inputs))
+            pictures = [preview_of(target)] if made.preview else []
+            outputs = _states([*files_at(target), *pictures])
+            self.record.append(replace(entry, status="written", outputs=outputs))
+        except OSError as error:
+            raise WriteError(
+                f"{target} could not be stored ({error.strerror}); free some space or choose "
+                "another output folder."
+            ) from error
+        finally:
+            if not os.path.lexists(target):
+                with suppress(OSError):
+                    if made.preview:
+                        preview_of(target).unlink(missing_ok=True)
+                    self.record.append(replace(entry, status="failed"))
+
+    def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
+        program = program_version()
+        hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
+        return Derivation(
+            model=self.card.name,
+            source=self.card.source,
+            target=self.card.target,
+            program=program,
+            fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+        )
+
+
+def input_states(study: Study) -> tuple[FileState, ...]:
+    """The states of a study's files, to be taken before it is read: a file that changes from then
+    on has other marks at the next run. Raises ScanError.
+    """
+    with causes_named(study.files[0]):
+        return _states(study.files)
+
+
+def _states(files: Sequence[Path]) -> tuple[FileState, ...]:
+    return tuple(FileState.of(file) for file in files)

@@ -1,0 +1,203 @@
+"""What reading and writing beside the network gains, on a machine without a GPU.
+
+    python tests/benchmarks/batch_overlap.py [--studies N]
+
+Twice the same batch of .nii.gz studies, one after another and overlapped, in alternation:
+"card" puts a stand-in in the network's place that sleeps, as a processor does while a card
+computes; "cpu" runs a tiny network on this machine's cores, which then have little time to spare.
+The record tells wall seconds, how many stages ran at a time, and the network's share of the wall.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from statistics import median
+from typing import Any
+
+import nibabel
+import numpy as np
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.card import ModelCard, Percentiles, Provenance, Reference
+from cuda_cyclegan.engine.cpu import CpuGenerator, Generator
+from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
+from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
+from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
+from cuda_cyclegan.pipelines.plan import PlannedStudy
+from cuda_cyclegan.pipelines.report import Use
+from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.stations import Task
+from cuda_cyclegan.pipelines.storing import Store
+from cuda_cyclegan.pipelines.timeline import Timeline
+
+SHAPE = (192, 192, 128)
+PATCH = (96, 96, 96)
+SECONDS_A_TILE = 0.025
+ROUNDS = 3
+PLENTY = 8 << 30
+SUMMED = ("wall", "busy", "computing")
+RESULT = Path(__file__).parent / "results" / "batch_overlap.json"
+
+
+class Card:
+    """Takes its time and no processor."""
+
+    graph = Graph(1, (Node("tanh", Tanh(), (INPUT,)),))
+    device = "stand-in for a card"
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        time.sleep(SECONDS_A_TILE)
+        return patches
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and what runs it."""
+
+    network: Network
+    threads: int | None
+
+    @contextmanager
+    def opened(self) -> Iterator[Generator]:
+        if self.threads is None:
+            yield Card()
+            return
+        with CpuGenerator(self.network, self.threads) as generator:
+            yield generator
+
+
+def small_network() -> Network:
+    graph = build(ResNetSpec(1, 1, 2, 0))
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+        for name, shape in graph.weight_shapes()
+    }
+    return Network(graph, weights)
+
+
+def cases() -> dict[str, Case]:
+    cores = len(os.sched_getaffinity(0))
+    return {
+        "card": Case(Network(Card.graph, {}), None),
+        f"cpu, {cores} threads": Case(small_network(), cores),
+    }
+
+
+def model_of(network: Network) -> Model:
+    card = ModelCard(
+        name="stand-in",
+        architecture=ResNetSpec(1, 1, 8, 1),
+        source="T1",
+        target="T2",
+        input_channels=("T1",),
+        output_channels=("T2",),
+        axes="SPL",
+        spacing=None,
+        patch=PATCH,
+        intensity_in=Percentiles(1, 99),
+        intensity_out=Percentiles(1, 99),
+        small_volume_padding="edge",
+        provenance=Provenance("none", "", "none", "benchmark"),
+        reference=Reference("", "", "cuda-cyclegan"),
+    )
+    empty = np.empty(0, np.float32)
+    return Model(card, network, empty, empty, "")
+
+
+def make_scan(path: Path, seed: int) -> None:
+    i, j, k = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
+    tissue = 900 * np.sin(i / 60) * np.cos(j / 70) * np.sin(k / 50)
+    noise = np.random.default_rng(seed).integers(-12, 12, SHAPE)
+    nibabel.Nifti1Image((tissue + noise).astype(np.int16), np.eye(4)).to_filename(path)
+
+
+def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use:
+    """All studies in one batch, or each in one of its own."""
+    if not overlapped and len(scans) > 1:
+        uses = [run(case, [scan], output, overlapped=False) for scan in scans]
+        return Use(*(sum(getattr(use, name) for use in uses) for name in SUMMED), devices=1)
+    timeline = Timeline()
+    planned = [
+        PlannedStudy(
+            Study(PurePosixPath(scan.name), (scan,), "nifti"),
+            output / scan.name,
+            "translate",
+            replaces=True,
+        )
+        for scan in scans
+    ]
+    with Manifest(output) as manifest:
+        model = model_of(case.network)
+        store = Store(manifest, Recipe("", ""), model.card)
+        task = Task(model, TranslateSettings(PATCH), case.opened, store)
+        rows = run_batch(planned, Conveyor(task, planned, Lanes(PLENTY)), timeline.hear)
+    if failures := [row.failure for row in rows if row.failure]:
+        raise RuntimeError(failures)
+    return timeline.use()
+
+
+def measure(folder: Path, studies: int) -> dict[str, Any]:
+    scans = [folder / f"{index}.nii.gz" for index in range(studies)]
+    for seed, scan in enumerate(scans):
+        make_scan(scan, seed)
+    measured: dict[str, Any] = {}
+    for name, case in cases().items():
+        uses: dict[bool, list[Use]] = {False: [], True: []}
+        for _ in range(ROUNDS):
+            for overlapped, seen in uses.items():
+                seen.append(run(case, scans, folder / "out", overlapped=overlapped))
+        alone, beside = (
+            {
+                "wall_seconds": round(median(use.wall for use in seen), 2),
+                "stages_at_a_time": round(median(use.overlap for use in seen), 2),
+                "computing_share": round(median(use.computing_share for use in seen), 2),
+            }
+            for seen in uses.values()
+        )
+        gain = round(alone["wall_seconds"] / beside["wall_seconds"], 2)
+        measured[name] = {"one_after_another": alone, "overlapped": beside, "times_faster": gain}
+        print(name, measured[name], flush=True)
+    return measured
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--studies", type=int, default=6)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measured = measure(Path(folder), arguments.studies)
+    record = {
+        "what": "a batch of .nii.gz studies, its stages one after another and at the same time",
+        "volume": SHAPE,
+        "patch": PATCH,
+        "studies": arguments.studies,
+        "rounds": ROUNDS,
+        "seconds_a_tile_of_the_stand_in": SECONDS_A_TILE,
+        "cases": measured,
+        "load_when_done": round(os.getloadavg()[0], 1),
+        "cores": len(os.sched_getaffinity(0)),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": platform.machine(),
+        "versions": {n: version(n) for n in ("isal", "nibabel", "numpy", "onnxruntime")}
+        | {"python": platform.python_version()},
+    }
+    RESULT.write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

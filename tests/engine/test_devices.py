@@ -1,0 +1,45 @@
+"""Which device is taken for what was asked."""
+
+import pytest
+
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.cuda_probe import CudaDevice
+from cuda_cyclegan.engine.errors import DeviceUnavailableError
+
+CARDS = (
+    CudaDevice(0, "Tesla V100", (7, 0), 16 << 30, None, "CUDA 12.8"),
+    CudaDevice(1, "NVIDIA A100", (8, 0), 80 << 30, None, "CUDA 12.8"),
+    CudaDevice(2, "NVIDIA H200", (9, 0), 140 << 30, None, "CUDA 12.8"),
+)
+
+
+@pytest.fixture
+def with_cards(monkeypatch):
+    monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(devices, "cuda_devices", lambda: CARDS)
+
+
+@pytest.fixture
+def without_cards(monkeypatch):
+    monkeypatch.setattr(devices, "why_no_cuda", lambda: "no NVIDIA driver is installed")
+
+
+@pytest.mark.usefixtures("with_cards")
+def test_cards_that_are_too_old_are_passed_over():
+    assert devices.choose_device("auto").index == 1
+    assert "NVIDIA A100" in devices.choose_device("auto").note
+    assert devices.choose_device("cuda").note is None
+    assert devices.choose_device("cuda:2").index == 2
+    assert devices.choose_device("cpu").kind == "cpu"
+    with pytest.raises(DeviceUnavailableError, match=r"cuda:1 \(NVIDIA A100\)"):
+        devices.choose_device("cuda:0")
+    with pytest.raises(DeviceUnavailableError, match="several cards"):
+        devices.choose_device("cuda:1,2")
+
+
+@pytest.mark.usefixtures("without_cards")
+def test_only_auto_falls_back_on_the_cpu():
+    assert devices.choose_device("auto").kind == "cpu"
+    assert "no NVIDIA driver" in devices.choose_device("auto").note
+    with pytest.raises(DeviceUnavailableError, match="no NVIDIA driver is installed"):
+        devices.choose_device("cuda")

@@ -1,0 +1,93 @@
+"""The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.gpu_networks import ODD_GRAPHS, random_network
+from helpers.step_interpreter import interpret
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.graph import Triple
+from cuda_cyclegan.engine.lowered import Layout
+from cuda_cyclegan.engine.lowering import lower
+from cuda_cyclegan.engine.steps import Convolve, Pointwise, Precision
+
+RESNET = ResNetSpec(1, 1, width=4, blocks=2)
+UNET = UNetSpec(1, 1, width=4, levels=3)
+RESNETS = {
+    "reflect": RESNET,
+    "replicate": replace(RESNET, padding="replicate", down_padding="replicate"),
+    "zero": replace(RESNET, padding="zero", norm="instance_affine", tanh=False),
+    "stored": replace(RESNET, norm="stored"),
+    "no norm": replace(RESNET, norm="none", last_bias=False),
+    "nearest": replace(RESNET, upsampling="nearest"),
+    "trilinear": replace(RESNET, upsampling="trilinear"),
+    "corners": replace(RESNET, upsampling="trilinear_corners"),
+    "channels": replace(RESNET, in_channels=2, out_channels=3, width=5),
+    "small kernels": replace(RESNET, first_kernel=3, last_kernel=3),
+}
+UNETS = {
+    "unet": UNET,
+    "unet deeper first": replace(UNET, skip_first=False, width=3),
+    "unet nearest": replace(UNET, upsampling="nearest"),
+    "unet trilinear": replace(UNET, upsampling="trilinear", norm="stored"),
+}
+
+
+def check(graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", **choices) -> None:
+    network = random_network(graph, seed=1)
+    patches = np.random.default_rng(2).uniform(-1, 1, (batch, graph.in_channels, *patch))
+    patches = patches.astype(np.float32)
+    lowered = lower(network, Layout(patch, batch, precision, **choices))
+    got = interpret(lowered, patches, graph.out_channels)
+    with CpuGenerator(network) as generator:
+        wanted = generator(patches)
+    assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_resnet_steps_agree_with_onnx_runtime(name):
+    check(build(RESNETS[name]), (12, 8, 16))
+
+
+@pytest.mark.parametrize("name", UNETS)
+def test_unet_steps_agree_with_onnx_runtime(name):
+    check(build(UNETS[name]), (16, 8, 24))
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_unusual_graphs_agree_with_onnx_runtime(name):
+    check(ODD_GRAPHS[name], (4, 6, 8), batch=2)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
+    check(build(RESNET), (12, 8, 16), batch, precision, slab_bytes=150_000)
+
+
+@pytest.mark.parametrize("form", ["gradient", "subpixel"])
+def test_both_forms_of_transposed_convolutions_agree(form):
+    check(build(RESNET), (8, 8, 8), transposed={"up0": form, "up1": form})
+    check(build(UNET), (8, 8, 8), transposed={f"up{level}": form for level in range(3)})
+
+
+@pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
+def test_matrix_kernels_of_the_outer_layers_agree(padding):
+    spec = replace(RESNET, width=16, blocks=1, padding=padding)
+    check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
+    check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
+    wide = replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
+    check(build(wide), (8, 12, 16), matrix_kernels=True)
+
+
+def test_a_residual_block_is_two_convolutions_and_two_passes():
+    counts = []
+    for blocks in (2, 3):
+        graph = build(replace(RESNET, blocks=blocks))
+        steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16")).steps
+        kinds = (Convolve, Pointwise)
+        counts.append([sum(isinstance(step, kind) for step in steps) for kind in kinds])
+    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2]

@@ -1,0 +1,107 @@
+"""The program on the card gives what ONNX Runtime gives on the CPU in fp32."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from helpers.gpu_networks import ODD_GRAPHS, random_network, untrained_network
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.errors import PrecisionOverflowError
+from cuda_cyclegan.engine.graph import Network
+
+PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
+# Rounding both operands of every product to TF32, summed exactly, leaves 2.1e-3 after 9 blocks.
+LIMITS = {"fp16": 5e-3, "bf16": 3e-2, "tf32": 2.5e-3, "fp32": 1e-5}
+RESNET = ResNetSpec(1, 1, width=16, blocks=6)
+UNET = UNetSpec(1, 1, width=16, levels=4)
+GENERATORS = {
+    "resnet 6 blocks, width 16": (RESNET, (24, 40, 32)),
+    "resnet 9 blocks, width 32": (replace(RESNET, width=32, blocks=9), (32, 24, 40)),
+    "resnet 9 blocks, width 64": (replace(RESNET, width=64, blocks=9), (32, 32, 32)),
+    "zero padding, affine norm": (
+        replace(RESNET, padding="zero", norm="instance_affine", blocks=2),
+        (24, 20, 28),
+    ),
+    "replicate, stored norm": (
+        replace(RESNET, padding="replicate", norm="stored", blocks=2, down_padding="replicate"),
+        (16, 20, 28),
+    ),
+    "nearest, no norm": (
+        replace(RESNET, upsampling="nearest", norm="none", blocks=1),
+        (16, 20, 12),
+    ),
+    "trilinear": (replace(RESNET, upsampling="trilinear", blocks=2), (16, 20, 12)),
+    "trilinear corners": (replace(RESNET, upsampling="trilinear_corners", blocks=2), (16, 12, 20)),
+    "channels 2 to 3, width 5": (
+        replace(RESNET, in_channels=2, out_channels=3, width=5, blocks=2),
+        (16, 12, 20),
+    ),
+    "unet": (UNET, (32, 48, 64)),
+    "unet nearest": (replace(UNET, upsampling="nearest"), (32, 48, 32)),
+    "unet trilinear, stored": (
+        replace(UNET, upsampling="trilinear", norm="stored", skip_first=False),
+        (32, 16, 32),
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def check(tmp_path_factory):
+    """Compares a network on the card with the CPU; compiled kernels are kept between tests."""
+    return partial(_check, tmp_path_factory.mktemp("cache"))
+
+
+def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
+    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+
+    random = np.random.default_rng()
+    patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)
+    with CpuGenerator(network) as reference:
+        wanted = reference(patches)
+    options = CudaOptions(patch, batch, precision, cache=cache, **options)
+    with CudaGenerator(network, options) as generator:
+        for _ in range(2):
+            generator.poison()
+            got = generator(patches)
+            error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
+            print(f"relative error {error:.2e}, {generator.memory.bytes / 2**20:.1f} MiB")
+            assert error < LIMITS[precision]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", GENERATORS)
+def test_generators(check, name, precision):
+    spec, patch = GENERATORS[name]
+    check(untrained_network(build(spec), seed=1), patch, 1, precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_unusual_graphs(check, name, precision):
+    check(random_network(ODD_GRAPHS[name], seed=1), (4, 6, 8), 2, precision)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_batches(check, batch, precision):
+    check(random_network(build(RESNET), seed=2), (16, 24, 20), batch, precision)
+
+
+def test_a_tight_memory_limit_changes_the_plan_and_not_the_result(check):
+    network = random_network(build(replace(RESNET, width=32)), seed=3)
+    check(network, (64, 64, 64), 1, "fp16", vram_limit=60 << 20)
+
+
+def test_overflow_in_fp16_is_raised_and_bf16_goes_on(check):
+    network = random_network(build(replace(UNET, norm="none")), seed=4)
+    weights = {
+        name: array * (300 if "weight" in name else 1) for name, array in network.weights.items()
+    }
+    network = Network(network.graph, weights)
+    with pytest.raises(PrecisionOverflowError):
+        check(network, (32, 32, 32), 1, "fp16")
+    with pytest.raises(AssertionError):  # far off, but finite
+        check(network, (32, 32, 32), 1, "bf16")

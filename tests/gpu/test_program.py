@@ -1,0 +1,130 @@
+"""What a compiled program promises besides its numbers: memory, starts, errors."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.gpu_networks import untrained_network
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
+
+NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
+PATCH = (32, 40, 48)
+
+
+@pytest.fixture(scope="module")
+def open_generator(tmp_path_factory):
+    """Opens the network; compiled kernels and measured plans are kept between tests."""
+    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+
+    options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
+    return lambda **choices: CudaGenerator(NETWORK, replace(options, **choices))
+
+
+def noise(count: int) -> np.ndarray:
+    return np.random.default_rng(3).uniform(-1, 1, (count, 1, *PATCH)).astype(np.float32)
+
+
+def test_any_number_of_patches_gives_what_single_ones_give(open_generator):
+    patches = noise(5)
+    with open_generator() as single, open_generator(batch=2) as double:
+        wanted = np.concatenate([single(patch[None]) for patch in patches])
+        assert np.linalg.norm(double(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
+def test_runs_are_the_same_to_the_last_bit(open_generator):
+    patches = noise(1)
+    with open_generator() as generator:
+        first = generator(patches)
+        generator.poison()
+        assert np.array_equal(generator(patches), first)
+    with open_generator() as generator:
+        assert np.array_equal(generator(patches), first)
+
+
+def test_nothing_is_allocated_during_runs(open_generator):
+    from cuda_cyclegan.engine.cuda_driver import Context
+
+    with Context(0) as context, open_generator() as generator:
+        generator(noise(1))
+        before = context.memory
+        for _ in range(3):
+            generator(noise(1))
+        assert context.memory == before
+
+
+def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
+    with pytest.raises(DeviceMemoryError) as caught, open_generator(vram_limit=1 << 20):
+        pass
+    [lowest] = re.findall(r"--vram-limit of at least (\d+) MiB", str(caught.value))
+    limit = int(lowest) << 20
+    with open_generator(vram_limit=limit, batch=4) as generator:
+        assert generator.memory.bytes <= limit
+        assert generator.batch == 1
+        assert np.isfinite(generator(noise(2))).all()
+
+
+def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generator):
+    with open_generator() as generator:
+        generator(noise(1))
+    from cuda_cyclegan.engine.plan_search import Search
+
+    begin = time.perf_counter()
+    with open_generator(search=Search("full")) as generator:
+        generator(noise(1))
+    assert time.perf_counter() - begin < 2
+
+
+@pytest.mark.parametrize("effort", ["off", "quick"])
+def test_less_tuning_gives_the_same_result(open_generator, effort):
+    from cuda_cyclegan.engine.plan_search import Search
+
+    patches = noise(1)
+    with open_generator() as tuned, open_generator(cache=None, search=Search(effort)) as other:
+        wanted = tuned(patches)
+        assert np.linalg.norm(other(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
+def test_patches_of_another_shape_are_refused(open_generator):
+    with open_generator() as generator, pytest.raises(PatchShapeError):
+        generator(np.zeros((1, 1, 8, 8, 8), np.float32))
+
+
+LOSING = """
+from helpers.gpu_networks import untrained_network
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+
+network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
+nobody = 256  # an address that no process owns
+one = Three(1, 1, 1)
+arguments = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
+try:
+    with CudaGenerator(network, CudaOptions((16, 16, 16))) as generator:
+        kernel = generator._kernels.kernel("pack", "pack")
+        generator._stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
+        generator._stream.wait()
+except CudaError as error:
+    print(error.is_sticky, error)
+"""
+
+
+def test_an_error_that_ends_the_context_is_told_and_everything_is_let_go(open_generator):
+    places = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+    child = [sys.executable, "-c", LOSING]
+    shown = subprocess.run(
+        child, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("True cuStreamSynchronize failed: ILLEGAL_ADDRESS")
+    assert "start this program again" in shown.stdout
+    with open_generator() as generator:
+        assert np.isfinite(generator(noise(1))).all()

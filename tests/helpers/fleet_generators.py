@@ -1,0 +1,53 @@
+"""Generators that worker processes open by name; a shared folder says what happens in them."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.numerics_models import FunctionGenerator
+
+from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.graph import FloatArray
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Opens an identity in a worker; picklable.
+
+    folder: where each call leaves a file named by its process. refuse: does not open at all.
+    deaths: how many calls, of all processes together, end their process as kill -9 does.
+    brightest: patches with a mean above this end it too. seconds: that every call takes.
+    """
+
+    folder: Path
+    refuse: bool = False
+    deaths: int = 0
+    brightest: float = float("inf")
+    seconds: float = 0.0
+
+    @contextmanager
+    def __call__(self) -> Iterator[FunctionGenerator]:
+        if self.refuse:
+            raise EngineError("The card fell off the bus.")
+        yield FunctionGenerator(self._run)
+
+    def _run(self, patches: FloatArray) -> FloatArray:
+        time.sleep(self.seconds)
+        (self.folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        for number in range(self.deaths):
+            try:
+                (self.folder / f"death {number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+        if float(patches.mean()) > self.brightest:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return patches
+
+    def processes(self) -> set[str]:
+        """Those that have translated something."""
+        return {file.name.partition("-")[0] for file in self.folder.glob("*-*")}

@@ -1,0 +1,254 @@
+"""Stages that overlap: what waits for what, and what a stop or a failure leaves."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.batch_world import scan
+from helpers.numerics_models import CARD, FunctionGenerator, card
+
+from cuda_cyclegan.engine.cpu import Generator
+from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.graph import FloatArray, Network
+from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines import stations
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
+from cuda_cyclegan.pipelines.events import Event, StudyStarted, TilesDone
+from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
+from cuda_cyclegan.pipelines.plan import Planner
+from cuda_cyclegan.pipelines.report import StudyReport
+from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.stations import Task
+from cuda_cyclegan.pipelines.storing import Store
+from cuda_cyclegan.pipelines.timeline import Timeline
+from cuda_cyclegan.pipelines.trace import Trace
+
+SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
+RECIPE = Recipe("model", "settings")
+PLENTY = 1 << 30
+SOON = 10.0  # seconds; only a test that fails waits so long
+
+
+@dataclass
+class World:
+    """Five studies of one tile each."""
+
+    root: Path
+    events: list[Event] = field(default_factory=list[Event])
+
+    def __post_init__(self) -> None:
+        for seed, name in enumerate("abcde"):
+            scan(self.root / "scans" / f"{name}.nii", seed, (16, 16, 16))
+
+    def run(
+        self, network: Callable[[FloatArray], FloatArray] = lambda p: p, lanes: Lanes | None = None
+    ) -> list[StudyReport]:
+        opened: Any = nullcontext(FunctionGenerator(network))
+        return self.run_opened(lambda: opened, lanes)
+
+    def run_opened(
+        self, opened: Callable[[], Any], lanes: Lanes | None = None
+    ) -> list[StudyReport]:
+        self.events.clear()
+        graph = FunctionGenerator().graph
+        empty: Any = None
+        model = Model(card(patch=(16, 16, 16)), Network(graph, {}), empty, empty, "")
+        output = self.root / "results"
+        with Manifest(output) as manifest:
+            planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
+            planned = planner.plan(discover([self.root / "scans"], output).studies)
+            task = Task(model, SETTINGS, opened, Store(manifest, RECIPE, CARD))
+            line = Conveyor(task, planned, lanes or Lanes(PLENTY))
+            return list(run_batch(planned, line, self.events.append))
+
+    def made(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "results").glob("*.nii"))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def watch_calls(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[], object]) -> None:
+    real = getattr(stations, name)
+
+    def watched(*arguments: Any) -> Any:
+        before()
+        return real(*arguments)
+
+    monkeypatch.setattr(stations, name, watched)
+
+
+def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each stage of the second study waits for its neighbours, so only an overlap gets on."""
+    third_is_read, first_is_finished = threading.Event(), threading.Event()
+    reads, finishes, runs = iter(range(9)), iter(range(9)), iter(range(9))
+    watch_calls(monkeypatch, "read_study", lambda: next(reads) == 2 and third_is_read.set())
+    watch_calls(
+        monkeypatch, "finish_study", lambda: next(finishes) == 0 and first_is_finished.set()
+    )
+
+    def network(patches: FloatArray) -> FloatArray:
+        if next(runs) == 1:
+            assert third_is_read.wait(SOON)
+            assert first_is_finished.wait(SOON)
+        return patches
+
+    assert [row.status for row in world.run(network)] == ["translated"] * 5
+
+
+def test_no_more_is_under_way_than_the_lanes_hold(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where reading is much faster than the network."""
+    reads: list[None] = []
+    seen: list[int] = []
+    watch_calls(monkeypatch, "read_study", lambda: reads.append(None))
+
+    def network(patches: FloatArray) -> FloatArray:
+        time.sleep(0.05)
+        seen.append(len(reads))
+        return patches
+
+    world.run(network)
+    assert seen == [2, 3, 4, 5, 5]
+
+
+def test_studies_that_do_not_fit_together_are_worked_on_one_by_one(world: World) -> None:
+    under_way: list[int] = []
+
+    def network(patches: FloatArray) -> FloatArray:
+        under_way.append(len(list((world.root / "results").glob("*.nii"))))
+        return patches
+
+    rows = world.run(network, Lanes(host_bytes=1))
+    assert [row.status for row in rows] == ["translated"] * 5
+    assert under_way == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "function", ["input_states", "read_study", "prepare_study", "infer_study", "finish_study"]
+)
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("x"), EngineError("The card fell.")])
+def test_a_study_that_raises_in_any_stage_fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, function: str, error: Exception
+) -> None:
+    calls = iter(range(9))
+
+    def second() -> None:
+        if next(calls) == 1:
+            raise error
+
+    watch_calls(monkeypatch, function, second)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    assert len({row.name for row in rows}) == 5
+    assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    assert threads_at_work() == []
+
+
+def threads_at_work() -> list[str]:
+    return [
+        t.name for t in threading.enumerate() if t.name.split()[0] in ("read", "infer", "write")
+    ]
+
+
+def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -> None:
+    rows = world.run(lanes=Lanes(PLENTY, readers=3, writers=2))
+    assert [row.name for row in rows] == ["a.nii", "b.nii", "c.nii", "d.nii", "e.nii"]
+    assert {row.status for row in rows} == {"translated"}
+    assert {entry.status for entry in load(world.root / "results").values()} == {"written"}
+    assert threads_at_work() == []
+
+
+def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(world: World) -> None:
+    @contextmanager
+    def broken() -> Iterator[Generator]:
+        raise EngineError("The card fell off.")
+        yield
+
+    with pytest.raises(EngineError, match="fell off"):
+        world.run_opened(broken)
+    assert world.made() == []
+
+
+def test_the_generator_is_closed_when_the_batch_is_over(world: World) -> None:
+    states: list[str] = []
+
+    @contextmanager
+    def opened() -> Iterator[FunctionGenerator]:
+        states.append("open")
+        yield FunctionGenerator()
+        states.append("closed")
+
+    world.run_opened(opened)
+    assert states == ["open", "closed"]
+
+
+def test_seconds_are_those_of_work_and_not_of_waiting(world: World) -> None:
+    def slow(patches: FloatArray) -> FloatArray:
+        time.sleep(0.1)
+        return patches
+
+    timeline = Timeline()
+    rows = world.run(slow)
+    for event in world.events:
+        timeline.hear(event)
+    use = timeline.use()
+    for row in rows:
+        assert row.seconds == pytest.approx(sum(row.stages.values()))
+        assert 0.1 <= row.seconds < 0.2
+    assert use.computing == pytest.approx(sum(row.stages["infer"] for row in rows))
+    assert use.wall < use.busy
+    assert 0.5 < use.computing_share <= 1
+
+
+def test_a_trace_shows_every_span_on_the_row_of_its_thread(world: World, tmp_path: Path) -> None:
+    trace = Trace()
+    world.run()
+    for event in world.events:
+        trace.hear(event)
+    trace.write(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    spans = [e for e in events if e["ph"] == "X"]
+    seen = {(lanes[e["tid"]], e["name"]) for e in spans}
+    assert seen == {
+        *(("read", stage) for stage in ("read", "prepare")),
+        *(("infer", stage) for stage in ("infer", "blend")),
+        *(("write", stage) for stage in ("finish", "write")),
+    }
+    assert {e["args"]["study"] for e in spans} == {f"{name}.nii" for name in "abcde"}
+    for lane in lanes:
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["tid"] == lane)
+        assert all(stop <= start for (_, stop), (start, _) in pairwise(own))
+
+
+def test_an_interrupt_keeps_what_the_network_has_done_with(world: World) -> None:
+    """The third study is in the network; the first two are stored, the fourth is only read."""
+    runs = iter(range(9))
+
+    def network(patches: FloatArray) -> FloatArray:
+        if next(runs) == 2:
+            raise KeyboardInterrupt
+        return patches
+
+    rows = world.run(network)
+    assert [row.status for row in rows] == ["translated", "translated", "interrupted"]
+    assert world.made() == ["a.nii", "b.nii"]
+    begun = [event.study for event in world.events if isinstance(event, TilesDone)]
+    assert set(begun) == {"a.nii", "b.nii", "c.nii"}
+    started = [event for event in world.events if isinstance(event, StudyStarted)]
+    assert len(started) <= 4

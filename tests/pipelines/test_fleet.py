@@ -1,0 +1,203 @@
+"""Several processes with one device each, here the CPU."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.batch_world import scan, stored
+from helpers.fleet_generators import Opener
+from helpers.numerics_models import FunctionGenerator, card
+
+from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.batch import run_batch
+from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, Worked
+from cuda_cyclegan.pipelines.fleet import Fleet
+from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
+from cuda_cyclegan.pipelines.plan import Planner
+from cuda_cyclegan.pipelines.report import StudyReport
+from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
+from cuda_cyclegan.pipelines.worker import Setup
+
+NAMES = [f"{letter}.nii" for letter in "abcdef"]
+RECIPE = Recipe("model", "settings")
+
+
+class World:
+    """Six studies of one tile each, and a fleet of two."""
+
+    def __init__(self, root: Path) -> None:
+        self.inputs, self.output = root / "scans", root / "results"
+        self.calls = root / "calls"
+        self.calls.mkdir()
+        self.events: list[Event] = []
+        for seed, name in enumerate(NAMES):
+            scan(self.inputs / name, seed, (8, 8, 8))
+
+    def run(self, *openers: Opener) -> list[StudyReport]:
+        with Manifest(self.output) as manifest:
+            planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
+            planned = planner.plan(discover([self.inputs], self.output).studies)
+            fleet = Fleet(self._setups(openers), planned, manifest)
+            return list(run_batch(planned, fleet, self.hear))
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    def made(self) -> list[str]:
+        return sorted(path.name for path in self.output.glob("*.nii"))
+
+    def parts(self) -> list[Path]:
+        return list(self.output.glob("*.part"))
+
+    def _setups(self, openers: Sequence[Opener]) -> list[Setup]:
+        empty: Any = np.empty(0, np.float32)
+        model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
+        settings = TranslateSettings((8, 8, 8))
+        lanes = Lanes(1 << 30)
+        return [
+            Setup(f"cpu:{n}", model, settings, opener, self.output, RECIPE, NO_EXTRAS, lanes)
+            for n, opener in enumerate(openers)
+        ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def processes_left() -> list[int]:
+    """Children of this process that still run."""
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return [int(child) for child in children.read_text().split()]
+
+
+def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.1)
+    rows = world.run(opener, opener)
+    assert [row.name for row in rows] == NAMES
+    assert {row.status for row in rows} == {"translated"}
+    assert len(opener.processes()) == 2
+    assert sum(isinstance(event, DeviceOpened) for event in world.events) == 2
+    lanes = {event.span.lane for event in world.events if isinstance(event, Worked)}
+    assert lanes == {f"cpu:{n}: {lane}" for n in range(2) for lane in ("read", "infer", "write")}
+    entries = load(world.output)
+    assert {name: entry.status for name, entry in entries.items()} == dict.fromkeys(
+        NAMES, "written"
+    )
+    assert processes_left() == []
+
+
+def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
+    opener = Opener(world.calls, deaths=1, seconds=0.05)
+    rows = world.run(opener, opener)
+    assert {row.status for row in rows} == {"translated"}
+    assert world.made() == NAMES
+    assert world.parts() == []
+    done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
+    assert sorted(done) == NAMES
+
+
+def test_a_worker_killed_from_outside_is_made_up_for(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.1)
+    victims: list[int] = []
+
+    def kill_one(event: Event) -> None:
+        if isinstance(event, StudyDone) and not victims:
+            victims.append(int(sorted(opener.processes())[0]))
+            os.kill(victims[0], signal.SIGKILL)
+
+    world.hear = kill_one  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert victims
+    assert world.parts() == []
+
+
+def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(world: World) -> None:
+    stored(world.inputs / "c2.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    opener = Opener(world.calls, brightest=2000)
+    rows = world.run(opener, opener)
+    assert [row.name for row in rows if row.status == "failed"] == ["c2.nii"]
+    assert world.made() == NAMES
+    failure = next(row.failure for row in rows if row.failure)
+    assert failure is not None
+    assert failure.kind == "engine"
+    assert "SIGKILL" in failure.reason
+
+
+def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: World) -> None:
+    rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
+    assert {row.status for row in rows} == {"translated"}
+
+
+def test_without_any_device_the_batch_ends_with_its_error(world: World) -> None:
+    with pytest.raises(EngineError, match="fell off the bus"):
+        world.run(Opener(world.calls, refuse=True), Opener(world.calls, refuse=True))
+    assert world.made() == []
+    assert processes_left() == []
+
+
+def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: World) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, seconds=0.2)
+    hear, world.hear = world.hear, interrupt  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuda_cyclegan.pipelines.batch.PATIENCE", 5.0)
+        rows = world.run(opener, opener)
+    world.hear = hear  # type: ignore[method-assign]
+    made = world.made()
+    assert 1 <= len(made) < 6
+    assert [row.name for row in rows if row.status == "translated"] == made
+    assert processes_left() == []
+    assert world.parts() == []
+    again = world.run(opener, opener)
+    assert sum(row.status == "up to date" for row in again) == len(made)
+    assert world.made() == NAMES
+
+
+def test_workers_end_when_their_holder_is_gone(world: World) -> None:
+    holder = os.fork()
+    if holder == 0:
+        opener = Opener(world.calls, seconds=60)
+        world.run(opener, opener)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and len(children_of(holder)) < 2:
+        time.sleep(0.05)
+    workers = children_of(holder)
+    assert len(workers) == 2
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    while time.monotonic() < deadline and any(map(runs, workers)):
+        time.sleep(0.05)
+    assert not any(map(runs, workers))
+
+
+def children_of(process: int) -> list[int]:
+    try:
+        return [
+            int(child)
+            for task in Path(f"/proc/{process}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except FileNotFoundError:
+        return []
+
+
+def runs(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
