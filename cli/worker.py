@@ -83,6 +83,7 @@ class _Child:
 
     def __call__(self, device: str) -> None:
         settle()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         from ..pipelines.crew import SHAKEN
         from ..pipelines.job_process import work
 

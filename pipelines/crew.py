@@ -6,10 +6,15 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing.process import BaseProcess
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 SHAKEN = 75
 """A child's exit status when it only wants to begin afresh."""
+
+LEAVE: Final = signal.SIGUSR2
+"""Tells a child to put its job back and end, where SIGTERM lets it finish the job. Not a second
+SIGTERM: a service manager may send one to every process besides ours.
+"""
 
 HEALTHY_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -51,10 +56,10 @@ class Member:
         self._pause = min(max(2 * self._pause, 0.25), LONGEST_PAUSE_SECONDS)
         return status
 
-    def ask_to_stop(self) -> None:
-        """Send SIGTERM."""
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
         if self._process is not None and self._process.pid and self._process.is_alive():
-            os.kill(self._process.pid, signal.SIGTERM)
+            os.kill(self._process.pid, number)
 
     @property
     def runs(self) -> bool:
@@ -82,10 +87,11 @@ class Crew:
         self._stopping = False
 
     def stop(self) -> None:
-        """Ask all members to stop, and start no new ones."""
+        """Let all members end after their jobs, and start no new ones; asked again, at once."""
+        number = LEAVE if self._stopping else signal.SIGTERM
         self._stopping = True
         for member in self._members:
-            member.ask_to_stop()
+            member.tell(number)
 
     def run(self) -> int:
         """Keep the crew complete until every member ended for good; the worst exit status."""

@@ -49,9 +49,7 @@ class Worker:
         self._waits_for: str | None = ""
 
     def stop(self) -> None:
-        """Take no further job; asked again, also leave the one at hand, which goes back."""
-        if self._stop.is_set():
-            self.interrupt()
+        """Take no further job."""
         self._stop.set()
 
     def interrupt(self) -> None:
@@ -138,7 +136,7 @@ class Worker:
 
 @contextmanager
 def stopped_by_signals(worker: Worker) -> Generator[None]:
-    """SIGTERM stops the worker, a second one at once; SIGUSR1 interrupts the job at hand.
+    """SIGTERM stops the worker after its job, SIGUSR2 at once; SIGUSR1 interrupts the job at hand.
 
     Ctrl-C reaches every process of a terminal; only the parent acts on it.
     """
@@ -149,10 +147,13 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
                 worker.stop()
             case signal.SIGUSR1:
                 worker.interrupt()
+            case signal.SIGUSR2:
+                worker.stop()
+                worker.interrupt()
             case _:
                 pass
 
-    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT
+    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP
     before = {number: signal.signal(number, act) for number in numbers}
     try:
         yield

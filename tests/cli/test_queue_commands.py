@@ -213,7 +213,6 @@ def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
     worker = world.start("worker")
     eventually(lambda: world.jobs(batch)[0]["state"] == "running")
     worker.terminate()
-    worker.terminate()
     assert worker.stderr is not None
     next(line for line in worker.stderr if "once more" in line)
     worker.terminate()
