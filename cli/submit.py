@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,21 +14,21 @@ from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
 from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .streams import say, tell
-from .study_options import (
-    Asked,
-    BlendOption,
+from .study_options import Asked, Seams
+from .text import counted
+from .translate_options import (
+    Arithmetic,
+    Blending,
+    Inputs,
     ModelFile,
-    OutputFolder,
+    Output,
     Overlap,
     Overwrite,
-    PatchOption,
-    PrecisionOption,
+    Patch,
     Preview,
     ResultFormat,
-    Seams,
     VolumeIndex,
 )
-from .text import counted
 
 if TYPE_CHECKING:
     from ..pipelines.queue_state import Submitted
@@ -41,12 +40,9 @@ EXAMPLE = (
 
 
 def submit(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
-    ],
+    inputs: Inputs,
     model: ModelFile,
-    output: OutputFolder,
+    output: Output,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -55,10 +51,10 @@ def submit(
         typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
     ] = None,
     name: BatchName = "",
-    precision: PrecisionOption = None,
-    patch: PatchOption = None,
+    precision: Arithmetic = None,
+    patch: Patch = None,
     overlap: Overlap = 0.25,
-    blend: BlendOption = "gaussian",
+    blend: Blending = "gaussian",
     volume: VolumeIndex = None,
     modality: Modality = "",
     series: SeriesPattern = "",

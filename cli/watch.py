@@ -18,21 +18,20 @@ from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .signals import stop_signals
 from .streams import say
-from .study_options import (
-    Asked,
-    BlendOption,
+from .study_options import Asked, Seams
+from .text import counted, printable
+from .translate_options import (
+    Arithmetic,
+    Blending,
     ModelFile,
-    OutputFolder,
+    Output,
     Overlap,
     Overwrite,
-    PatchOption,
-    PrecisionOption,
+    Patch,
     Preview,
     ResultFormat,
-    Seams,
     VolumeIndex,
 )
-from .text import counted, printable
 
 if TYPE_CHECKING:
     from ..pipelines.queue import Queue
@@ -52,7 +51,7 @@ def watch(
         ),
     ],
     model: ModelFile,
-    output: OutputFolder,
+    output: Output,
     queue: QueueOption = None,
     settle: Annotated[
         float,
@@ -63,10 +62,10 @@ def watch(
     priority: PriorityOption = "normal",
     window: WindowOption = None,
     name: BatchName = "",
-    precision: PrecisionOption = None,
-    patch: PatchOption = None,
+    precision: Arithmetic = None,
+    patch: Patch = None,
     overlap: Overlap = 0.25,
-    blend: BlendOption = "gaussian",
+    blend: Blending = "gaussian",
     volume: VolumeIndex = None,
     modality: Modality = "",
     series: SeriesPattern = "",

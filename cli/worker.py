@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..engine.devices import CudaLimits
 from .errors import Exit, complain, sentence, status, told
-from .options import checked_device
+from .options import checked_device, parsed_size
 from .queue_options import QueueOption
 from .streams import say, settle
 from .text import printable, seconds
+from .translate_options import Tune, VramLimit
 
 if TYPE_CHECKING:
     from ..pipelines.job_talk import WorkerEvent, WorkerSettings
@@ -33,6 +35,8 @@ def worker(
     tries: Annotated[
         int, typer.Option(min=1, help="Give a job up when this many workers died of it.")
     ] = 3,
+    vram_limit: VramLimit = None,
+    tune: Tune = "full",
     yield_to_others: Annotated[
         bool,
         typer.Option(
@@ -51,13 +55,14 @@ def worker(
     SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
     """
     asked = checked_device(device)
+    limits = CudaLimits(parsed_size("--vram-limit", vram_limit), tune)
     with told(verbose=False):
         from ..pipelines.crew import Crew
         from ..pipelines.job_talk import Manners, WorkerSettings
         from ..pipelines.queue_place import queue_place
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
-        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners))
+        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners, limits))
         crew = Crew(child, _devices(asked), _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:

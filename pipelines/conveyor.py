@@ -142,7 +142,7 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task, reading = self._task, self._lanes.readers
-        with task.open_generator() as generator:
+        with task.open_generator(task.settings.precision) as generator:
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             while reading and not self._stopped.is_set():

@@ -25,7 +25,7 @@ def work(
     with (
         QueueTables(place, create=True) as tables,
         life(place, device) as alive,
-        Workshop(device) as workshop,
+        Workshop(device, settings.limits) as workshop,
     ):
         claims = Claims(tables, alive.name)
         worker = Worker(claims, workshop, settings, tell, _hindrance(device, settings))

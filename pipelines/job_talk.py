@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ..engine.devices import NO_LIMITS, CudaLimits
+
 if TYPE_CHECKING:
     from .report import StudyReport
 
@@ -28,12 +30,13 @@ class WorkerSettings:
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
     tries: workers that may die of a job before it is given up. manners: towards other programs on
-    the GPU; None takes no notice of them.
+    the GPU; None takes no notice of them. limits: of what this program may take there.
     """
 
     until_empty: bool = False
     tries: int = 3
     manners: Manners | None = None
+    limits: CudaLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

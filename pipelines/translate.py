@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.devices import (
+    NO_LIMITS,
+    CudaLimits,
+    Device,
+    Precision,
+    choose_device,
+    open_generator,
+)
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
@@ -40,6 +47,7 @@ class Request:
     model: Path
     output: Path
     device: str = "auto"
+    limits: CudaLimits = NO_LIMITS
     precision: Precision | None = None
     patch: tuple[int, int, int] | None = None
     overlap: float = 0.25
@@ -89,14 +97,13 @@ def open_job(request: Request) -> Job:
     """
     model = load_model(request.model)
     check_channels(model)
-    device = choose_device(request.device)
+    device = choose_device(request.device, request.limits)
     settings = TranslateSettings(
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
         blend=request.blend,
         precision=_precision(request, device),
         volume_index=request.volume_index,
-        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
@@ -127,8 +134,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         task = Task(
             job.model,
             settings,
-            lambda: open_generator(
-                job.model.network, job.device, settings.precision, settings.patch
+            lambda precision: open_generator(
+                job.model.network, job.device, precision, settings.patch
             ),
             Store(manifest, job.recipe, job.model.card),
             request.extras,

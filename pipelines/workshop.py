@@ -1,13 +1,13 @@
 """Where a worker does its jobs: by the code that `translate` runs, with the model kept warm."""
 
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
 from ..engine.cpu import Generator
-from ..engine.devices import Device, Precision, choose_device, open_generator
+from ..engine.devices import CudaLimits, Device, Precision, choose_device, open_generator
 from ..engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
@@ -46,11 +46,11 @@ class _Tool:
 class Workshop:
     """One device with the last model on it, and the last output folder; a context manager.
 
-    device: as `--device` takes it, but at most one GPU.
+    device: as `--device` takes it, but at most one GPU; limits: of what it may take there.
     """
 
-    def __init__(self, device: str) -> None:
-        self._device: Device = choose_device(device)
+    def __init__(self, device: str, limits: CudaLimits) -> None:
+        self._device: Device = choose_device(device, limits)
         self._tool: _Tool | None = None
         self._manifest: Manifest | None = None
         self._tool_stack = ExitStack()
@@ -98,7 +98,6 @@ class Workshop:
             blend=job.blend,
             precision=precision,
             volume_index=job.volume_index,
-            allow_uneven=job.allow_uneven,
         )
         recipe = Recipe(job.model_sha256, settings.sha256())
         entries = manifest.entries
@@ -112,7 +111,9 @@ class Workshop:
         task = Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda: nullcontext(tool.generator),
+            open_generator=lambda wider: open_generator(
+                tool.model.network, self._device, wider, job.patch
+            ),
             store=Store(manifest, recipe, tool.model.card),
             extras=Extras(job.preview, job.seam_score),
         )
