@@ -17,9 +17,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from helpers import queue_postgres
+from helpers.batch_world import scan
 from helpers.queue_world import QueueWorld, children
 
 WORKERS = 4
+START_SECONDS = 4.0
+"""Only processes older than this are killed, which have most likely begun to work."""
 
 
 def main() -> None:
@@ -40,18 +43,25 @@ def run(
     world: QueueWorld, studies: int, kills: int, server: queue_postgres.Server | None
 ) -> dict[str, object]:
     """Figures of one run."""
-    world.scans(studies)
+    for number in range(studies):
+        scan(world.inputs / f"{number:03}.nii", number, (64, 64, 48))
     batch = world.submit()
     log: list[str] = []
     parents = [world.start("worker", "--tries", "1000") for _ in range(WORKERS)]
     for parent in parents:
         threading.Thread(target=lambda p=parent: log.extend(p.stderr or ()), daemon=True).start()
     begin, moments, killed = time.monotonic(), random.Random(1), 0
+    seen: dict[int, float] = {}
     while killed < kills and len(world.made()) < studies:
         time.sleep(moments.uniform(0.1, 1.0))
-        victims = [child for parent in parents for child in children(parent.pid)]
+        for child in (child for parent in parents for child in children(parent.pid)):
+            seen.setdefault(child, time.monotonic())
+        at_work = time.monotonic() - START_SECONDS
+        victims = [child for child, since in seen.items() if since < at_work]
         if victims:
-            os.kill(moments.choice(victims), signal.SIGKILL)
+            victim = moments.choice(victims)
+            del seen[victim]
+            os.kill(victim, signal.SIGKILL)
             killed += 1
         if server and killed == kills // 2:
             server.stop("immediate")
