@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..engine.devices import CudaLimits
+from ..pipelines.errors import QueueLostError
 from .errors import Exit, complain, sentence, status, told
 from .options import checked_device, parsed_size
 from .queue_options import QueueOption
@@ -94,6 +95,9 @@ class _Child:
 
         try:
             end = work(self.place, device, self.settings, _Log(device))
+        except QueueLostError as error:
+            complain(f"worker for {device}: {error}")
+            sys.exit(Exit.SOME_FAILED)  # the crew tries again, later and later
         except Exception as error:
             complain(f"worker for {device}: {sentence(error)}")
             sys.exit(status(error))

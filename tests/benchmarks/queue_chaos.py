@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from helpers import queue_postgres
@@ -61,8 +61,9 @@ def run(
         if victims:
             victim = moments.choice(victims)
             del seen[victim]
-            os.kill(victim, signal.SIGKILL)
-            killed += 1
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                killed += 1
         if server and killed == kills // 2:
             server.stop("immediate")
             time.sleep(6)
