@@ -3,11 +3,13 @@
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from . import discover, doctor, model, plan, report, translate
+from . import discover, doctor, jobs, model, plan, report, submit, translate, watch, worker
+from .errors import told
 from .streams import lost_with_its_reader, settle
 
 app = typer.Typer(
@@ -18,6 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
+app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
+app.command("watch", epilog=watch.EXAMPLE)(watch.watch)
+app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
+app.add_typer(jobs.app, name="jobs")
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
@@ -35,13 +41,25 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(  # pyright: ignore[reportUnusedFunction]
+    context: typer.Context,
     _version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
         ),
     ] = False,
-) -> None: ...
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Defaults of options.  [default: the user's and this folder's cuda-cyclegan.toml]",
+        ),
+    ] = None,
+) -> None:
+    from .config import config_defaults
+
+    with told(verbose=False):
+        context.default_map = config_defaults(context, config)
 
 
 def main() -> None:

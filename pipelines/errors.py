@@ -5,6 +5,9 @@ PipelineError
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── SettingsError      what was asked for does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
+├── QueueError         the job queue cannot be used, or does not hold what was asked for
+│   └── QueueLostError it could be used before; trying again later may help
+├── ConfigError        a config file is damaged or holds a key or value that is not known
 └── ReportFileError    a file is no report of a batch, or a damaged one
 Settings and output folder stop a batch before its first study.
 """
@@ -28,6 +31,18 @@ class SettingsError(PipelineError):
 
 class OutputFolderError(PipelineError):
     """The output folder cannot be made or written, or another run is using it."""
+
+
+class QueueError(PipelineError):
+    """The job queue cannot be used, or does not hold what was asked for."""
+
+
+class QueueLostError(QueueError):
+    """The queue's database does not answer, which may pass."""
+
+
+class ConfigError(PipelineError):
+    """A config file cannot be read, or holds a key or value that is not known."""
 
 
 class ReportFileError(PipelineError):

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -96,12 +97,18 @@ def load(output: Path) -> dict[str, Entry]:
 
 
 class Manifest:
-    """An output folder's manifest, opened for one run and locked against all others."""
+    """An output folder's manifest, opened for one run and locked against all others.
 
-    def __init__(self, output: Path) -> None:
+    shared: open it along with other sharers, such as the workers of a queue, but never along with
+    a run that wants it alone; `refresh` then shows what the others appended.
+    """
+
+    def __init__(self, output: Path, *, shared: bool = False) -> None:
         self.output = output
         self.entries: dict[str, Entry] = {}
+        self._shared = shared
         self._descriptor = -1
+        self._read_to = 0
         self._one_at_a_time = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -113,8 +120,9 @@ class Manifest:
             raise _unusable(self.output, error) from error
         try:
             self._lock()
-            self.entries = load(self.output)
-            self._drop_torn_line()
+            with self._alone():
+                self._drop_torn_line()
+            self.refresh()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -136,7 +144,8 @@ class Manifest:
     def append(self, entry: Entry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
-        with self._one_at_a_time:
+        with self._one_at_a_time, self._alone():
+            self._drop_torn_line()
             end = os.fstat(self._descriptor).st_size
             try:
                 if os.write(self._descriptor, line) != len(line):
@@ -147,9 +156,28 @@ class Manifest:
                 raise
             self.entries[entry.output] = entry
 
+    def refresh(self) -> None:
+        """Read the lines that were appended since the last time."""
+        size = os.fstat(self._descriptor).st_size
+        content = os.pread(self._descriptor, max(size - self._read_to, 0), self._read_to)
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        self.entries |= {entry.output: entry for entry in _entries(whole.splitlines())}
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Keep other sharers from appending; a killed one may have left a torn line."""
+        if not self._shared:
+            yield
+            return
+        with (self.output / FOLDER / "append.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
     def _lock(self) -> None:
+        kind = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputFolderError(
                 f"Another run is writing to {self.output}; wait for it to end, or choose another "
@@ -163,6 +191,8 @@ class Manifest:
 
     def _drop_torn_line(self) -> None:
         size = os.fstat(self._descriptor).st_size
+        if not size or os.pread(self._descriptor, 1, size - 1) == b"\n":
+            return
         content = os.pread(self._descriptor, size, 0)
         os.ftruncate(self._descriptor, content.rfind(b"\n") + 1)
 

@@ -96,7 +96,7 @@ def open_job(request: Request) -> Job:
     Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
     model = load_model(request.model)
-    _check_channels(model)
+    check_channels(model)
     device = choose_device(request.device, request.limits)
     settings = TranslateSettings(
         patch=request.patch or model.card.patch,
@@ -160,7 +160,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     )
 
 
-def _check_channels(model: Model) -> None:
+def check_channels(model: Model) -> None:
+    """Raise SettingsError for a model that does not make one channel from one."""
     card = model.card
     if len(card.input_channels) > 1 or len(card.output_channels) > 1:
         raise SettingsError(

@@ -128,3 +128,30 @@ class TestFileState:
         state = FileState.of(path)
         assert state.again(copy).sha256 == state.sha256
         assert state.sha256.startswith("ba7816bf")
+
+
+def test_sharers_see_each_other_and_no_run_that_wants_it_alone(tmp_path: Path) -> None:
+    with Manifest(tmp_path, shared=True) as first, Manifest(tmp_path, shared=True) as second:
+        first.append(entry("a.nii"))
+        second.append(entry("b.nii"))
+        first.refresh()
+        second.refresh()
+        assert set(first.entries) == set(second.entries) == {"a.nii", "b.nii"}
+        with pytest.raises(OutputFolderError, match="Another run"), Manifest(tmp_path):
+            pass
+    with (
+        Manifest(tmp_path),
+        pytest.raises(OutputFolderError, match="Another run"),
+        Manifest(tmp_path, shared=True),
+    ):
+        pass
+
+
+def test_a_line_that_a_killed_sharer_tore_spoils_no_later_one(tmp_path: Path) -> None:
+    with Manifest(tmp_path, shared=True) as living:
+        with Manifest(tmp_path, shared=True) as killed:
+            killed.append(entry("a.nii"))
+        path = manifest_file(tmp_path)
+        os.truncate(path, path.stat().st_size - 10)
+        living.append(entry("b.nii"))
+    assert set(load(tmp_path)) == {"b.nii"}

@@ -1,0 +1,146 @@
+"""`cuda-cyclegan jobs`: what the queue holds, and what to do about it."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .errors import Exit, complain, told
+from .queue_options import QueueOption
+from .signals import stop_signals
+from .streams import columns_of, say, tell
+from .text import counted, printable
+
+if TYPE_CHECKING:
+    from ..pipelines.queue import Queue
+    from ..pipelines.queue_state import JobRow
+
+
+class _ShowsByDefault(TyperGroup):
+    """`jobs` and `jobs BATCH` mean `jobs show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args[:1] != ["--help"] and not (args and args[0] in self.commands):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowsByDefault,
+    help="Look at the job queue, and change it; 'jobs BATCH' shows one batch.",
+    rich_markup_mode=None,
+)
+
+Batch = Annotated[str, typer.Argument(metavar="BATCH", help="As 'submit' printed it.")]
+Jobs = Annotated[
+    str, typer.Argument(metavar="BATCH[/JOB]", help="A batch, or one job such as BATCH/00012.")
+]
+
+
+@app.command()
+def show(
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
+    ] = None,
+    queue: QueueOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing it until no job is open.")
+    ] = False,
+) -> None:
+    """Show all batches, or the jobs of one."""
+    with _open(queue) as jobs:
+        from . import jobs_json, jobs_listing, jobs_watch
+
+        if watch:
+            jobs_watch.watch(jobs, batch)
+        elif json:
+            say(jobs_json.text(jobs, batch), sys.stdout)
+        else:
+            for line in jobs_listing.lines(jobs, batch, columns_of(sys.stdout)):
+                say(line, sys.stdout)
+
+
+@app.command()
+def summary(batch: Batch, queue: QueueOption = None) -> None:
+    """Sum a batch up as 'translate' does: time and memory a study, failures last.
+
+    Exit status: 0 all went well so far; 1 some job failed.
+    """
+    with _open(queue) as jobs:
+        from ..pipelines.queue_report import report_of
+        from . import summary as tables
+
+        report = report_of(_known(jobs, batch))
+        for line in tables.table(report, columns_of(sys.stdout)):
+            say(line, sys.stdout)
+        tell(tables.totals(report), sys.stdout)
+        tell(tables.failures(report), sys.stderr)
+    raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
+
+
+@app.command()
+def cancel(batch: Jobs, queue: QueueOption = None) -> None:
+    """Cancel what has not ended of a batch, or one job; what runs stops within seconds."""
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
+
+
+@app.command()
+def retry(batch: Jobs, queue: QueueOption = None) -> None:
+    """Queue again what failed, was given up or cancelled."""
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.retry(batch), 'job')} queued again", sys.stdout)
+
+
+@app.command()
+def pause(queue: QueueOption = None) -> None:
+    """Let no job start on any worker; those that run go on to their end."""
+    with _open(queue) as jobs:
+        jobs.pause()
+        say("Paused; 'jobs resume' lets jobs start again.", sys.stdout)
+
+
+@app.command()
+def resume(queue: QueueOption = None) -> None:
+    """Let jobs start again after 'jobs pause'."""
+    with _open(queue) as jobs:
+        jobs.resume()
+        say("Jobs start again.", sys.stdout)
+
+
+@app.command()
+def prune(
+    days: Annotated[
+        int, typer.Option("--days", min=0, help="Forget jobs that ended so many days ago.")
+    ] = 30,
+    queue: QueueOption = None,
+) -> None:
+    """Forget jobs that ended long ago; their results stay."""
+    with _open(queue) as jobs:
+        before = datetime.now().astimezone() - timedelta(days=days)
+        say(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+
+
+@contextmanager
+def _open(queue: str | None) -> "Generator[Queue]":
+    with stop_signals(), told(verbose=False):
+        from ..pipelines.queue import open_queue
+        from ..pipelines.queue_place import queue_place
+
+        with open_queue(queue_place(queue)) as jobs:
+            yield jobs
+
+
+def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
+    rows = jobs.jobs(batch)
+    if not rows:
+        complain(f"The queue holds no batch or job {printable(batch)}; 'jobs' lists all batches.")
+        raise typer.Exit(Exit.USAGE)
+    return rows

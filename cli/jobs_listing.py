@@ -1,0 +1,87 @@
+"""Batches and jobs as tables."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ..pipelines.queue_state import STATES, BatchCount, JobRow, State
+from .tables import Row, Table
+from .text import counted, printable, seconds
+
+if TYPE_CHECKING:
+    from ..pipelines.queue import Queue
+
+
+def lines(jobs: "Queue", batch: str | None, columns: int | None) -> Iterator[str]:
+    """What `jobs` prints; columns: width of the terminal, or None for no limit."""
+    if batch is None:
+        yield from batch_lines(jobs.batches(), columns)
+    else:
+        yield from job_lines(jobs.jobs(batch), columns)
+    if jobs.is_paused():
+        yield "Paused: no job starts until 'jobs resume'."
+
+
+def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
+    """One line a batch; states in which no job is have no column."""
+    held = {state for batch in batches for state in batch.jobs}
+    shown: list[State] = [state for state in STATES if state in held]
+    table = Table(
+        Row("batch", [*shown, "submitted"]),
+        [
+            Row(
+                f"{batch.batch} {printable(batch.name)}".rstrip(),
+                [
+                    *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
+                    _moment(batch.submitted),
+                ],
+            )
+            for batch in batches
+        ],
+    )
+    yield from table.lines(columns)
+    if not batches:
+        yield "The queue is empty."
+
+
+def job_lines(rows: Sequence[JobRow], columns: int | None) -> Iterator[str]:
+    """One line a job, then how many are in which state, then the reasons of failures."""
+    table = Table(
+        Row("study", ["job", "tries", "seconds", "state"]),
+        [
+            Row(
+                printable(row.study),
+                [row.number, str(row.tries or ""), _seconds(row), _state(row)],
+            )
+            for row in rows
+        ],
+    )
+    yield from table.lines(columns)
+    counts = [(sum(row.state == state for row in rows), state) for state in STATES]
+    parts = ", ".join(f"{count} {state}" for count, state in counts if count)
+    yield f"{counted(len(rows), 'job')}: {parts}" if rows else "No such batch."
+    for row in rows:
+        if row.reason:
+            yield f"{row.state}: {printable(row.study)}: {printable(row.reason)}"
+
+
+def _state(row: JobRow) -> str:
+    match row.state:
+        case "waiting" if row.not_before:
+            return f"waiting until {_moment(row.not_before)}"
+        case "queued" if row.lane.window:
+            return f"queued for {row.lane.window}"
+        case "running" if row.worker:
+            return f"running on {row.worker}"
+        case "done" if row.was_up_to_date:
+            return "kept"
+        case state:
+            return state
+
+
+def _seconds(row: JobRow) -> str:
+    return seconds(row.seconds) if row.seconds else ""
+
+
+def _moment(when: float) -> str:
+    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"

@@ -1,0 +1,57 @@
+"""`jobs --watch`: the tables, again and again."""
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from . import jobs_listing
+from .streams import columns_of, say
+
+if TYPE_CHECKING:
+    from ..pipelines.queue import Queue
+
+REFRESH_SECONDS = 1.0
+
+
+def watch(jobs: "Queue", batch: str | None) -> None:
+    """Show until no job is open; on a terminal in place, elsewhere as lines when they change."""
+    if columns_of(sys.stdout) is None:
+        _as_lines(jobs, batch)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            lines = list(jobs_listing.lines(jobs, batch, columns_of(sys.stdout)))
+            room = max(console.height - 1, 5)
+            live.update(Text("\n".join(lines[-room:])), refresh=True)
+            if not _is_open(jobs, batch):
+                return
+            time.sleep(REFRESH_SECONDS)
+
+
+def _as_lines(jobs: "Queue", batch: str | None) -> None:
+    told: list[str] = []
+    while True:
+        lines = list(jobs_listing.lines(jobs, batch, None))
+        for line in lines:
+            if line not in told:
+                say(line, sys.stdout)
+        told = lines
+        if not _is_open(jobs, batch):
+            return
+        time.sleep(REFRESH_SECONDS)
+
+
+def _is_open(jobs: "Queue", batch: str | None) -> bool:
+    from ..pipelines.queue_state import OPEN
+
+    return any(
+        count.jobs.get(state)
+        for count in jobs.batches()
+        if batch in (None, count.batch)
+        for state in OPEN
+    )

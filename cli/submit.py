@@ -1,0 +1,112 @@
+"""`cuda-cyclegan submit`: one job a study into the queue."""
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..io.choice import FEWEST_SLICES
+from ..pipelines.settings import Extras
+from .errors import Exit, complain, told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
+from .options import parsed_patch
+from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from .streams import say, tell
+from .study_options import Asked, Seams
+from .text import counted
+from .translate_options import (
+    Arithmetic,
+    Blending,
+    Inputs,
+    ModelFile,
+    Output,
+    Overlap,
+    Overwrite,
+    Patch,
+    Preview,
+    ResultFormat,
+    VolumeIndex,
+)
+
+if TYPE_CHECKING:
+    from ..pipelines.queue_state import Submitted
+
+EXAMPLE = (
+    "Example: cuda-cyclegan submit scans/ --model t1-to-t2.safetensors --output results/ "
+    "--window night"
+)
+
+
+def submit(
+    inputs: Inputs,
+    model: ModelFile,
+    output: Output,
+    queue: QueueOption = None,
+    priority: PriorityOption = "normal",
+    window: WindowOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
+    ] = None,
+    name: BatchName = "",
+    precision: Arithmetic = None,
+    patch: Patch = None,
+    overlap: Overlap = 0.25,
+    blend: Blending = "gaussian",
+    volume: VolumeIndex = None,
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    output_format: ResultFormat = "same",
+    overwrite: Overwrite = False,
+    preview: Preview = False,
+    seam_score: Seams = False,
+) -> None:
+    """Queue scans for translation, one job a study, and return at once.
+
+    Prints the batch's name. Studies that are queued for the same work already are left out. Exit
+    status: 0 queued; 2 wrong usage; 3 no study found.
+    """
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
+    asked = Asked(
+        model=model,
+        output=output,
+        precision=precision,
+        patch=parsed_patch(patch),
+        overlap=overlap,
+        blend=blend,
+        volume_index=volume,
+        choice=choice.choice(output_format),
+        overwrite=overwrite,
+        extras=Extras(preview=preview, seam_score=seam_score),
+    )
+    with told(verbose=False):
+        from ..pipelines.queue import open_queue
+        from ..pipelines.queue_place import queue_place
+        from ..pipelines.submission import jobs_of
+        from ..pipelines.windows import parse_time
+
+        lane = lane_of(priority, window)
+        not_before = parse_time(at, datetime.now().astimezone()) if at else None
+        found = jobs_of(asked.request(inputs))
+        if not found.jobs:
+            where = ", ".join(str(path) for path in inputs)
+            complain(f"No study found in {where}; name scan files, or folders that hold some.")
+            raise typer.Exit(Exit.NO_STUDY)
+        with open_queue(queue_place(queue), create=True) as jobs:
+            submitted = jobs.submit(found.jobs, lane, name=name, not_before=not_before)
+    if submitted.added:
+        say(submitted.batch, sys.stdout)
+    tell(_outcome(submitted, len(found.skipped)), sys.stderr)
+
+
+def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
+    yield f"{counted(submitted.added, 'study', 'studies')} queued"
+    if submitted.known:
+        known = counted(submitted.known, "study", "studies")
+        yield f"{known} left out: queued for the same work already"
+    if skipped:
+        yield f"{counted(skipped, 'file')} skipped; 'translate --dry-run' says why"

@@ -1,0 +1,126 @@
+"""`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..io.choice import FEWEST_SLICES
+from ..io.errors import ScanError
+from ..pipelines.errors import QueueLostError
+from ..pipelines.settings import Extras
+from .errors import told
+from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
+from .options import parsed_patch
+from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from .signals import stop_signals
+from .streams import say
+from .study_options import Asked, Seams
+from .text import counted, printable
+from .translate_options import (
+    Arithmetic,
+    Blending,
+    ModelFile,
+    Output,
+    Overlap,
+    Overwrite,
+    Patch,
+    Preview,
+    ResultFormat,
+    VolumeIndex,
+)
+
+if TYPE_CHECKING:
+    from ..pipelines.queue import Queue
+    from ..pipelines.queue_state import Lane
+    from ..pipelines.watching import Arrivals
+
+EXAMPLE = "Example: cuda-cyclegan watch /incoming --model t1-to-t2.safetensors --output results/"
+
+LOOK_SECONDS = 5.0
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
+        ),
+    ],
+    model: ModelFile,
+    output: Output,
+    queue: QueueOption = None,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="Take a study when it has not changed for so long."
+        ),
+    ] = 30.0,
+    priority: PriorityOption = "normal",
+    window: WindowOption = None,
+    name: BatchName = "",
+    precision: Arithmetic = None,
+    patch: Patch = None,
+    overlap: Overlap = 0.25,
+    blend: Blending = "gaussian",
+    volume: VolumeIndex = None,
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    output_format: ResultFormat = "same",
+    overwrite: Overwrite = False,
+    preview: Preview = False,
+    seam_score: Seams = False,
+) -> None:
+    """Queue studies as they arrive in a folder, until stopped.
+
+    A study is taken once none of its files has changed for some time, and again if it changes
+    later.
+    """
+    filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
+    asked = Asked(
+        model=model,
+        output=output,
+        precision=precision,
+        patch=parsed_patch(patch),
+        overlap=overlap,
+        blend=blend,
+        volume_index=volume,
+        choice=filters.choice(output_format),
+        overwrite=overwrite,
+        extras=Extras(preview=preview, seam_score=seam_score),
+    )
+    with stop_signals(), told(verbose=False):
+        from ..pipelines.queue import open_queue
+        from ..pipelines.queue_place import queue_place
+        from ..pipelines.watching import Arrivals
+
+        lane = lane_of(priority, window)
+        arrivals = Arrivals(settle)
+        with open_queue(queue_place(queue), create=True) as jobs:
+            while True:
+                try:
+                    _look(asked, folder, arrivals, jobs, lane, name)
+                except (ScanError, QueueLostError, OSError) as error:
+                    _log(str(error))
+                time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
+
+
+def _look(
+    asked: Asked, folder: Path, arrivals: "Arrivals", jobs: "Queue", lane: "Lane", name: str
+) -> None:
+    from ..pipelines.submission import jobs_of
+
+    ready = arrivals.complete(jobs_of(asked.request([folder])).jobs)
+    if ready:
+        submitted = jobs.submit(ready, lane, name=name)
+        if submitted.added:
+            _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
+
+
+def _log(text: str) -> None:
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)

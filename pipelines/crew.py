@@ -1,0 +1,117 @@
+"""A worker process a device, replaced when it dies."""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Final, TypeAlias
+
+SHAKEN = 75
+"""A child's exit status when it only wants to begin afresh."""
+
+LEAVE: Final = signal.SIGUSR2
+"""Tells a child to put its job back and end, where SIGTERM lets it finish the job. Not a second
+SIGTERM: a service manager may send one to every process besides ours.
+"""
+
+HEALTHY_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 60.0
+TICK_SECONDS = 0.2
+
+Target: TypeAlias = Callable[[str], None]
+"""What a child runs, given its device; it must be possible to pickle."""
+
+
+class Member:
+    """One device's process, and when its successor may start."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.status: int | None = None
+        self._process: BaseProcess | None = None
+        self._started = 0.0
+        self._pause = 0.0
+        self._due = 0.0
+
+    def start_if_due(self, target: Target) -> None:
+        """Start the process unless it runs, or its predecessor died a moment ago."""
+        if self._process is None and time.monotonic() >= self._due:
+            self._started = time.monotonic()
+            context = multiprocessing.get_context("spawn")
+            self._process = context.Process(target=target, args=(self.device,), name=self.device)
+            self._process.start()
+
+    def just_ended(self) -> int | None:
+        """The exit status, once; negative is a signal's number."""
+        if self._process is None or self._process.exitcode is None:
+            return None
+        status = self._process.exitcode
+        self._process.close()
+        self._process = None
+        if status == SHAKEN or time.monotonic() - self._started > HEALTHY_SECONDS:
+            self._pause = 0.0
+        self._due = time.monotonic() + self._pause
+        self._pause = min(max(2 * self._pause, 0.25), LONGEST_PAUSE_SECONDS)
+        return status
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        if self._process is not None and self._process.pid and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended yet."""
+        return self._process is not None
+
+
+class Crew:
+    """One member a device.
+
+    final: exit statuses after which a member is not replaced. died: told of every other.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        devices: Sequence[str],
+        final: Collection[int],
+        died: Callable[[str, int], None],
+    ) -> None:
+        self._target = target
+        self._members = [Member(device) for device in devices]
+        self._final = final
+        self._died = died
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let all members end after their jobs, and start no new ones; asked again, at once."""
+        number = LEAVE if self._stopping else signal.SIGTERM
+        self._stopping = True
+        for member in self._members:
+            member.tell(number)
+
+    def run(self) -> int:
+        """Keep the crew complete until every member ended for good; the worst exit status."""
+        while not all(member.status is not None for member in self._members):
+            for member in self._members:
+                self._care_for(member)
+            time.sleep(TICK_SECONDS)
+        return max(member.status or 0 for member in self._members)
+
+    def _care_for(self, member: Member) -> None:
+        if member.status is not None:
+            return
+        status = member.just_ended()
+        if status is not None:
+            if status in self._final:
+                member.status = status
+                return
+            if not self._stopping:
+                self._died(member.device, status)
+        if self._stopping and not member.runs:
+            member.status = 0
+        elif not self._stopping:
+            member.start_if_due(self._target)

@@ -1,0 +1,65 @@
+"""How a worker is told to work, and what it tells; imports nothing heavy, for its parent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ..engine.devices import NO_LIMITS, CudaLimits
+
+if TYPE_CHECKING:
+    from .report import StudyReport
+
+End: TypeAlias = Literal["stopped", "empty", "shaken"]
+"""Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How much of a GPU others may use before a worker starts no job.
+
+    memory: bytes. load: percent of the time in which their kernels run.
+    """
+
+    memory: int
+    load: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker goes about it.
+
+    until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
+    tries: workers that may die of a job before it is given up. manners: towards other programs on
+    the GPU; None takes no notice of them. limits: of what this program may take there.
+    """
+
+    until_empty: bool = False
+    tries: int = 3
+    manners: Manners | None = None
+    limits: CudaLimits = NO_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A job was taken."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job is over: its row, or None if it was given up."""
+
+    job: str
+    row: "StudyReport | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No job starts for now. reason: in words, None if there simply is none."""
+
+    reason: str | None
+
+
+WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting
+Tell: TypeAlias = Callable[[WorkerEvent], None]

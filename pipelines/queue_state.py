@@ -1,0 +1,131 @@
+"""What the queue tells about its jobs; imports nothing heavy, for the command line."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+State: TypeAlias = Literal[
+    "waiting", "queued", "running", "done", "failed", "given up", "cancelled"
+]
+STATES: tuple[State, ...] = get_args(State)
+OPEN: tuple[State, ...] = ("waiting", "queued", "running")
+ENDED_BADLY: tuple[State, ...] = ("failed", "given up", "cancelled")
+
+Priority: TypeAlias = Literal["urgent", "normal", "low"]
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Jobs of one priority that may start in one window of the day; "" is any time."""
+
+    priority: Priority
+    window: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.priority} {self.window}".rstrip()
+
+    @classmethod
+    def parse(cls, text: str) -> "Lane":
+        """The lane of a name that `str` made; one of another kind counts as normal."""
+        word, _, window = text.partition(" ")
+        known: dict[str, Priority] = {priority: priority for priority in PRIORITIES}
+        return cls(known.get(word, "normal"), window)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCount:
+    """One batch: how many jobs are in which state. submitted: seconds since 1970."""
+
+    batch: str
+    name: str
+    submitted: float
+    jobs: Mapping[State, int]
+
+    @property
+    def total(self) -> int:
+        """All jobs."""
+        return sum(self.jobs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job as the queue knows it; times are seconds since 1970.
+
+    job: `<batch>/<number>`. tries: how often a worker took it. worker: the last one that did.
+    result: what the worker recorded, as `study_row.to_json` makes it; empty until it ended.
+    """
+
+    job: str
+    state: State
+    lane: Lane
+    tries: int
+    worker: str | None
+    submitted: float
+    not_before: float | None
+    started: float | None
+    ended: float | None
+    payload: str
+    result: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def batch(self) -> str:
+        """The batch it was submitted with."""
+        return self.job.partition("/")[0]
+
+    @property
+    def number(self) -> str:
+        """Which one of its batch."""
+        return self.job.partition("/")[2]
+
+    @property
+    def study(self) -> str:
+        """Place of the result below the output folder."""
+        return str(self.asked.get("study", ""))
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """The job's fields, as far as they can be read; for showing only."""
+        try:
+            found: Any = json.loads(self.payload)
+        except ValueError:
+            return {}
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the translation; 0 until it ended."""
+        return float(self.result.get("row", {}).get("seconds", 0.0))
+
+    @property
+    def was_up_to_date(self) -> bool:
+        """Whether nothing had to be done."""
+        return self.result.get("row", {}).get("status") == "up to date"
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no result, in one sentence."""
+        if self.state == "given up":
+            return f"{self.tries - 1} workers died of it; see their logs, then 'jobs retry'"
+        failure = self.result.get("row", {}).get("failure") if self.state == "failed" else None
+        return f"{failure['kind']}: {failure['reason']}" if failure else None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that a worker took; token: what makes it the owner, until another takes it over."""
+
+    job: str
+    token: str
+    tries: int
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission. known: jobs for equal work that were open already."""
+
+    batch: str
+    added: int
+    known: int

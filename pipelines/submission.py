@@ -1,0 +1,53 @@
+"""From what a user asks for to one job a study."""
+
+import os
+from dataclasses import dataclass
+
+from ..engine.model_file import load_model
+from ..io.discovery import discover
+from ..io.search import Skipped
+from .queue_job import StudyJob
+from .translate import Request, check_channels
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The jobs of a request, and what among its inputs is no study."""
+
+    jobs: tuple[StudyJob, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def jobs_of(request: Request) -> Submission:
+    """Check a request against its model, and find its studies; reads no scan and needs no device.
+
+    What a device must be able to do is judged by the worker. Raises ModelFileError,
+    PatchShapeError, SettingsError or ScanError.
+    """
+    model = load_model(request.model)
+    check_channels(model)
+    patch = request.patch or model.card.patch
+    model.network.graph.check_patch(patch)
+    found = discover(request.inputs, request.output, request.choice)
+    jobs = tuple(
+        StudyJob(
+            study=str(study.name),
+            files=tuple(os.path.abspath(file) for file in study.files),  # noqa: PTH100
+            output=os.path.abspath(request.output),  # noqa: PTH100
+            model=os.path.abspath(request.model),  # noqa: PTH100
+            model_sha256=model.sha256,
+            patch=patch,
+            overlap=request.overlap,
+            blend=request.blend,
+            precision=request.precision,
+            volume_index=request.volume_index,
+            overwrite=request.overwrite,
+            output_format=request.choice.format,
+            fewest_slices=request.choice.fewest_slices,
+            allow_uneven=request.choice.allow_uneven,
+            preview=request.extras.preview,
+            seam_score=request.extras.seam_score,
+        )
+        for study in found.studies
+    )
+    return Submission(jobs, found.skipped)

@@ -1,0 +1,70 @@
+"""A PostgreSQL server of Debian's package on loopback, with a data folder of its own."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Server:
+    folder: Path
+    port: int
+    url: str
+
+    def start(self) -> None:
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off "
+            f"-c unix_socket_directories={self.folder}"
+        )
+        log = str(self.folder / "log")
+        _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-w", "-o", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+
+
+@contextmanager
+def server() -> Generator[Server]:
+    folder = Path(tempfile.mkdtemp(prefix="queue-postgres-"))
+    if os.getuid() == 0:
+        shutil.chown(folder, _account())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", "--no-sync")
+    found = Server(folder, port, f"postgresql://worker@127.0.0.1:{port}/jobs")
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop("immediate")
+        shutil.rmtree(folder)
+
+
+def is_installed() -> bool:
+    return _program("initdb") is not None
+
+
+def _program(name: str) -> str | None:
+    debian = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return shutil.which(name) or (str(debian[-1]) if debian else None)
+
+
+def _account() -> str:
+    """PostgreSQL refuses to run as root."""
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _run(name: str, *arguments: str) -> None:
+    command = [_program(name) or name, *arguments]
+    if os.getuid() == 0:
+        command = ["runuser", "-u", _account(), "--", *command]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")

@@ -1,0 +1,105 @@
+"""A queue with real studies, workers as real processes, and the commands that people give."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.batch_world import scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.job_process import work
+from cuda_cyclegan.pipelines.job_talk import WorkerEvent, WorkerSettings
+from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
+
+COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
+
+
+class QueueWorld:
+    """queue: what `--queue` takes."""
+
+    def __init__(self, folder: Path, queue: str | None = None) -> None:
+        self.folder = folder
+        self.queue = queue or str(folder / "private" / "queue.db")
+        self.inputs = folder / "in"
+        self.output = folder / "out"
+        self.model = tiny_model(folder / "model.safetensors")
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def scans(self, count: int) -> None:
+        for number in range(count):
+            scan(self.inputs / f"{number:03}.nii", number)
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments], env={VARIABLE: self.queue})
+
+    def did(self, *arguments: str) -> str:
+        """What a command that must succeed printed."""
+        done = self.run(*arguments)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    def work(self) -> list[WorkerEvent]:
+        """Do, in this process, what may be done now; what the worker said."""
+        told: list[WorkerEvent] = []
+        settings = WorkerSettings(until_empty=True)
+        assert work(queue_place(self.queue), "cpu", settings, told.append) == "empty"
+        return told
+
+    def submit(self, *options: str) -> str:
+        """The batch's name."""
+        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
+        return self.did("submit", *paths, *options).strip()
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, VARIABLE: self.queue},
+        )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                for child in children(process.pid):
+                    os.kill(child, 9)
+                process.kill()
+            process.wait()
+            if process.stderr:
+                process.stderr.close()
+
+    def jobs(self, batch: str) -> list[dict[str, Any]]:
+        return json.loads(self.did("jobs", batch, "--json"))["jobs"]
+
+    def made(self) -> set[str]:
+        return {path.name for path in self.output.glob("*.nii")}
+
+
+def children(process: int) -> list[int]:
+    """The worker processes below a `worker` command; not multiprocessing's resource tracker."""
+    found: list[int] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+            command = status.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == process and b"spawn_main" in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until it holds; generous, since machines may be busy."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.05)
