@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ..engine.cpu import usable_cores
 from ..engine.devices import Device, Precision, choose_device, open_generator
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..engine.tuning import cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
@@ -20,7 +22,7 @@ from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
-from .rates import RateCache, Rates, cache_folder, rate_key
+from .rates import RateCache, Rates, rate_key
 from .report import BatchReport, ModelName, Skip
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
@@ -134,7 +136,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             request.extras,
         )
         listen(BatchStarted(planned))
-        line = Conveyor(task, planned, Lanes(available_memory() // 2))
+        line = Conveyor(task, planned, lanes_of(job.device))
         rows = run_batch(planned, line, hear)
     if rates := Rates.measured(rows):
         RateCache(cache_folder()).put(job.rate_key, rates)
@@ -151,6 +153,19 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
+
+
+def lanes_of(device: Device, sharing: int = 1) -> Lanes:
+    """How much of this machine goes to one of `sharing` devices.
+
+    Half of the memory that is free, at most. On the CPU the network needs all cores, so one study
+    is read and one stored beside it; a card needs more beside it than it can be fed by one thread.
+    """
+    memory = available_memory() // (2 * sharing)
+    if device.kind == "cpu":
+        return Lanes(memory)
+    beside = max(1, min(4, usable_cores() // (4 * sharing)))
+    return Lanes(memory, readers=beside, networks=2, writers=beside)
 
 
 def _check_channels(model: Model) -> None:
