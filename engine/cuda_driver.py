@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -50,7 +49,7 @@ def _error(name: str, status: Any) -> CudaError:
     code = str(status.name).removeprefix("CUDA_ERROR_")
     reason = f"{code}, {text.decode() if text else 'no explanation'}"
     is_sticky = code in _STICKY
-    advice = "the context is lost, start again" if is_sticky else "run again with --device cpu"
+    advice = "start this program again" if is_sticky else "run again with --device cpu"
     return CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
 
 
@@ -73,15 +72,8 @@ class Context:
         """Make the context current in this thread."""
         call(driver.cuCtxSetCurrent, self._context)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         driver.cuDevicePrimaryCtxRelease(self._device)
-        if isinstance(error, CudaError) and error.is_sticky:
-            driver.cuDevicePrimaryCtxReset(self._device)
 
     @property
     def capability(self) -> tuple[int, int]:

@@ -21,7 +21,7 @@ _LIBRARIES = {
     "the CUDA runtime headers": ("nvidia-cuda-runtime-cu{}", "nvidia-cuda-runtime"),
 }
 _MAJORS = (12, 13)
-_NEWEST_FRONTEND = (1, 30)
+_FRONTENDS = (1, 20), (1, 27)  # the oldest, and the first that is too new
 _NO_DEVICE = 100
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
@@ -88,9 +88,9 @@ def _check_packages(newest: int) -> None:
         if not _is_importable(module):
             raise _ObstacleError(f"the package {package} is not installed: {advice}")
     frontend = _version("nvidia-cudnn-frontend")
-    if frontend and _numbers(frontend)[:2] >= _NEWEST_FRONTEND:
+    if frontend and not _FRONTENDS[0] <= _numbers(frontend)[:2] < _FRONTENDS[1]:
         raise _ObstacleError(
-            f"nvidia-cudnn-frontend {frontend} is installed, but a version below 1.30 is needed: "
+            f"nvidia-cudnn-frontend {frontend} is installed, but one from 1.20 to 1.26 is needed: "
             f"{advice}"
         )
     bindings = _version("cuda-bindings") or "12"

@@ -35,7 +35,7 @@ class CudaError(EngineError):
     """A call of the CUDA driver, NVRTC or cuDNN failed.
 
     call: the function. layer: the layer it was for, where there is one. is_sticky: whether the
-    context is lost with it, so that only a new one can go on.
+    driver refuses all further work of this process, so that only a new one can go on.
     """
 
     def __init__(

@@ -22,14 +22,13 @@ from .steps import (
     Region,
     Tensor,
 )
-from .tuning import OWN, Candidate, Effort, Findings, TuningCache
+from .tuning import OWN, Candidate, Effort, Findings, TuningCache, worth_keeping
 from .weight_layout import encoded
 
 Progress: TypeAlias = Callable[[str, float], None]
 """Told what is being measured, and the share of the work that is done."""
 
 _QUICK_PLANS = 8
-_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +75,11 @@ class PlanSearch:
         """An algorithm for each shape that takes at most `workspace` bytes besides its tensors."""
         deadline = monotonic() + search.seconds
         found: dict[Convolution, Algorithm] = {}
-        for index, shape in enumerate(dict.fromkeys(shapes)):
+        different = list(dict.fromkeys(shapes))
+        for index, shape in enumerate(different):
             if search.progress is not None:
-                search.progress(_described(shape), index / len(set(shapes)))
-            left = max(0.0, deadline - monotonic()) / (len(set(shapes)) - index)
+                search.progress(_described(shape), index / len(different))
+            left = max(0.0, deadline - monotonic()) / (len(different) - index)
             found[shape] = self._algorithm(shape, workspace, search.effort, left)
         return found
 
@@ -89,9 +89,7 @@ class PlanSearch:
         plans = self._plans(shape)
         key = _key(shape)
         known = self._cache.get(key)
-        if known is None or (known.effort != "full" and effort == "full"):
-            known = None
-        best = known.best(workspace) if known else None
+        best = known.best(workspace) if known and known.covers(effort, workspace) else None
         ready = self._ready(plans, best.plan) if best else None
         if ready is not None and ready.workspace <= workspace:
             return ready
@@ -102,7 +100,7 @@ class PlanSearch:
             raise CudaError(
                 "convolution", f"no plan runs {_described(shape)}", "run again with --device cpu"
             )
-        self._cache.put(key, Findings(effort, tuple(candidates[:_KEPT])))
+        self._cache.put(key, Findings(effort, workspace, candidates))
         ready = self._ready(plans, candidates[0].plan)
         assert ready is not None  # it has just been measured
         return ready
@@ -145,7 +143,7 @@ class PlanSearch:
         workspace: int,
         effort: Effort,
         seconds: float,
-    ) -> list[Candidate]:
+    ) -> tuple[Candidate, ...]:
         """Candidates within the workspace, fastest first."""
         deadline = monotonic() + seconds
         found: list[Candidate] = []
@@ -171,7 +169,7 @@ class PlanSearch:
             if not found or shape.precision == "fp32":
                 time = bench.time(lambda: self._run_own(shape, bench.addresses), _fastest(found))
                 found.append(Candidate(OWN, 0, time))
-        return sorted(found, key=lambda candidate: candidate.microseconds)
+        return worth_keeping(found)
 
     def _run_own(self, shape: Convolution, addresses: tuple[int, int, int, int]) -> None:
         step, places = _lone_step(shape, addresses)

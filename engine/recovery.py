@@ -1,4 +1,4 @@
-"""What to do when a device gives up on a study: another precision, or a new context."""
+"""What to do when a value leaves the range of a precision: the same work in a wider one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from .cpu import Generator
 from .devices import Precision
-from .errors import CudaError, PrecisionOverflowError
+from .errors import PrecisionOverflowError
 
 T = TypeVar("T")
 
@@ -31,11 +31,9 @@ def with_recovery(
 ) -> Outcome[T]:
     """Do work that can be repeated from the start, such as one study.
 
-    After an overflow it is done again in the next wider precision; after a CUDA error that ends the
-    context, once more in a new one. Any other error passes through, and so does the second.
+    After an overflow it is done again in the next wider precision; any other error passes through.
     """
     notes: list[str] = []
-    may_reopen = True
     while True:
         try:
             with open_generator(precision) as generator:
@@ -45,8 +43,3 @@ def with_recovery(
                 raise
             notes.append(f"{error} It was done again in {WIDER[precision]}.")
             precision = WIDER[precision]
-        except CudaError as error:
-            if not (error.is_sticky and may_reopen):
-                raise
-            may_reopen = False
-            notes.append(f"{error} It was done again in a new context.")

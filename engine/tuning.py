@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 Effort: TypeAlias = Literal["quick", "full", "off"]
 """quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
 
+_FASTEST = 8
+
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
 
@@ -26,10 +28,18 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is known of one convolution: candidates from fast to slow, and how hard was looked."""
+    """What is known of one convolution: candidates from fast to slow, and how hard was looked.
+
+    workspace: bytes up to which candidates were tried.
+    """
 
     effort: Effort
+    workspace: int
     candidates: tuple[Candidate, ...]
+
+    def covers(self, effort: Effort, workspace: int) -> bool:
+        """Whether a search this hard and this wide could find nothing better."""
+        return self.workspace >= workspace and (self.effort == "full" or effort != "full")
 
     def best(self, workspace: int) -> Candidate | None:
         """The fastest candidate within so many bytes of workspace."""
@@ -94,7 +104,17 @@ def _findings(value: Any) -> Findings:
     )
     if value["effort"] not in ("quick", "full", "off"):
         raise ValueError(value["effort"])
-    return Findings(value["effort"], candidates)
+    return Findings(value["effort"], int(value["workspace"]), candidates)
+
+
+def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:
+    """The fastest, and those that are the fastest for their workspace."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.microseconds)
+    kept: list[Candidate] = []
+    for candidate in ordered:
+        if len(kept) < _FASTEST or candidate.workspace < min(c.workspace for c in kept):
+            kept.append(candidate)
+    return tuple(kept)
 
 
 def _plain(text: str) -> str:

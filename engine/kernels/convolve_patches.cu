@@ -1,11 +1,16 @@
 // The first layer: a convolution of few input channels, straight from the patches, on the matrix
 // units.
 //
-// patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, kernel at most 8 wide. Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's
-// voxels along a row as M, 16 or 32 of the K outputs as N, and lines x 8 taps as its depth, a line being a (c, i, j) of
-// channel and kernel plane and row. Consecutive voxels see shifted windows of one input row, so an
-// operand is read from the row itself: twice stored, once shifted by one voxel, so that each pair
-// of numbers is one aligned word. A block walks through the depth with a ring of planes.
+// patches float [N, C, D, H, W] -> target [N, D', H', W', K], stride 1, kernel at most 8 wide.
+// Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has the target's voxels along a
+// row as M, 16 or 32 of the K outputs as N, and lines x 8 taps as its depth, a line being a
+// (c, i, j) of channel and kernel plane and row. Consecutive voxels see shifted windows of one
+// input row, so an operand is read from the row itself: twice stored, once shifted by one voxel, so
+// that each pair of numbers is one aligned word. A block walks through the depth with a ring of
+// planes.
+//
+// 7^3, 1 to 32 channels, 128^3 voxels, fp16, H200: 0.184 ms; 64 channels 0.377 ms. With the taps
+// packed as channels and cuDNN's best plan, 32 channels took 0.44 ms.
 
 #include "element.cuh"
 

@@ -10,6 +10,9 @@
 // the 8 columns are summed, each shifted by its tap, when a row is complete. A warp owns some
 // columns of one output plane. What a lane loads of a voxel is 8 neighbouring channels, which are
 // its operands as they come; the weights are stored in the order that this gives.
+//
+// 7^3, 32 to 1 channels, 128^3 voxels, fp16, H200: 0.207 ms; 64 channels 0.420 ms. cuDNN's best plan
+// to taps and their sum take 0.36 and 0.51 ms.
 
 #include "element.cuh"
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from helpers.gpu_networks import random_network
+from helpers.gpu_networks import ODD_GRAPHS, random_network
+from helpers.step_interpreter import interpret
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.launches import launches
@@ -42,6 +44,20 @@ def test_a_pass_that_keeps_the_shape_works_in_place():
         if isinstance(step, Pointwise) and step.target.name.endswith("first.relu")
     ]
     assert plan.offsets[step.target.name] == plan.offsets[step.source.tensor.name]
+
+
+@pytest.mark.parametrize("name", ["resnet", "unet", *ODD_GRAPHS])
+def test_tensors_that_share_memory_do_not_disturb_each_other(name):
+    graph = {"resnet": build(RESNET), "unet": build(UNetSpec(1, 1, 4, 3))}.get(name)
+    graph = graph or ODD_GRAPHS[name]
+    patch = (8, 12, 8) if name == "resnet" else (8, 8, 8)
+    layout = Layout(patch, 2, "fp32", slab_bytes=100_000)
+    lowered = lower(random_network(graph, 0), layout)
+    plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
+    patches = np.random.default_rng(0).uniform(-1, 1, (2, graph.in_channels, *patch))
+    patches = patches.astype(np.float32)
+    alone = interpret(lowered, patches, graph.out_channels)
+    assert np.array_equal(interpret(lowered, patches, graph.out_channels, plan), alone)
 
 
 def test_statistics_have_scratch_memory_of_their_own():

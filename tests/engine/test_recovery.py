@@ -1,4 +1,4 @@
-"""A study is begun again after an overflow or a lost context, and only then."""
+"""A study is begun again after an overflow, and only then."""
 
 from contextlib import contextmanager
 
@@ -6,10 +6,6 @@ import pytest
 
 from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.recovery import with_recovery
-
-
-def lost(is_sticky: bool) -> CudaError:
-    return CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again", is_sticky=is_sticky)
 
 
 class Device:
@@ -49,18 +45,8 @@ def test_an_overflow_of_the_widest_precision_is_raised():
         with_recovery(device.open, "fp32", device.work)
 
 
-def test_a_lost_context_is_opened_again_once():
-    device = Device(lost(is_sticky=True))
-    assert with_recovery(device.open, "fp16", device.work).precision == "fp16"
-    assert device.opened == ["fp16", "fp16"]
-    device = Device(lost(is_sticky=True), lost(is_sticky=True))
-    with pytest.raises(CudaError):
-        with_recovery(device.open, "fp16", device.work)
-    assert device.closed == 2
-
-
 def test_other_errors_pass_through():
-    device = Device(lost(is_sticky=False))
+    device = Device(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again"))
     with pytest.raises(CudaError):
         with_recovery(device.open, "fp16", device.work)
     assert device.opened == ["fp16"]

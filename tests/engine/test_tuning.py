@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from cuda_cyclegan.engine.tuning import Candidate, Findings, TuningCache
+from cuda_cyclegan.engine.tuning import Candidate, Findings, TuningCache, worth_keeping
 
 IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
-FOUND = Findings("full", (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
+FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
 
 
 def test_findings_are_there_at_the_next_start(tmp_path):
@@ -62,4 +62,18 @@ def test_a_folder_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path):
 def test_the_fastest_candidate_within_the_workspace_is_taken():
     assert FOUND.best(1 << 20) == Candidate("eng1", 4096, 10.0)
     assert FOUND.best(0) == Candidate("eng2", 0, 12.5)
-    assert Findings("full", ()).best(0) is None
+    assert Findings("full", 0, ()).best(0) is None
+
+
+def test_findings_serve_searches_that_are_no_harder_and_no_wider():
+    assert FOUND.covers("full", 1 << 20)
+    assert FOUND.covers("quick", 0)
+    assert not FOUND.covers("quick", 2 << 20)
+    assert not Findings("quick", 1 << 20, ()).covers("full", 0)
+
+
+def test_slow_candidates_are_kept_where_they_need_less_workspace():
+    fast = [Candidate(f"eng{i}", 4096, float(i)) for i in range(20)]
+    lean, slow = Candidate("lean", 0, 30.0), Candidate("slow", 4096, 25.0)
+    kept = worth_keeping([slow, lean, *reversed(fast)])
+    assert kept == (*fast[:8], lean)

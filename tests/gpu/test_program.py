@@ -1,15 +1,19 @@
 """What a compiled program promises besides its numbers: memory, starts, errors."""
 
+import os
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PatchShapeError
+from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
 PATCH = (32, 40, 48)
@@ -93,21 +97,34 @@ def test_patches_of_another_shape_are_refused(open_generator):
         generator(np.zeros((1, 1, 8, 8, 8), np.float32))
 
 
-def test_a_lost_context_is_told_and_a_new_one_works(open_generator):
-    def lose(generator) -> None:
-        # 256 bytes from address 256 on, which no process owns.
-        stream = generator._stream
+LOSING = """
+from helpers.gpu_networks import untrained_network
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+
+network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
+nobody = 256  # an address that no process owns
+one = Three(1, 1, 1)
+arguments = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
+try:
+    with CudaGenerator(network, CudaOptions((16, 16, 16))) as generator:
         kernel = generator._kernels.kernel("pack", "pack")
-        from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+        generator._stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
+        generator._stream.wait()
+except CudaError as error:
+    print(error.is_sticky, error)
+"""
 
-        one = Three(1, 1, 1)
-        bad = Pack(256, 256, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
-        stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, bad)
-        stream.wait()
 
-    with pytest.raises(CudaError) as caught, open_generator() as generator:
-        lose(generator)
-    assert caught.value.is_sticky
-    assert "ILLEGAL_ADDRESS" in caught.value.reason
+def test_an_error_that_ends_the_context_is_told_and_everything_is_let_go(open_generator):
+    places = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+    child = [sys.executable, "-c", LOSING]
+    shown = subprocess.run(
+        child, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("True cuStreamSynchronize failed: ILLEGAL_ADDRESS")
+    assert "start this program again" in shown.stdout
     with open_generator() as generator:
         assert np.isfinite(generator(noise(1))).all()

@@ -6,6 +6,7 @@ import numpy as np
 
 from cuda_cyclegan.engine.graph import FloatArray, Upsample
 from cuda_cyclegan.engine.lowered import Lowered
+from cuda_cyclegan.engine.memory_plan import MemoryPlan
 from cuda_cyclegan.engine.steps import (
     Activation,
     Convolve,
@@ -24,9 +25,14 @@ from cuda_cyclegan.engine.steps import (
 )
 
 
-def interpret(lowered: Lowered, patches: FloatArray, out_channels: int) -> FloatArray:
-    """What the steps make of patches [N, C, D, H, W]; everything unwritten is NaN."""
-    return _Memory(lowered, patches, out_channels).run()
+def interpret(
+    lowered: Lowered, patches: FloatArray, out_channels: int, plan: MemoryPlan | None = None
+) -> FloatArray:
+    """What the steps make of patches [N, C, D, H, W]; everything unwritten is NaN.
+
+    plan: where the tensors of 4-byte numbers lie in one block of memory, instead of each alone.
+    """
+    return _Memory(lowered, patches, out_channels, plan).run()
 
 
 def continued(positions: np.ndarray, extent: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
@@ -39,7 +45,15 @@ def continued(positions: np.ndarray, extent: int, mode: str) -> tuple[np.ndarray
 
 
 class _Memory:
-    def __init__(self, lowered: Lowered, patches: FloatArray, out_channels: int) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        patches: FloatArray,
+        out_channels: int,
+        plan: MemoryPlan | None,
+    ) -> None:
+        self.plan = plan
+        self.arena = np.full(plan.bytes // 4 if plan else 0, np.nan, np.float32)
         self.lowered = lowered
         self.patches = patches
         shape = (len(patches), out_channels, *patches.shape[2:])
@@ -54,6 +68,9 @@ class _Memory:
 
     def of(self, tensor: Tensor) -> FloatArray:
         shape = (tensor.batch, *tensor.extents, tensor.channels)
+        if self.plan is not None:
+            first = self.plan.offsets[tensor.name] // 4
+            return self.arena[first : first + tensor.bytes // 4].reshape(shape)
         return self.tensors.setdefault(tensor.name, np.full(shape, np.nan, np.float32))
 
     def read(self, view: View) -> FloatArray:
