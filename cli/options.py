@@ -6,6 +6,8 @@ from pathlib import Path
 import typer
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
+_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
@@ -29,6 +31,18 @@ def parsed_patch(text: str | None) -> tuple[int, int, int] | None:
         )
     depth, height, width = extents
     return depth, height, width
+
+
+def parsed_size(option: str, text: str | None) -> int | None:
+    """Bytes of a size such as 4GiB or 800 MB."""
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None or not (size := int(float(found[1]) * _UNITS[found[2]])):
+        raise typer.BadParameter(
+            f"{text!r} is not a size such as 4GiB or 800MB.", param_hint=f"'{option}'"
+        )
+    return size
 
 
 def checked_json(option: str, path: Path | None) -> Path | None:

@@ -15,8 +15,10 @@ from .translate_options import (
     Patch,
     Preview,
     ResultFormat,
+    Tune,
     Verbose,
     VolumeIndex,
+    VramLimit,
 )
 
 EXAMPLE = "Example: cuda-cyclegan plan scans/ --model t1-to-t2.safetensors --output results/"
@@ -28,6 +30,8 @@ def plan(
     output: Output,
     device: DeviceName = "auto",
     precision: Arithmetic = None,
+    vram_limit: VramLimit = None,
+    tune: Tune = "full",
     patch: Patch = None,
     overlap: Overlap = 0.25,
     blend: Blending = "gaussian",
@@ -54,6 +58,8 @@ def plan(
         output,
         device=device,
         precision=precision,
+        vram_limit=vram_limit,
+        tune=tune,
         patch=patch,
         overlap=overlap,
         blend=blend,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
+from ..engine.devices import CudaLimits
 from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
 from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
-from .options import checked_device, checked_json, parsed_patch
+from .options import checked_device, checked_json, parsed_patch, parsed_size
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
@@ -31,8 +32,10 @@ from .translate_options import (
     Patch,
     Preview,
     ResultFormat,
+    Tune,
     Verbose,
     VolumeIndex,
+    VramLimit,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ def translate(
     output: Output,
     device: DeviceName = "auto",
     precision: Arithmetic = None,
+    vram_limit: VramLimit = None,
+    tune: Tune = "full",
     patch: Patch = None,
     overlap: Overlap = 0.25,
     blend: Blending = "gaussian",
@@ -85,6 +90,7 @@ def translate(
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choice = filters.choice(output_format)
     choices = checked_device(device), parsed_patch(patch)
+    limits = CudaLimits(parsed_size("--vram-limit", vram_limit), tune)
     for name, file in (("--report", report), ("--trace", trace)):
         checked_json(name, file)
         if dry_run and file:
@@ -98,6 +104,7 @@ def translate(
                 model=model,
                 output=output,
                 device=choices[0],
+                limits=limits,
                 precision=precision,
                 patch=choices[1],
                 overlap=overlap,

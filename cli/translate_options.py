@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ..engine.devices import Precision
+from ..engine.tuning import Effort
 from ..io.choice import OutputFormat
 from ..pipelines.settings import Blend
 
@@ -28,6 +29,18 @@ Arithmetic: TypeAlias = Annotated[
     typer.Option(
         metavar="fp16|bf16|tf32|fp32",
         help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+    ),
+]
+VramLimit: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--vram-limit", metavar="SIZE", help="Memory of a GPU to use at most, such as 4GiB."
+    ),
+]
+Tune: TypeAlias = Annotated[
+    Effort,
+    typer.Option(
+        metavar="quick|full|off", help="How hard to look for fast plans on a GPU; kept for later."
     ),
 ]
 Patch: TypeAlias = Annotated[

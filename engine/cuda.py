@@ -21,7 +21,8 @@ from .memory_plan import MemoryPlan, plan_memory
 from .plan_search import Algorithm, PlanSearch, Search
 from .program import Program
 from .steps import Convolution, Convolve, Precision, Step
-from .sweep import Compiled, Sweeper
+from .sweep import Compiled
+from .sweeper import Sweeper
 from .tuning import TuningCache
 from .window import Timing, Window
 

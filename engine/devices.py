@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
+from .tuning import Effort, cache_folder
 
 if TYPE_CHECKING:
     from .cpu import Generator
@@ -18,10 +19,25 @@ _CUDA_PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 
 
 @dataclass(frozen=True, slots=True)
+class CudaLimits:
+    """What a program on a card may take. Nothing here changes a voxel beyond rounding.
+
+    vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
+    tune: how hard to look for the fastest plans where none are known yet.
+    """
+
+    vram: int | None = None
+    tune: Effort = "full"
+
+
+NO_LIMITS = CudaLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    index: which of the CUDA devices.
+    index: which of the CUDA devices. limits: how a CUDA device is used.
     """
 
     kind: Literal["cpu", "cuda"]
@@ -29,14 +45,15 @@ class Device:
     precisions: tuple[Precision, ...]
     note: str | None = None
     index: int = 0
+    limits: CudaLimits = NO_LIMITS
 
 
-def choose_device(asked: str) -> Device:
+def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
     """The device behind "auto", "cpu" or "cuda:N"; of several, the first."""
-    return choose_devices(asked)[0]
+    return choose_devices(asked, limits)[0]
 
 
-def choose_devices(asked: str) -> tuple[Device, ...]:
+def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, ...]:
     """The devices behind "auto", "cpu", "cuda" (all usable cards) or "cuda:0,1".
 
     Only "auto" falls back on the CPU, and it takes one card; a CUDA device that was asked for and
@@ -46,25 +63,25 @@ def choose_devices(asked: str) -> tuple[Device, ...]:
         return (Device("cpu", "fp32", ("fp32",)),)
     obstacle = why_no_cuda()
     if obstacle is None:
-        return _cuda(asked)
+        return _cuda(asked, limits)
     if asked == "auto":
         return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(f"Device {asked} cannot be used: {obstacle}; use --device cpu.")
 
 
-def _cuda(asked: str) -> tuple[Device, ...]:
+def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
     usable = {d.index: d for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY}
     if asked == "auto":
         first = min(usable)
         note = f"the first usable card, {usable[first].name}"
-        return (Device("cuda", "fp16", _CUDA_PRECISIONS, note, first),)
+        return (Device("cuda", "fp16", _CUDA_PRECISIONS, note, first, limits),)
     _, _, numbers = asked.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
             raise DeviceUnavailableError(f"Device cuda:{index} is not there; use {there} or cpu.")
-    return tuple(Device("cuda", "fp16", _CUDA_PRECISIONS, None, index) for index in chosen)
+    return tuple(Device("cuda", "fp16", _CUDA_PRECISIONS, None, index, limits) for index in chosen)
 
 
 def open_generator(
@@ -78,9 +95,16 @@ def open_generator(
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
     if device.kind == "cuda":
         from .cuda import CudaGenerator, CudaOptions
-        from .tuning import cache_folder
+        from .plan_search import Search
 
-        options = CudaOptions(patch, precision=precision, device=device.index, cache=cache_folder())
+        options = CudaOptions(
+            patch,
+            precision=precision,
+            device=device.index,
+            vram_limit=device.limits.vram,
+            cache=cache_folder(),
+            search=Search(device.limits.tune),
+        )
         return CudaGenerator(network, options)
     from .cpu import CpuGenerator
 

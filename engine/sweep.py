@@ -7,9 +7,9 @@ on a stream of its own. The host waits once a row of tiles, never once a patch.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate, islice, product
+from itertools import islice, product
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -18,18 +18,18 @@ import numpy as np
 
 from . import kernel_arguments as arguments
 from .card import SmallVolumePadding
-from .cuda_driver import DeviceBuffer, Event, PinnedBuffer, Stream
-from .errors import CudaError, DeviceMemoryError, PrecisionOverflowError
+from .cuda_driver import Event, PinnedBuffer, Stream
+from .errors import PrecisionOverflowError
 from .graph import FloatArray, Triple
 from .launch import BLOCK, Launch
-from .window import Part, Rows, Timing, Window, ring_rows, steps
+from .window import Part, Rows, Timing, Window, steps
 
 if TYPE_CHECKING:
     from .kernel_images import Kernels
     from .program import Program
 
 _FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
-_STAGED = 16 << 20
+SLOT_BYTES = 16 << 20
 """Bytes of a pinned slot; large enough to copy at full speed."""
 
 
@@ -73,7 +73,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class Own:
     """What one sweep has for itself: streams in and out, two pinned slots for each, events."""
 
     into: Stream
@@ -82,99 +82,10 @@ class _Own:
     events: ExitStack
 
 
-class Sweeper:
-    """Owns streams, pinned slots and device memory for one sweep at a time."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        self._compiled = compiled
-        self._opened = ExitStack()
-        self._device: tuple[ExitStack, DeviceBuffer | None] = ExitStack(), None
-        self._pinned: tuple[ExitStack, list[PinnedBuffer]] = ExitStack(), []
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            self._into, self._out_of = (opening.enter_context(Stream()) for _ in range(2))
-            self._opened = opening.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._device[0].close()
-        self._pinned[0].close()
-        self._opened.close()
-
-    @property
-    def held(self) -> int:
-        """Bytes of device memory."""
-        return self._device[1].size if self._device[1] else 0
-
-    def run(
-        self,
-        array: FloatArray,
-        window: Window,
-        target: FloatArray,
-        most_bytes: int,
-        on_tiles: Callable[[int], None],
-    ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
-
-        Raises DeviceMemoryError if that needs more than `most_bytes` of device memory, and
-        PrecisionOverflowError if a result is not finite.
-        """
-        for spare in (True, False):
-            rows = ring_rows(window, spare=spare)
-            places, size = _laid_out(window, rows, self._compiled.channels)
-            if size <= most_bytes:
-                break
-        else:
-            raise DeviceMemoryError(f"A row of tiles needs {size >> 20} MiB of device memory.")
-        places = self._placed(places, size)
-        slots = self._slots(prod(window.extents[1:]) * 4)
-        with ExitStack() as owned:
-            own = _Own(self._into, self._out_of, slots, owned)
-            try:
-                return _Sweep(self._compiled, window, places, own).run(
-                    array, target, 2 if spare else 1, on_tiles
-                )
-            except BaseException:
-                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
-                    for stream in (self._into, self._compiled.stream, self._out_of):
-                        stream.wait()
-                raise
-
-    def _slots(self, row: int) -> list[PinnedBuffer]:
-        stack, slots = self._pinned
-        if not slots or slots[0].size < row:
-            stack.close()
-            stack = ExitStack()
-            size = max(_STAGED, row)
-            slots = [stack.enter_context(PinnedBuffer(size)) for _ in range(4)]
-            self._pinned = stack, slots
-        return slots
-
-    def _placed(self, places: Places, size: int) -> Places:
-        stack, buffer = self._device
-        if buffer is None or buffer.size < size:
-            stack.close()
-            stack = ExitStack()
-            buffer = stack.enter_context(DeviceBuffer(size))
-            self._device = stack, buffer
-        return places.at(buffer.address)
-
-
-def _laid_out(window: Window, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
-    """Offsets, and bytes in all."""
-    ring = rows * prod(window.extents[1:]) * 4
-    sizes = [channels[0] * ring, channels[1] * ring, ring, prod(window.patch) * 4, 4 * channels[0]]
-    source, mean, total, weights, lowest, overflowed, end = accumulate(
-        (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
-    )
-    return Places(source, mean, total, weights, lowest, overflowed, rows), end
-
-
-class _Sweep:
+class Sweep:
     """One array on its way."""
 
-    def __init__(self, compiled: Compiled, window: Window, places: Places, own: _Own) -> None:
+    def __init__(self, compiled: Compiled, window: Window, places: Places, own: Own) -> None:
         self._compiled, self._window, self._places = compiled, window, places
         self._into, self._out_of = own.into, own.out_of
         self._slots_in, self._slots_out = own.slots[:2], own.slots[2:]
@@ -330,7 +241,7 @@ class _Sweep:
 
     def _pieces(self, rows: Rows, channels: int) -> Iterator[tuple[int, Rows]]:
         """Channels and rows that are contiguous in a ring and fit into a slot."""
-        most = max(1, _STAGED // (self._plane * 4))
+        most = max(1, SLOT_BYTES // (self._plane * 4))
         return product(range(channels), list(rows.pieces(self._places.rows, most)))
 
     def _row(self, base: int, channel: int, row: int) -> int:

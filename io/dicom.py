@@ -10,7 +10,7 @@ import numpy as np
 from .dicom_enhanced import FrameGroups, frame_groups
 from .dicom_geometry import grid_of
 from .dicom_instance import DataSet, Frame, Stack
-from .dicom_library import PARSING_ERRORS, pydicom, quiet
+from .dicom_library import PARSING_ERRORS, pydicom
 from .dicom_pixels import Scale, decode, padding_mask, scale_of
 from .dicom_resampling import even_grid, resampled
 from .dicom_series import Series
@@ -71,9 +71,8 @@ def read(study: Study, volume_index: int | None) -> Volume:
     frames = series.volumes[pick_volume(place, extents, volume_index)]
     _check_size(frames, place)
     pile = _Pile(frames)
-    with quiet():
-        for dataset, groups, frame in _opened(frames):
-            pile.add(dataset, groups, frame)
+    for dataset, groups, frame in _opened(frames):
+        pile.add(dataset, groups, frame)
     padding = pile.padding()
     voxels, scale = pile.values()
     header = DicomHeader(series, frames, tuple(pile.headers), padding, pile.enhanced)

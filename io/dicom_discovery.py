@@ -41,7 +41,7 @@ def dicom_studies(series: Iterable[Series], root: Path) -> list[Study]:
             each.files,
             "dicom",
             each,
-            tuple(each.notes),
+            each.notes,
         )
         for each in series
         if each.verdict != "skipped"

@@ -1,19 +1,23 @@
 """Headers of DICOM files, read without their pixels."""
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from .dicom_enhanced import PER_FRAME, SHARED, enhanced_frames
 from .dicom_instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
 from .dicom_kinds import is_directory, is_enhanced, obstacle
-from .dicom_library import PARSING_ERRORS, pydicom, quiet, read_partial, tag_of
+from .dicom_library import PARSING_ERRORS, pydicom, read_partial, tag_of
 
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
 _MAGIC_AT, _MAGIC = 128, b"DICM"
+_MOST_HEADERS_BYTES = 1 << 15
+"""What of a header is asked for ends within so many bytes, nearly always."""
 _OLD_SUFFIXES = (".dcm", ".dicom", ".ima")
 """Files so named may lack the preamble, as those from before the standard had one do."""
 _TAGS = (
@@ -48,7 +52,7 @@ class Headers:
 
 def scan(files: Sequence[Path]) -> Headers:
     """Read the headers of those files that are DICOM, in their order."""
-    with quiet(), ThreadPoolExecutor(SCANNING_THREADS) as pool:
+    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
         found = list(pool.map(_read, files, chunksize=16))
     return Headers(
         tuple(each for each in found if isinstance(each, Instance)),
@@ -60,12 +64,11 @@ def scan(files: Sequence[Path]) -> Headers:
 def _read(path: Path) -> Instance | Unreadable | None:
     try:
         with path.open("rb") as file:
-            start = file.read(_MAGIC_AT + len(_MAGIC))
-            old = start[_MAGIC_AT:] != _MAGIC
+            start = file.read(_MOST_HEADERS_BYTES)
+            old = start[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC
             if old and path.suffix.lower() not in _OLD_SUFFIXES:
                 return None
-            file.seek(0, os.SEEK_SET)
-            dataset = read_partial(file, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
+            dataset = _short_header(start, old) or _long_header(file, old)
             if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
                 file.seek(0, os.SEEK_SET)
                 tags = [*_TAGS, SHARED, PER_FRAME]
@@ -81,6 +84,21 @@ def _read(path: Path) -> Instance | Unreadable | None:
         return Unreadable(path, "its header promises more than this machine's memory holds")
     except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
+
+
+def _short_header(start: bytes, old: bool) -> DataSet | None:
+    """The header if it ends within the file's start: parsing from memory takes half the time."""
+    buffer = io.BytesIO(start)
+    try:
+        dataset = read_partial(buffer, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
+    except PARSING_ERRORS:
+        return None
+    return dataset if buffer.tell() < len(start) else None
+
+
+def _long_header(file: BinaryIO, old: bool) -> DataSet:
+    file.seek(0, os.SEEK_SET)
+    return read_partial(file, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
 
 
 def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:

@@ -5,8 +5,6 @@ import logging
 import struct
 import warnings
 import zlib
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import pydicom as _pydicom
@@ -24,6 +22,8 @@ PARSING_ERRORS: tuple[type[Exception], ...] = (
 """What pydicom raises for damaged elements. Their words quote values, perhaps a patient's name, so
 an error that is made of one is raised from None."""
 
+# For good, not around each use: several threads read and write, and warnings have one set of rules.
+warnings.filterwarnings("ignore", module="pydicom")
 logging.getLogger("pydicom").addHandler(logging.NullHandler())
 logging.getLogger("pydicom").propagate = False
 
@@ -31,14 +31,6 @@ logging.getLogger("pydicom").propagate = False
 def tag_of(keyword: str) -> Any:
     """The number of an element."""
     return pydicom.tag.Tag(keyword)
-
-
-@contextmanager
-def quiet() -> Generator[None]:
-    """Values that break a rule of their kind are taken as they are, without a word about them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 class Template:

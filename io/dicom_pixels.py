@@ -12,6 +12,7 @@ from .dicom_library import PARSING_ERRORS, pydicom
 from .errors import UnreadableScanError, UnsupportedScanError
 from .volume import AnyArray
 
+_END_OF_IMAGE = b"\xff\xd9"
 _JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
 
 
@@ -46,6 +47,8 @@ def _jpeg(dataset: DataSet, index: int) -> AnyArray:
 
     count = max(1, int(number(dataset, "NumberOfFrames", 1)))
     packed = pydicom.encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    if not packed.rstrip(b"\0").endswith(_END_OF_IMAGE):
+        raise EOFError  # libjpeg would fill up the rest with grey
     stored: AnyArray = imagecodecs.jpeg8_decode(packed)
     signed = number(dataset, "PixelRepresentation") == 1
     return stored.view(f"i{stored.dtype.itemsize}") if signed else stored

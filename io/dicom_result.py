@@ -52,7 +52,9 @@ class Result:
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> Result:
     """The series that a translated volume becomes, of the target's modality where that is known."""
     modality = modality_of(derivation.target) or header.series.modality
-    return Result(header, stored_pixels(volume, header), in_plain_text(derivation), modality)
+    # Zero may be padding in an MR, and is water in a CT.
+    padding = header.padding if modality == header.series.modality else None
+    return Result(header, stored_pixels(volume, padding), in_plain_text(derivation), modality)
 
 
 def shared_elements(result: Result) -> DataSet:

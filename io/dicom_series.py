@@ -28,7 +28,8 @@ class Series:
     wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
-    wrong with its grid, if it is taken all the same and resampled. text: its description, if that
+    wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
+    of a series that is taken. text: its description, if that
     may be shown. study_numbers: of all series of its study.
     """
 
@@ -47,6 +48,7 @@ class Series:
     extents: tuple[int, ...] = ()
     spacing: tuple[float, ...] = ()
     uneven: str | None = None
+    notes: tuple[str, ...] = ()
     text: str = ""
     study_numbers: frozenset[int] = frozenset()
 
@@ -54,15 +56,6 @@ class Series:
     def folder(self) -> Path:
         """The folder that its files share."""
         return Path(os.path.commonpath([file.parent for file in self.files]))
-
-    @property
-    def notes(self) -> Iterator[str]:
-        """What a user should know of a series that is taken."""
-        if self.uneven:
-            yield f"{self.uneven}; resampled onto an even grid"
-        if self.duplicates:
-            copies = "copy" if self.duplicates == 1 else "copies"
-            yield f"{self.duplicates} {copies} of its images left out"
 
     @property
     def told(self) -> str:
@@ -87,7 +80,7 @@ def assemble(instances: Iterable[Instance], choice: Choice) -> list[Series]:
 
 def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
     unique = list({member.uid: member for member in reversed(members)}.values())[::-1]
-    first = unique[0]
+    first, copies = unique[0], len(members) - len(unique)
     digest = sha256(first.series.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
     row = Series(
         label=f"series-{first.number:04}-{digest}",
@@ -98,7 +91,10 @@ def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
         description=first.description,
         files=(),
         verdict="skipped",
-        duplicates=len(members) - len(unique),
+        duplicates=copies,
+        notes=(f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out",)
+        if copies
+        else (),
         text=first.description if choice.show_phi else "",
     )
     obstacles: dict[str, list[Instance]] = defaultdict(list)
@@ -152,16 +148,18 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         return replace(row, reason=f"it has only {slices}; --min-slices sets the fewest")
     if len(_sizes(part)) > 1:
         return replace(row, verdict="refused", reason=_sizes_in_words(part))
+    notes = row.notes
     counts = {len(place) for place in places}
-    repeated = None
     if len(counts) > 1:
-        repeated = (
-            f"its {len(part)} images lie at {len(places)} places, {min(counts)} to {max(counts)} "
-            "at each, so they are no whole volumes"
-        )
+        span = f"{min(counts)} to {max(counts)}"
+        repeated = f"its {len(part)} images lie at {len(places)} places, {span} at each"
         if not choice.allow_uneven:
-            return replace(row, verdict="refused", reason=repeated)
+            reason = (
+                f"{repeated}, so they are no whole volumes; --allow-uneven takes the first of each"
+            )
+            return replace(row, verdict="refused", reason=reason)
         places = [place[:1] for place in places]
+        notes = (*notes, f"{repeated}; the first of each is taken")
     volumes = volumes_of(places)
     if volumes is None:
         reason = (
@@ -169,17 +167,29 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
             "which of them belong together"
         )
         return replace(row, verdict="refused", reason=reason)
-    grids = [grid_of(volume) for volume in volumes]
+    return _on_grid(replace(row, volumes=volumes, notes=notes), choice)
+
+
+def _on_grid(row: Series, choice: Choice) -> Series:
+    """The series with its grid, or refused because of it."""
+    grids = [grid_of(volume) for volume in row.volumes]
+    first = row.volumes[0][0]
+    lengths = np.linalg.norm(grids[0].affine[:3, :3], axis=0)
     row = replace(
         row,
-        volumes=volumes,
-        extents=(part[0].columns, part[0].rows, len(places)),
-        spacing=tuple(float(length) for length in np.linalg.norm(grids[0].affine[:3, :3], axis=0)),
+        extents=(first.columns, first.rows, len(row.volumes[0])),
+        spacing=tuple(float(length) for length in lengths),
     )
     bad = next((grid for grid in grids if grid.trouble), None)
-    if bad and not (bad.curable and choice.allow_uneven):
+    if bad is None:
+        return replace(row, verdict="taken")
+    if not bad.curable:
         return replace(row, verdict="refused", reason=bad.trouble)
-    return replace(row, verdict="taken", uneven=bad.trouble if bad else repeated)
+    if not choice.allow_uneven:
+        reason = f"{bad.trouble}; --allow-uneven resamples it onto an even grid"
+        return replace(row, verdict="refused", reason=reason)
+    notes = (*row.notes, f"{bad.trouble}; resampled onto an even grid")
+    return replace(row, verdict="taken", uneven=bad.trouble, notes=notes)
 
 
 def _places(part: Sequence[Frame]) -> list[list[Frame]]:

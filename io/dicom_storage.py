@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydicom.valuerep import format_number_as_ds
 
-from .dicom import DicomHeader
+from .dicom import Padding
 from .dicom_pixels import Scale
 from .volume import AnyArray, Volume
 
@@ -32,7 +32,7 @@ class StoredPixels:
         return self.pixels.dtype.kind == "i"
 
 
-def stored_pixels(volume: Volume, header: DicomHeader) -> StoredPixels:
+def stored_pixels(volume: Volume, source_padding: Padding | None) -> StoredPixels:
     """The form in which a volume is written.
 
     8 and 16 bit integers keep their values, and pixels that were padding in the scan are padding
@@ -42,11 +42,12 @@ def stored_pixels(volume: Volume, header: DicomHeader) -> StoredPixels:
     if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
         return _spread(volume)
     padding = None
-    if header.padding is not None:
-        kept = (header.padding.dtype, header.padding.scale.slope, header.padding.scale.intercept)
-        if kept == (voxels.dtype, volume.slope, volume.intercept):
-            padding = header.padding.value
-            mask = np.unpackbits(header.padding.packed, count=voxels.size).view(np.bool_)
+    if source_padding is not None:
+        scale = source_padding.scale
+        as_then = (source_padding.dtype, scale.slope, scale.intercept)
+        if as_then == (voxels.dtype, volume.slope, volume.intercept):
+            padding = source_padding.value
+            mask = np.unpackbits(source_padding.packed, count=voxels.size).view(np.bool_)
             voxels = np.where(mask.reshape(voxels.shape), voxels.dtype.type(padding), voxels)
     wide = np.dtype(np.int16 if voxels.dtype.kind == "i" else np.uint16)
     scale = Scale(volume.slope, volume.intercept)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from .dicom import DicomHeader
-from .dicom_library import quiet
 from .dicom_multiframe import fits_multiframe, multiframe_image
 from .dicom_result import result_of
 from .dicom_single import single_images
@@ -22,10 +21,9 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
         raise WriteError(f"{folder} was not written: its source was not read as DICOM.")
     result = result_of(volume, header, derivation)
     digits = max(FEWEST_DIGITS, len(str(len(header.frames))))
-    with quiet():
-        if fits_multiframe(result):
-            datasets = iter([multiframe_image(result)])
-        else:
-            datasets = single_images(result)
-        for at, dataset in enumerate(datasets, 1):
-            dataset.save_as(folder / f"{at:0{digits}}.dcm", enforce_file_format=True)
+    if fits_multiframe(result):
+        datasets = iter([multiframe_image(result)])
+    else:
+        datasets = single_images(result)
+    for at, dataset in enumerate(datasets, 1):
+        dataset.save_as(folder / f"{at:0{digits}}.dcm", enforce_file_format=True)

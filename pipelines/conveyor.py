@@ -145,7 +145,7 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        with task.open_generator() as generator:
+        with task.open_generator(task.settings.precision) as generator:
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             others = list(

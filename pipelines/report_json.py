@@ -7,8 +7,8 @@ machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
 model       name, path, sha256 (of the file)
 settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
-            allow_uneven, and their sha256, which together with the model's decides whether a
-            result is up to date
+            and their sha256, which together with the model's decides whether a result is up to
+            date
 output      the folder
 started     ISO 8601 with zone
 seconds     of wall time in all

@@ -29,7 +29,6 @@ class TranslateSettings:
 
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
     volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
-    allow_uneven: whether uneven stacks of slices are resampled onto an even grid.
     """
 
     patch: tuple[int, int, int]
@@ -37,7 +36,6 @@ class TranslateSettings:
     blend: Blend = "gaussian"
     precision: Precision = "fp32"
     volume_index: int | None = None
-    allow_uneven: bool = False
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""

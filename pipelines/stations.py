@@ -3,14 +3,13 @@
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ..engine.cpu import Generator
 from ..engine.errors import CudaError
 from ..engine.model import Model
+from ..engine.recovery import OpenGenerator, with_recovery
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
@@ -24,6 +23,7 @@ from .stopwatch import Span, Stopwatch
 from .storing import Store, input_states
 from .study_run import (
     InferredStudy,
+    OnTiles,
     PreparedStudy,
     Translated,
     Translator,
@@ -45,7 +45,7 @@ class Task:
 
     model: Model
     settings: TranslateSettings
-    open_generator: Callable[[], AbstractContextManager[Generator]]
+    open_generator: OpenGenerator
     store: Store
     extras: Extras = NO_EXTRAS
     hands_over: bool = False
@@ -125,7 +125,7 @@ class Stations:
             if self._stopped.is_set():
                 raise StoppedError
 
-        return self._attempt(ticket, lambda: infer_study(study, translator, ticket.watch, on_tiles))
+        return self._attempt(ticket, lambda: self._infer(ticket, study, translator, on_tiles))
 
     def finish(self, inferred: Inferred) -> Finished:
         """Bring a study back onto its scan's grid."""
@@ -155,6 +155,20 @@ class Stations:
         if not self._memory.take(needed):
             raise StoppedError
         return prepare_study(volume, task.model, task.settings, watch)
+
+    def _infer(
+        self, ticket: Ticket, study: PreparedStudy, translator: Translator, on_tiles: OnTiles
+    ) -> InferredStudy:
+        outcome = with_recovery(
+            translator.generator,
+            self._task.settings.precision,
+            self._task.open_generator,
+            lambda generator: infer_study(
+                study, replace(translator, generator=generator), ticket.watch, on_tiles
+            ),
+        )
+        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))
+        return outcome.result
 
     def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):

@@ -1,16 +1,23 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from ..engine.cpu import Generator, usable_cores
-from ..engine.devices import Device, Precision, choose_devices, open_generator
+from ..engine.devices import (
+    NO_LIMITS,
+    CudaLimits,
+    Device,
+    Precision,
+    choose_devices,
+    open_generator,
+)
 from ..engine.errors import DeviceUnavailableError
+from ..engine.graph import Network, Triple
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..engine.tuning import cache_folder
@@ -46,6 +53,7 @@ class Request:
     model: Path
     output: Path
     device: str = "auto"
+    limits: CudaLimits = NO_LIMITS
     precision: Precision | None = None
     patch: tuple[int, int, int] | None = None
     overlap: float = 0.25
@@ -95,14 +103,13 @@ def open_job(request: Request) -> Job:
     """
     model = load_model(request.model)
     _check_channels(model)
-    devices = choose_devices(request.device)
+    devices = choose_devices(request.device, request.limits)
     settings = TranslateSettings(
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
         blend=request.blend,
         precision=_precision(request, devices[0]),
         volume_index=request.volume_index,
-        allow_uneven=request.choice.allow_uneven,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
@@ -154,14 +161,20 @@ def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line
     extras = job.request.extras
     if len(job.devices) == 1:
         store = Store(manifest, job.recipe, job.model.card)
-        task = Task(job.model, job.settings, _opener(job, job.devices[0]), store, extras)
+        task = Task(
+            job.model,
+            job.settings,
+            Opener(job.model.network, job.devices[0], job.settings.patch),
+            store,
+            extras,
+        )
         return Conveyor(task, planned, lanes_of(job.devices[0]))
     setups = [
         Setup(
             name=f"{device.kind}:{device.index}",
             model=job.model,
             settings=job.settings,
-            open_generator=_opener(job, device),
+            open_generator=Opener(job.model.network, device, job.settings.patch),
             output=job.request.output,
             recipe=job.recipe,
             extras=extras,
@@ -172,10 +185,16 @@ def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line
     return Fleet(setups, planned, manifest)
 
 
-def _opener(job: Job, device: Device) -> Callable[[], AbstractContextManager[Generator]]:
-    """Opens the network on a device; picklable."""
-    settings = job.settings
-    return partial(open_generator, job.model.network, device, settings.precision, settings.patch)
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens a network on a device in any precision; can be sent to another process."""
+
+    network: Network
+    device: Device
+    patch: Triple
+
+    def __call__(self, precision: Precision) -> AbstractContextManager[Generator]:
+        return open_generator(self.network, self.device, precision, self.patch)
 
 
 def lanes_of(device: Device, sharing: int = 1) -> Lanes:

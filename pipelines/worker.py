@@ -8,16 +8,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias, cast
 
-from ..engine.cpu import Generator
 from ..engine.errors import EngineError
 from ..engine.model import Model
+from ..engine.recovery import OpenGenerator
 from .conveyor import Conveyor, Lanes
 from .events import Event
 from .manifest import Entry, Recipe
@@ -34,7 +33,7 @@ class Setup:
     name: str
     model: Model
     settings: TranslateSettings
-    open_generator: Callable[[], AbstractContextManager[Generator]]
+    open_generator: OpenGenerator
     output: Path
     recipe: Recipe
     extras: Extras

@@ -9,6 +9,7 @@ import argparse
 import json
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 
 import nibabel
@@ -79,10 +80,8 @@ def main() -> None:
             Manifest(folder / "out") as manifest,
             open_generator(bench.network, device, "fp16", PATCH) as generator,
         ):
-            from contextlib import nullcontext
-
             store = Store(manifest, Recipe("", ""), bench.card)
-            task = Task(bench, TranslateSettings(PATCH), lambda: nullcontext(generator), store)
+            task = Task(bench, TranslateSettings(PATCH), lambda _: nullcontext(generator), store)
             run_batch(planned[:2], Conveyor(task, planned[:2], lanes_of(device)), lambda _: None)
             begin = time.perf_counter()
             line = Conveyor(task, planned, lanes_of(device))

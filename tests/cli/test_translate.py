@@ -517,7 +517,6 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "blend": "str",
             "precision": "str",
             "volume_index": "NoneType",
-            "allow_uneven": "bool",
             "sha256": "str",
         },
         "output": "str",

@@ -44,3 +44,9 @@ def test_only_auto_falls_back_on_the_cpu():
     assert "no NVIDIA driver" in devices.choose_device("auto").note
     with pytest.raises(DeviceUnavailableError, match="no NVIDIA driver is installed"):
         devices.choose_device("cuda")
+
+
+@pytest.mark.usefixtures("with_cards")
+def test_limits_travel_with_a_card():
+    limits = devices.CudaLimits(vram=4 << 30, tune="off")
+    assert devices.choose_device("cuda", limits).limits == limits

@@ -32,21 +32,21 @@ class Device:
 
 def test_an_overflow_is_done_again_in_the_next_wider_precision():
     device = Device(PrecisionOverflowError("Too large."), PrecisionOverflowError("Too large."))
-    outcome = with_recovery(device.open, "fp16", device.work)
+    outcome = with_recovery("fp16", "fp16", device.open, device.work)
     assert (outcome.result, outcome.precision) == ("done in fp32", "fp32")
-    assert device.opened == ["fp16", "bf16", "fp32"]
+    assert device.opened == ["bf16", "fp32"]
     assert outcome.notes[0] == "Too large. It was done again in bf16."
-    assert device.closed == 3
+    assert device.closed == 2
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
     device = Device(PrecisionOverflowError("Too large."))
     with pytest.raises(PrecisionOverflowError):
-        with_recovery(device.open, "fp32", device.work)
+        with_recovery("fp32", "fp32", device.open, device.work)
 
 
 def test_other_errors_pass_through():
     device = Device(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again"))
     with pytest.raises(CudaError):
-        with_recovery(device.open, "fp16", device.work)
-    assert device.opened == ["fp16"]
+        with_recovery("fp16", "fp16", device.open, device.work)
+    assert device.opened == []

@@ -13,9 +13,10 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 from helpers.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram
 from helpers.numerics_models import FunctionGenerator, translated
 
-from cuda_cyclegan.engine import sweep
+from cuda_cyclegan.engine import sweep, sweeper
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
+from cuda_cyclegan.engine.window import Window, ring_rows
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -45,20 +46,21 @@ class FakeGenerator(FunctionGenerator):
 
     def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         size = [
-            sweep._laid_out(window, sweep.ring_rows(window, spare=spare), (1, 1))[1]
+            sweeper.laid_out(window, ring_rows(window, spare=spare), (1, 1))[1]
             for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
-        with sweep.Sweeper(self.compiled) as sweeper:  # type: ignore[attr-defined]
-            return sweeper.run(array, window, target, most, on_tiles)
+        with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
+            return opened.run(array, window, target, most, on_tiles)
 
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "Event", FakeEvent)
-    monkeypatch.setattr(sweep, "DeviceBuffer", FakeBuffer)
-    monkeypatch.setattr(sweep, "PinnedBuffer", FakeBuffer)
-    monkeypatch.setattr(sweep, "_STAGED", 256)
+    monkeypatch.setattr(sweeper, "DeviceBuffer", FakeBuffer)
+    monkeypatch.setattr(sweeper, "PinnedBuffer", FakeBuffer)
+    for module in (sweep, sweeper):
+        monkeypatch.setattr(module, "SLOT_BYTES", 256)
 
 
 def swept(
@@ -72,7 +74,7 @@ def swept(
 ) -> Any:
     card = Card(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "Stream", card.stream)
+        patch.setattr(sweeper, "Stream", card.stream)
         generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most)
         tiles: list[int] = []
         made = translate_array(array, generator, window, Stopwatch(), tiles.append)
@@ -123,10 +125,10 @@ def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> No
 
 def test_memory_does_not_grow_with_the_depth() -> None:
     sizes = [
-        sweep._laid_out(window, sweep.ring_rows(window, spare=True), (1, 1))[1]
+        sweeper.laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
         for depth in (400, 4000)
         for window in [
-            sweep.Window(
+            Window(
                 (depth, 64, 64),
                 (32, 32, 32),
                 tile((depth, 64, 64), (32, 32, 32), 0.25).origins,

@@ -75,7 +75,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.sweep import _laid_out
+    from cuda_cyclegan.engine.sweeper import laid_out
     from cuda_cyclegan.engine.window import Window, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
@@ -83,7 +83,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
     plan = Window(extents, PATCH, window.tiling.origins, np.ones(PATCH, np.float32), "edge")
-    tight = _laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
+    tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
         with generator._sweeper() as sweeper:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from helpers.numerics_models import FunctionGenerator
 
+from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
 
@@ -32,7 +33,7 @@ class Opener:
     seconds: float = 0.0
 
     @contextmanager
-    def __call__(self) -> Iterator[FunctionGenerator]:
+    def __call__(self, _: Precision) -> Iterator[FunctionGenerator]:
         if self.refuse:
             raise EngineError("The card fell off the bus.")
         yield FunctionGenerator(self._run)

@@ -181,7 +181,7 @@ def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
         shutil.copy(path, tmp_path / "in" / "b" / path.name)
     series = only(tmp_path / "in")
     assert (series.verdict, series.images, series.duplicates) == ("taken", 12, 5)
-    assert list(series.notes) == ["5 copies of its images left out"]
+    assert list(series.notes) == ["5 copies of images left out"]
 
 
 def kind(modality: str = "CT", **values: Any) -> Callable[[Any, int], None]:

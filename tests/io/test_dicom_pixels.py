@@ -14,7 +14,6 @@ from helpers.dicom_phantoms import Phantom
 from pydicom.data import get_testdata_file
 from pydicom.uid import HTJ2KLossless, JPEG2000Lossless, RLELossless
 
-from cuda_cyclegan.io.dicom_library import quiet
 from cuda_cyclegan.io.dicom_pixels import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
@@ -32,8 +31,7 @@ def volume_of(folder: Path) -> Volume:
 
 
 def stored(path: Path) -> Any:
-    with quiet():
-        return decode(pydicom.dcmread(path), path, 0)
+    return decode(pydicom.dcmread(path), path, 0)
 
 
 def real(name: str) -> Path:
@@ -68,8 +66,7 @@ def test_overlays_in_unused_bits_are_no_part_of_the_values() -> None:
     plain = dataset.pixel_array
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 0
     dataset.PixelData = ((plain & 0x0FFF) | 0x1000).astype(np.uint16).tobytes()
-    with quiet():
-        found = decode(dataset, Path("overlay"), 0)
+    found = decode(dataset, Path("overlay"), 0)
     np.testing.assert_array_equal(found, plain & 0x0FFF)
 
 
@@ -78,8 +75,7 @@ def test_negative_values_of_twelve_bits_keep_their_sign() -> None:
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 1
     values = np.linspace(-2048, 2047, 64 * 64).astype(np.int16).reshape(64, 64)
     dataset.PixelData = (values & 0x0FFF).tobytes()
-    with quiet():
-        found = decode(dataset, Path("signed"), 0)
+    found = decode(dataset, Path("signed"), 0)
     np.testing.assert_array_equal(found, values)
 
 
@@ -212,6 +208,30 @@ def test_a_cut_file_fails_its_series_with_the_reason(tmp_path: Path) -> None:
     paths = PHANTOM.write(tmp_path / "in")
     paths[5].write_bytes(paths[5].read_bytes()[:-300])
     with pytest.raises(UnreadableScanError, match=r"im005 is truncated or damaged"):
+        volume_of(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        converted(["dcmcjpeg", "--encode-lossless-sv1"]),
+        converted(["dcmcjpls", "--encode-lossless"]),
+        converted(["dcmcrle"]),
+        compressed(JPEG2000Lossless),
+    ],
+    ids=["JPEG lossless", "JPEG-LS", "RLE", "JPEG 2000"],
+)
+@pytest.mark.parametrize("kept_share", [0.6, 0.9])
+def test_a_cut_packed_file_fails_its_series_with_the_reason(
+    tmp_path: Path, pack: Callable[[Path], None], kept_share: float
+) -> None:
+    paths = replace(PHANTOM, slices=8, rows=48, columns=40).write(tmp_path / "in")
+    for path in paths:
+        pack(path)
+    content = paths[3].read_bytes()
+    header = content.index(b"\xe0\x7f\x10\x00")
+    paths[3].write_bytes(content[: header + int((len(content) - header) * kept_share)])
+    with pytest.raises(UnreadableScanError, match=r"im003 is truncated or damaged"):
         volume_of(tmp_path / "in")
 
 

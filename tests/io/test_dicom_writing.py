@@ -140,6 +140,20 @@ def test_padding_of_the_source_is_padding_again(tmp_path: Path) -> None:
     assert made[0].PixelPaddingValue == -2000
 
 
+def test_padding_of_an_mr_is_no_padding_of_a_ct(tmp_path: Path) -> None:
+    values = MR.voxels()
+    values[:, :5] = 0
+
+    def edit(data: Any, at: int) -> None:
+        data.PixelData = values[at].tobytes()
+        data.PixelPaddingValue = 0
+
+    MR.write(tmp_path / "in", edit)
+    made = written(source(tmp_path / "in"), tmp_path / "out", TO_CT)
+    assert "PixelPaddingValue" not in made[0]
+    assert made[0].pixel_array[0, 0] == values[values > 0].min()
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
 def test_floats_are_spread_over_sixteen_bits(tmp_path: Path, scale: float) -> None:
     MR.write(tmp_path / "in")

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from helpers.batch_world import scan
 from helpers.numerics_models import CARD, FunctionGenerator, card
 
 from cuda_cyclegan.engine.cpu import Generator
-from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.devices import Precision
+from cuda_cyclegan.engine.errors import EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.discovery import discover
@@ -53,10 +54,13 @@ class World:
         self, network: Callable[[FloatArray], FloatArray] = lambda p: p, lanes: Lanes | None = None
     ) -> list[StudyReport]:
         opened: Any = nullcontext(FunctionGenerator(network))
-        return self.run_opened(lambda: opened, lanes)
+        return self.run_opened(lambda _: opened, lanes)
 
     def run_opened(
-        self, opened: Callable[[], Any], lanes: Lanes | None = None
+        self,
+        opened: Callable[[Precision], Any],
+        lanes: Lanes | None = None,
+        precision: Precision = "fp32",
     ) -> list[StudyReport]:
         self.events.clear()
         graph = FunctionGenerator().graph
@@ -66,7 +70,12 @@ class World:
         with Manifest(output) as manifest:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.root / "scans"], output).studies)
-            task = Task(model, SETTINGS, opened, Store(manifest, RECIPE, CARD))
+            task = Task(
+                model,
+                replace(SETTINGS, precision=precision),
+                opened,
+                Store(manifest, RECIPE, CARD),
+            )
             line = Conveyor(task, planned, lanes or Lanes(PLENTY))
             return list(run_batch(planned, line, self.events.append))
 
@@ -175,7 +184,7 @@ def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -
 
 def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(world: World) -> None:
     @contextmanager
-    def broken() -> Iterator[Generator]:
+    def broken(_: Precision) -> Iterator[Generator]:
         raise EngineError("The card fell off.")
         yield
 
@@ -188,7 +197,7 @@ def test_the_generator_is_closed_when_the_batch_is_over(world: World) -> None:
     states: list[str] = []
 
     @contextmanager
-    def opened() -> Iterator[FunctionGenerator]:
+    def opened(_: Precision) -> Iterator[FunctionGenerator]:
         states.append("open")
         yield FunctionGenerator()
         states.append("closed")
@@ -252,3 +261,24 @@ def test_an_interrupt_keeps_what_the_network_has_done_with(world: World) -> None
     assert set(begun) == {"a.nii", "b.nii", "c.nii"}
     started = [event for event in world.events if isinstance(event, StudyStarted)]
     assert len(started) <= 4
+
+
+def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: World) -> None:
+    patches_seen: list[str] = []
+
+    @contextmanager
+    def opened(precision: Precision) -> Iterator[FunctionGenerator]:
+        def run(patches: FloatArray) -> FloatArray:
+            patches_seen.append(precision)
+            if precision == "fp16" and len(patches_seen) == 2:
+                raise PrecisionOverflowError("A value left the range of fp16.")
+            return patches
+
+        yield FunctionGenerator(run)
+
+    rows = world.run_opened(opened, precision="fp16")
+    assert patches_seen == ["fp16", "fp16", "bf16", "fp16", "fp16", "fp16"]
+    assert [row.status for row in rows] == ["translated"] * 5
+    [told] = [row.notes for row in rows if row.notes]
+    assert told == ("A value left the range of fp16. It was done again in bf16.",)
+    assert rows[1].notes == told
