@@ -443,7 +443,7 @@ def test_several_devices_make_the_same_files_as_one(
     assert world.translate().exit_code == 0
     alone = world.files()
     cpu = choose_device("cpu")
-    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda _: (cpu, cpu))
+    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: (cpu, cpu))
     result = world.translate("--overwrite", "--report", str(world.report))
     assert result.exit_code == 0, result.output
     assert "4 translated" in result.stdout
