@@ -14,7 +14,6 @@ from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
 from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .streams import say, tell
-from .study_options import Asked, Seams
 from .text import counted
 from .translate_options import (
     Arithmetic,
@@ -27,6 +26,7 @@ from .translate_options import (
     Patch,
     Preview,
     ResultFormat,
+    Seams,
     VolumeIndex,
 )
 
@@ -70,28 +70,32 @@ def submit(
     Prints the batch's name. Studies that are queued for the same work already are left out. Exit
     status: 0 queued; 2 wrong usage; 3 no study found.
     """
-    choice = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    asked = Asked(
-        model=model,
-        output=output,
-        precision=precision,
-        patch=parsed_patch(patch),
-        overlap=overlap,
-        blend=blend,
-        volume_index=volume,
-        choice=choice.choice(output_format),
-        overwrite=overwrite,
-        extras=Extras(preview=preview, seam_score=seam_score),
-    )
+    filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
+    choice = filters.choice(output_format)
+    extents = parsed_patch(patch)
     with told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
         from ..pipelines.submission import jobs_of
+        from ..pipelines.translate import Request
         from ..pipelines.windows import parse_time
 
+        request = Request(
+            inputs=tuple(inputs),
+            model=model,
+            output=output,
+            precision=precision,
+            patch=extents,
+            overlap=overlap,
+            blend=blend,
+            volume_index=volume,
+            choice=choice,
+            overwrite=overwrite,
+            extras=Extras(preview=preview, seam_score=seam_score),
+        )
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
-        found = jobs_of(asked.request(inputs))
+        found = jobs_of(request)
         if not found.jobs:
             where = ", ".join(str(path) for path in inputs)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")

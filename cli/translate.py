@@ -32,6 +32,7 @@ from .translate_options import (
     Patch,
     Preview,
     ResultFormat,
+    Seams,
     Tune,
     Verbose,
     VolumeIndex,
@@ -66,9 +67,7 @@ def translate(
     output_format: ResultFormat = "same",
     overwrite: Overwrite = False,
     preview: Preview = False,
-    seam_score: Annotated[
-        bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
-    ] = False,
+    seam_score: Seams = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
     ] = False,

@@ -79,6 +79,9 @@ Overwrite: TypeAlias = Annotated[
 Preview: TypeAlias = Annotated[
     bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
 ]
+Seams: TypeAlias = Annotated[
+    bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+]
 Verbose: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Print the traceback of every failure.")
 ]

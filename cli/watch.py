@@ -18,7 +18,6 @@ from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .signals import stop_signals
 from .streams import say
-from .study_options import Asked, Seams
 from .text import counted, printable
 from .translate_options import (
     Arithmetic,
@@ -30,12 +29,14 @@ from .translate_options import (
     Patch,
     Preview,
     ResultFormat,
+    Seams,
     VolumeIndex,
 )
 
 if TYPE_CHECKING:
     from ..pipelines.queue import Queue
     from ..pipelines.queue_state import Lane
+    from ..pipelines.translate import Request
     from ..pipelines.watching import Arrivals
 
 EXAMPLE = "Example: cuda-cyclegan watch /incoming --model t1-to-t2.safetensors --output results/"
@@ -82,40 +83,42 @@ def watch(
     later.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    asked = Asked(
-        model=model,
-        output=output,
-        precision=precision,
-        patch=parsed_patch(patch),
-        overlap=overlap,
-        blend=blend,
-        volume_index=volume,
-        choice=filters.choice(output_format),
-        overwrite=overwrite,
-        extras=Extras(preview=preview, seam_score=seam_score),
-    )
+    choice = filters.choice(output_format)
+    extents = parsed_patch(patch)
     with stop_signals(), told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
+        from ..pipelines.translate import Request
         from ..pipelines.watching import Arrivals
 
+        request = Request(
+            inputs=(folder,),
+            model=model,
+            output=output,
+            precision=precision,
+            patch=extents,
+            overlap=overlap,
+            blend=blend,
+            volume_index=volume,
+            choice=choice,
+            overwrite=overwrite,
+            extras=Extras(preview=preview, seam_score=seam_score),
+        )
         lane = lane_of(priority, window)
         arrivals = Arrivals(settle)
         with open_queue(queue_place(queue), create=True) as jobs:
             while True:
                 try:
-                    _look(asked, folder, arrivals, jobs, lane, name)
+                    _look(request, arrivals, jobs, lane, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(str(error))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
 
 
-def _look(
-    asked: Asked, folder: Path, arrivals: "Arrivals", jobs: "Queue", lane: "Lane", name: str
-) -> None:
+def _look(request: "Request", arrivals: "Arrivals", jobs: "Queue", lane: "Lane", name: str) -> None:
     from ..pipelines.submission import jobs_of
 
-    ready = arrivals.complete(jobs_of(asked.request([folder])).jobs)
+    ready = arrivals.complete(jobs_of(request).jobs)
     if ready:
         submitted = jobs.submit(ready, lane, name=name)
         if submitted.added:

@@ -92,9 +92,13 @@ class TuningCache:
 
 
 def cache_folder() -> Path:
-    """Where this user's compiled kernels and findings are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(base) if base else Path.home() / ".cache") / "cuda-cyclegan"
+    """Where this user's compiled kernels and measurements are kept.
+
+    On Linux as the XDG base directory specification says, which ignores a relative path.
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "")
+    base = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    return base / "cuda-cyclegan"
 
 
 def _findings(value: Any) -> Findings:

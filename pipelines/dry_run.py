@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..engine.tuning import cache_folder
 from .failures import failure_of
 from .footprint import footprint
 from .plan import PlannedStudy
-from .rates import RateCache, Rates, Work, cache_folder, wall_seconds
+from .rates import RateCache, Rates, Work, wall_seconds
 from .report import Failure
 from .stopwatch import Stopwatch
 from .study_run import prepare_study, read_study

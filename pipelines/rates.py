@@ -1,7 +1,6 @@
 """How fast earlier batches went on this machine, to tell how long the next one will take."""
 
 import json
-import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -104,13 +103,6 @@ def rate_key(model: str, patch: Sequence[int], precision: str, devices: str) -> 
     """What rates depend on; model: its file's hash; devices: as the user chose them."""
     extents = "x".join(map(str, patch))
     return f"{platform.node()}, {devices}, {precision}, {extents}, {model}"
-
-
-def cache_folder() -> Path:
-    """Where measurements are kept, as the XDG base directory specification says."""
-    chosen = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(chosen) if Path(chosen).is_absolute() else Path.home() / ".cache"
-    return base / "cuda-cyclegan"
 
 
 def _seconds(rows: Iterable[StudyReport], stages: Sequence[Stage]) -> float:

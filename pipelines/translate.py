@@ -17,6 +17,7 @@ from ..engine.devices import (
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..engine.tuning import cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
@@ -27,7 +28,7 @@ from .events import BatchStarted, DeviceOpened, Event, Listen
 from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
-from .rates import RateCache, Rates, cache_folder, rate_key
+from .rates import RateCache, Rates, rate_key
 from .report import BatchReport, ModelName, Skip
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
