@@ -13,6 +13,7 @@ STAGE_COLOURS: Mapping[Stage, str] = {
     "read": "#56b4e9",
     "prepare": "#009e73",
     "infer": "#0072b2",
+    "copy": "#f0e442",
     "blend": "#cc79a7",
     "finish": "#e69f00",
     "write": "#d55e00",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ..pipelines.memory import PeakMemory
 from ..pipelines.report import BatchReport, StudyReport
-from ..pipelines.stopwatch import STAGES, Stage
+from ..pipelines.stopwatch import Stage
 from .lines import failure_text
 from .tables import Row, Table
 from .text import counted, memory, printable, scaled, seconds
@@ -18,7 +18,7 @@ STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "inter
 def table(report: BatchReport, columns: int | None) -> Iterator[str]:
     """The table of the studies that were worked on; columns: of the terminal, None for no limit."""
     rows = [row for row in report.studies if row.status != "up to date"]
-    whole = _table(report, rows, STAGES)
+    whole = _table(report, rows, tuple(report.stages()))
     if columns is None or columns - whole.figures_width >= NAME_ROOM:
         return whole.lines(columns)
     return _table(report, rows, ()).lines(columns)

@@ -1,13 +1,15 @@
 """The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
 
 import os
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import onnxruntime as _onnxruntime
 
 from .graph import INPUT, FloatArray, Graph, Network
 from .onnx import to_onnx
+from .window import Timing, Window
 
 onnxruntime: Any = _onnxruntime  # the package ships no types
 
@@ -27,6 +29,24 @@ class Generator(Protocol):
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         """Translate patches [N, C, D, H, W] of the model's intensity range, typically [-1, 1]."""
+        ...
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """A generator that cuts and blends on its own device, too."""
+
+    def sweep(
+        self,
+        array: FloatArray,
+        window: Window,
+        target: FloatArray,
+        on_tiles: Callable[[int], None],
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
+
+        Raises DeviceMemoryError if the device has no room for it.
+        """
         ...
 
 

@@ -1,7 +1,8 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,10 @@ from .memory_plan import MemoryPlan, plan_memory
 from .plan_search import Algorithm, PlanSearch, Search
 from .program import Program
 from .steps import Convolution, Convolve, Precision, Step
+from .sweep import Compiled
+from .sweeper import Sweeper
 from .tuning import TuningCache
+from .window import Timing, Window
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
@@ -52,7 +56,7 @@ class CudaOptions:
 class CudaGenerator:
     """A network compiled for one card and patch shape; a context manager that owns all of it.
 
-    Runs in the thread that entered it.
+    Threads may use it at the same time.
     """
 
     def __init__(self, network: Network, options: CudaOptions) -> None:
@@ -62,6 +66,9 @@ class CudaGenerator:
         self._network = network
         self._opened = ExitStack()
         self._name = ""
+        self._turn = threading.Lock()
+        self._sweepers: list[Sweeper] = []
+        self._idle: list[Sweeper] = []
 
     @property
     def device(self) -> str:
@@ -93,8 +100,43 @@ class CudaGenerator:
                 Program(self._lowered, self._plan, self._algorithms, self._kernels, self._stream)
             )
             self._open_staging(opening)
+            self._stream.fill(self._program.patches, 0, self._into.nbytes)
             self._opened = opening.pop_all()
         return self
+
+    def sweep(
+        self,
+        array: FloatArray,
+        window: Window,
+        target: FloatArray,
+        on_tiles: Callable[[int], None],
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`, cut and blended on the card.
+
+        Threads may sweep at the same time; their runs take turns. on_tiles: told how many more
+        tiles are done. Raises DeviceMemoryError if the card has no room for the array's rows, and
+        PrecisionOverflowError.
+        """
+        self._context.use()
+        with self._sweeper() as sweeper:
+            free = self._limit - self._plan.bytes - sum(s.held for s in self._sweepers)
+            return sweeper.run(array, window, target, free + sweeper.held, on_tiles)
+
+    @contextmanager
+    def _sweeper(self) -> Generator[Sweeper]:
+        try:
+            sweeper = self._idle.pop()
+        except IndexError:
+            channels = self.graph.in_channels, self.graph.out_channels
+            compiled = Compiled(
+                self._program, self._kernels, self._stream, self._turn, self.batch, channels
+            )
+            sweeper = self._opened.enter_context(Sweeper(compiled))
+            self._sweepers.append(sweeper)
+        try:
+            yield sweeper
+        finally:
+            self._idle.append(sweeper)
 
     def _open_staging(self, opening: ExitStack) -> None:
         voxels = int(np.prod(self.options.patch))
@@ -123,7 +165,7 @@ class CudaGenerator:
     ) -> tuple[Lowered, MemoryPlan, dict[Convolution, Algorithm]]:
         """The largest batch and fastest plans that fit into the memory there is."""
         free = self._context.memory[0] - _RESERVE
-        limit = min(free, self.options.vram_limit or free)
+        self._limit = limit = min(free, self.options.vram_limit or free)
         ends = self.graph.in_channels, self.graph.out_channels
         smallest = 0
         for layout in self._layouts():
@@ -185,8 +227,9 @@ class CudaGenerator:
         results = np.empty((len(patches), *self._out_of.shape[1:]), np.float32)
         for first in range(0, len(patches), self.batch):
             part = patches[first : first + self.batch]
-            self._run(part)
-            results[first : first + len(part)] = self._out_of[: len(part)]
+            with self._turn:
+                self._run(part)
+                results[first : first + len(part)] = self._out_of[: len(part)]
         return results
 
     def _run(self, patches: FloatArray) -> None:

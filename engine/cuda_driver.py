@@ -113,6 +113,10 @@ class Stream:
         """Wait until all work in the queue is done; errors of earlier work appear here."""
         call(driver.cuStreamSynchronize, self.handle)
 
+    def after(self, event: "Event") -> None:
+        """Queue waiting for what was before an event in its own queue."""
+        call(driver.cuStreamWaitEvent, self.handle, event.handle, 0)
+
     def upload(self, target: int, source: int, size: int) -> None:
         """Queue a copy from host to device memory."""
         call(driver.cuMemcpyHtoDAsync, target, source, size, self.handle)
@@ -163,6 +167,29 @@ class Stream:
         finally:
             for event in events:
                 driver.cuEventDestroy(event)
+
+
+class Event:
+    """A mark in a queue of work."""
+
+    def __enter__(self) -> Self:
+        self.handle: Any = call(driver.cuEventCreate, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuEventDestroy(self.handle)
+
+    def record(self, stream: Stream) -> None:
+        """Put the mark behind all that is queued now."""
+        call(driver.cuEventRecord, self.handle, stream.handle)
+
+    def wait(self) -> None:
+        """Wait until the mark is reached."""
+        call(driver.cuEventSynchronize, self.handle)
+
+    def seconds_since(self, earlier: "Event") -> float:
+        """Time between two marks that were reached."""
+        return float(call(driver.cuEventElapsedTime, earlier.handle, self.handle)) / 1000
 
 
 class DeviceBuffer:

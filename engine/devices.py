@@ -49,34 +49,39 @@ class Device:
 
 
 def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
-    """The device behind "auto", "cpu", "cuda" or "cuda:0,1".
+    """The device behind "auto", "cpu" or "cuda:N"; of several, the first."""
+    return choose_devices(asked, limits)[0]
 
-    Only "auto" falls back on the CPU; a CUDA device that was asked for and cannot be used raises
-    DeviceUnavailableError.
+
+def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, ...]:
+    """The devices behind "auto", "cpu", "cuda" (all usable cards) or "cuda:0,1".
+
+    Only "auto" falls back on the CPU, and it takes one card; a CUDA device that was asked for and
+    cannot be used raises DeviceUnavailableError.
     """
     if asked == "cpu":
-        return Device("cpu", "fp32", ("fp32",))
+        return (Device("cpu", "fp32", ("fp32",)),)
     obstacle = why_no_cuda()
     if obstacle is None:
         return _cuda(asked, limits)
     if asked == "auto":
-        return Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}")
+        return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(f"Device {asked} cannot be used: {obstacle}; use --device cpu.")
 
 
-def _cuda(asked: str, limits: CudaLimits) -> Device:
+def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
     usable = {d.index: d for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY}
+    if asked == "auto":
+        first = min(usable)
+        note = f"the first usable card, {usable[first].name}"
+        return (Device("cuda", "fp16", _CUDA_PRECISIONS, note, first, limits),)
     _, _, numbers = asked.partition(":")
-    if "," in numbers:
-        raise DeviceUnavailableError(
-            f"Device {asked} names several cards, but one batch runs on one; name one of them."
-        )
-    index = int(numbers) if numbers else min(usable)
-    if index not in usable:
-        there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
-        raise DeviceUnavailableError(f"Device {asked} is not there; use {there} or cpu.")
-    note = f"the first usable card, {usable[index].name}" if asked == "auto" else None
-    return Device("cuda", "fp16", _CUDA_PRECISIONS, note, index, limits)
+    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
+    for index in chosen:
+        if index not in usable:
+            there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
+            raise DeviceUnavailableError(f"Device cuda:{index} is not there; use {there} or cpu.")
+    return tuple(Device("cuda", "fp16", _CUDA_PRECISIONS, None, index, limits) for index in chosen)
 
 
 def open_generator(

@@ -184,3 +184,34 @@ class Convolve(Structure):
         ("before", Three),
         ("patches", c_int),
     )
+
+
+class Cut(Structure):
+    _fields_ = (
+        ("ring", c_void_p),
+        ("lowest", c_void_p),
+        ("patch", c_void_p),
+        ("extents", Three),
+        ("patch_extents", Three),
+        ("origin", Three),
+        ("rows", c_int),
+        ("fill", c_int),
+    )
+
+
+class Blend(Structure):
+    _fields_ = (
+        ("patch", c_void_p),
+        ("weights", c_void_p),
+        ("mean", c_void_p),
+        ("total", c_void_p),
+        ("overflow", c_void_p),
+        ("overflowed", c_void_p),
+        ("extents", Three),
+        ("patch_extents", Three),
+        ("first", Three),
+        ("count", Three),
+        ("place", Three),
+        ("rows", c_int),
+        ("channels", c_int),
+    )

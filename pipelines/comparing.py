@@ -57,6 +57,8 @@ class Comparison:
                 math.fsum(pair.second.stages.get(stage, 0.0) for pair in self.pairs),
             )
             for stage in STAGES
+            if stage != "copy"
+            or any("copy" in {*p.first.stages, *p.second.stages} for p in self.pairs)
         }
 
     @property

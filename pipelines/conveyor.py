@@ -20,14 +20,16 @@ _READ, _INFER, _WRITE = "read", "infer", "write"
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """How much is under way at a time, besides the one study in the network.
+    """How much is under way at a time.
 
     host_bytes: what all studies may hold together; one that needs more is worked on alone.
-    readers, writers: threads, each with one study at most.
+    readers, networks, writers: threads, each with one study at most. A card is kept busy by two
+    networks: one study's tiles are computed while the last rows of another are copied out.
     """
 
     host_bytes: int
     readers: int = 1
+    networks: int = 1
     writers: int = 1
 
 
@@ -60,7 +62,8 @@ class Conveyor:
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | Over] = SimpleQueue()
         self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put)
-        self._storing = lanes.writers
+        self._reading, self._storing = lanes.readers, lanes.writers
+        self._counting = threading.Lock()
         self._threads = [
             *self._workers(_READ, lanes.readers, self._read_all),
             *self._workers(_INFER, 1, self._infer_all),
@@ -141,24 +144,43 @@ class Conveyor:
         self._loaded.put(None)
 
     def _infer_all(self) -> None:
-        task, reading = self._task, self._lanes.readers
+        task = self._task
         with task.open_generator(task.settings.precision) as generator:
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
-            while reading and not self._stopped.is_set():
-                reading -= not self._infer_next(translator)
+            others = list(
+                self._workers(
+                    f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(translator)
+                )
+            )
+            for other in others:
+                other.start()
+            self._infer(translator)
+            for other in others:
+                other.join()
         self._end_writers()
 
-    def _infer_next(self, translator: Translator) -> bool:
-        """Whether there was something to take; a reader's end is nothing."""
-        loaded = self._loaded.get()
-        self._ahead.give()
-        if loaded is None:
-            return False
-        inferred = self._stations.infer(loaded, translator)
-        if self._behind.take():
-            self._inferred.put(inferred)
-        return True
+    def _infer(self, translator: Translator) -> None:
+        while (loaded := self._next_loaded()) is not None:
+            inferred = self._stations.infer(loaded, translator)
+            del loaded
+            if self._behind.take():
+                self._inferred.put(inferred)
+            del inferred
+
+    def _next_loaded(self) -> Loaded | None:
+        """The next study; None once all readers are done, for each thread that asks."""
+        while not self._stopped.is_set():
+            loaded = self._loaded.get()
+            if loaded is not None:
+                self._ahead.give()
+                return loaded
+            with self._counting:
+                self._reading -= 1
+                if self._reading <= 0:
+                    self._loaded.put(None)
+                    break
+        return None
 
     def _store_all(self) -> None:
         while (finished := self._finish_next()) is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..engine.errors import EngineError
 from ..io.atomic import remove_leftovers
-from .events import Event, StudyDone, TilesDone, Worked
+from .events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from .manifest import Entry, Manifest
 from .plan import PlannedStudy
 from .report import Failure, StudyReport
@@ -31,13 +31,14 @@ _TRIES = 2
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process and what it has in hand. finished: studies since it started."""
+    """A process and what it has in hand. finished: studies; trouble: what it said at its end."""
 
     setup: Setup
     process: "subprocess.Popen[bytes]"
     connection: "Connection[ToWorker, FromWorker]"
     in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
     finished: int = 0
+    has_device: bool = False
     trouble: str | None = None
 
     def send(self, message: ToWorker) -> None:
@@ -179,6 +180,8 @@ class Fleet:
 
     def _note(self, worker: Worker, event: Event) -> None:
         match event:
+            case DeviceOpened():
+                worker.has_device = True
             case TilesDone(study, 0, _):
                 self._begun[study] = {}
             case Worked(span):
@@ -225,7 +228,7 @@ class Fleet:
         self._hungry = deque(other for other in self._hungry if other is not worker)
         self._trouble = worker.trouble or _death(worker)
         for name, planned in reversed(worker.in_hand.items()):
-            if worker.trouble is None:
+            if worker.has_device:
                 self._deaths[name] = self._deaths.get(name, 0) + 1
             if self._deaths.get(name, 0) < _TRIES:
                 ours = planned.replaces or name in self._recorded

@@ -1,17 +1,28 @@
 """A prepared array through the generator, patch by patch."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..engine.card import SmallVolumePadding
-from ..engine.cpu import Generator
+from ..engine.cpu import Generator, Sweeping
+from ..engine.errors import DeviceMemoryError
 from ..engine.graph import FloatArray
-from .blending import Blender, Slab
+from ..engine.window import Part, Window
+from .blending import Blender, Slab, patch_weights
 from .settings import Blend
-from .stopwatch import Stopwatch
+from .stopwatch import Stage, Stopwatch
 from .tiling import Tile, Tiling
+
+_STAGES: dict[Part, Stage] = {
+    "copy in": "copy",
+    "cut": "blend",
+    "compute": "infer",
+    "blend": "blend",
+    "copy out": "copy",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +39,23 @@ def translate_array(
     generator: Generator,
     window: SlidingWindow,
     watch: Stopwatch,
-    on_tile: Callable[[], None],
+    on_tiles: Callable[[int], None],
 ) -> FloatArray:
-    """What the generator makes of [C, D, H, W] of network intensity, one tile after another.
+    """What the generator makes of [C, D, H, W] of network intensity.
 
-    on_tile: called after each tile. What the generator raises passes through, and so does an
-    interrupt; nothing is left behind.
+    A generator that can cut and blend on its device does so where there is room for it; to others
+    the tiles are handed one by one. on_tiles: told how many more tiles are done. What the generator
+    raises passes through, and so does an interrupt; nothing is left behind.
     """
     tiling = window.tiling
     if array.shape[1:] != tiling.extents:
         raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     channels = generator.graph.out_channels
     translated = np.empty((channels, *tiling.extents), np.float32)
+    if isinstance(generator, Sweeping):
+        with suppress(DeviceMemoryError):
+            _sweep(array, generator, window, watch, on_tiles, translated)
+            return translated
     blender = Blender(tiling, channels, window.blend)
     cutter = _Cutter(array, tiling, window.padding)
     for tile in tiling:
@@ -51,8 +67,33 @@ def translate_array(
             slab = blender.add(tile, result)
             if slab is not None:
                 _place(slab, translated)
-        on_tile()
+        on_tiles(1)
     return translated
+
+
+def _sweep(
+    array: FloatArray,
+    generator: Sweeping,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+    translated: FloatArray,
+) -> None:
+    tiling = window.tiling
+    depth, height, width = (
+        tuple(origin - before for origin in row)
+        for row, before in zip(tiling.origins, tiling.before, strict=True)
+    )
+    plan = Window(
+        extents=tiling.extents,
+        patch=tiling.patch,
+        origins=(depth, height, width),
+        weights=patch_weights(tiling, window.blend),
+        padding=window.padding,
+    )
+    for timing in generator.sweep(array, plan, translated, on_tiles):
+        lane = timing.part if "copy" in timing.part else "card"
+        watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
 
 
 def _place(slab: Slab, translated: FloatArray) -> None:

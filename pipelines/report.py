@@ -148,9 +148,14 @@ class BatchReport:
         return tuple(row for row in self.studies if row.status == "translated")
 
     def stages(self) -> dict[Stage, float]:
-        """Seconds a stage over all translated studies."""
+        """Seconds a stage over all translated studies; only a card has copies to tell of."""
         rows = self.translated()
-        return {stage: math.fsum(row.stages.get(stage, 0.0) for row in rows) for stage in STAGES}
+        spent: dict[Stage, float] = {}
+        for stage in STAGES:
+            seconds = math.fsum(row.stages.get(stage, 0.0) for row in rows)
+            if seconds or stage != "copy":
+                spent[stage] = seconds
+        return spent
 
     @property
     def voxels_per_second(self) -> float | None:

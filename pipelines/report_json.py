@@ -31,7 +31,8 @@ studies     in order, each with
     due         why an older result was made anew, else null
     notes       what to know about how the study was taken, such as that it was resampled
     seconds     in which a stage worked on it; waiting for another study is left out
-    stages      seconds of read, prepare, infer, blend, finish and write, as far as reached
+    stages      seconds of read, prepare, copy (to and from a card), infer, blend, finish and
+                write, as far as reached
     voxels      of the source; 0 unless translated
     voxels_per_second   by `seconds`; null unless translated
     tiles       0 unless translated

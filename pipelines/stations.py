@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from ..engine.errors import CudaError
 from ..engine.model import Model
 from ..engine.recovery import OpenGenerator, with_recovery
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
@@ -37,13 +38,17 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is done with every study."""
+    """What is done with every study.
+
+    hands_over: whether the study over which a device is lost is left to another process.
+    """
 
     model: Model
     settings: TranslateSettings
     open_generator: OpenGenerator
     store: Store
     extras: Extras = NO_EXTRAS
+    hands_over: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +68,10 @@ class Ticket:
 
 class StoppedError(BaseException):
     """Ends a thread that nobody waits for any more."""
+
+
+class DeviceLostError(BaseException):
+    """The device is of no more use to this process; what is under way is left to another."""
 
 
 Loaded: TypeAlias = tuple[Ticket, PreparedStudy] | StudyDone
@@ -186,6 +195,8 @@ class Stations:
         try:
             return ticket, stage()
         except Exception as error:
+            if self._task.hands_over and isinstance(error, CudaError) and error.is_sticky:
+                raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))
             failure = failure_of(error, ticket.watch.stage)
         return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)

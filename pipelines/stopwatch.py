@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-Stage: TypeAlias = Literal["read", "prepare", "infer", "blend", "finish", "write"]
+Stage: TypeAlias = Literal["read", "prepare", "copy", "infer", "blend", "finish", "write"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 

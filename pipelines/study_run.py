@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from typing import TypeAlias
 
 from ..engine.cpu import Generator
@@ -89,14 +88,20 @@ def infer_study(
     tiling, settings = study.tiling, translator.settings
     watch.stage = "infer"
     on_tiles(0, len(tiling))
-    done = count(1)
+    done = 0
+
+    def on_more(tiles: int) -> None:
+        nonlocal done
+        done += tiles
+        on_tiles(done, len(tiling))
+
     window = SlidingWindow(tiling, settings.blend, translator.model.card.small_volume_padding)
     translated = translate_array(
         study.prepared.array,
         translator.generator,
         window,
         watch,
-        on_tile=lambda: on_tiles(next(done), len(tiling)),
+        on_more,
     )
     return InferredStudy(study, translated, settings.blend)
 

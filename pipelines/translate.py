@@ -1,30 +1,34 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from ..engine.cpu import Generator, usable_cores
 from ..engine.devices import (
     NO_LIMITS,
     CudaLimits,
     Device,
     Precision,
-    choose_device,
+    choose_devices,
     open_generator,
 )
 from ..engine.errors import DeviceUnavailableError
+from ..engine.graph import Network, Triple
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..engine.tuning import cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
-from .batch import run_batch
+from .batch import Line, run_batch
 from .conveyor import Conveyor, Lanes
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
+from .fleet import Fleet
 from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
@@ -34,6 +38,7 @@ from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
 from .storing import Store
 from .timeline import Timeline
+from .worker import Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +66,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request that was found sound: its model read, its device chosen, its studies found."""
+    """A request that was found sound: its model read, its devices chosen, its studies found."""
 
     request: Request
     model: Model
-    device: Device
+    devices: tuple[Device, ...]
     settings: TranslateSettings
     discovery: Discovery
 
@@ -78,7 +83,7 @@ class Job:
     def rate_key(self) -> str:
         """Under which the speed of this job's kind is remembered."""
         settings = self.settings
-        device = f"{self.device.kind} of --device {self.request.device}"
+        device = f"{self.devices[0].kind} of --device {self.request.device}"
         return rate_key(self.model.sha256, settings.patch, settings.precision, device)
 
     def planner(self, entries: Mapping[str, Entry]) -> Planner:
@@ -98,17 +103,17 @@ def open_job(request: Request) -> Job:
     """
     model = load_model(request.model)
     check_channels(model)
-    device = choose_device(request.device, request.limits)
+    devices = choose_devices(request.device, request.limits)
     settings = TranslateSettings(
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
         blend=request.blend,
-        precision=_precision(request, device),
+        precision=_precision(request, devices[0]),
         volume_index=request.volume_index,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
-    return Job(request, model, device, settings, discovery)
+    return Job(request, model, devices, settings, discovery)
 
 
 def run_job(job: Job, listen: Listen) -> BatchReport:
@@ -129,21 +134,11 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         def hear(event: Event) -> None:
             timeline.hear(event)
             if isinstance(event, DeviceOpened):
-                event = DeviceOpened(event.device, job.device.note)
+                event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
-        task = Task(
-            job.model,
-            settings,
-            lambda precision: open_generator(
-                job.model.network, job.device, precision, settings.patch
-            ),
-            Store(manifest, job.recipe, job.model.card),
-            request.extras,
-        )
         listen(BatchStarted(planned))
-        line = Conveyor(task, planned, Lanes(available_memory() // 2))
-        rows = run_batch(planned, line, hear)
+        rows = run_batch(planned, _line(job, planned, manifest), hear)
     if rates := Rates.measured(rows):
         RateCache(cache_folder()).put(job.rate_key, rates)
     return BatchReport(
@@ -159,6 +154,60 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
+
+
+def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
+    """One device in this process, or several in a process each."""
+    extras = job.request.extras
+    if len(job.devices) == 1:
+        store = Store(manifest, job.recipe, job.model.card)
+        task = Task(
+            job.model,
+            job.settings,
+            Opener(job.model.network, job.devices[0], job.settings.patch),
+            store,
+            extras,
+        )
+        return Conveyor(task, planned, lanes_of(job.devices[0]))
+    setups = [
+        Setup(
+            name=f"{device.kind}:{device.index}",
+            model=job.model,
+            settings=job.settings,
+            open_generator=Opener(job.model.network, device, job.settings.patch),
+            output=job.request.output,
+            recipe=job.recipe,
+            extras=extras,
+            lanes=lanes_of(device, sharing=len(job.devices)),
+        )
+        for device in job.devices
+    ]
+    return Fleet(setups, planned, manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens a network on a device in any precision; can be sent to another process."""
+
+    network: Network
+    device: Device
+    patch: Triple
+
+    def __call__(self, precision: Precision) -> AbstractContextManager[Generator]:
+        return open_generator(self.network, self.device, precision, self.patch)
+
+
+def lanes_of(device: Device, sharing: int = 1) -> Lanes:
+    """How much of this machine goes to one of `sharing` devices.
+
+    Half of the memory that is free, at most. On the CPU the network needs all cores, so one study
+    is read and one stored beside it; a card needs more beside it than it can be fed by one thread.
+    """
+    memory = available_memory() // (2 * sharing)
+    if device.kind == "cpu":
+        return Lanes(memory)
+    beside = max(1, min(4, usable_cores() // (4 * sharing)))
+    return Lanes(memory, readers=beside, networks=2, writers=beside)
 
 
 def check_channels(model: Model) -> None:

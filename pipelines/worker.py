@@ -22,7 +22,7 @@ from .events import Event
 from .manifest import Entry, Recipe
 from .plan import PlannedStudy
 from .settings import Extras, TranslateSettings
-from .stations import Task
+from .stations import DeviceLostError, Task
 from .storing import Store
 
 
@@ -134,14 +134,14 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
     """Translate what is given out until there is no more."""
     line = Line(connection, setup.output)
     store = Store(line, setup.recipe, setup.model.card)
-    task = Task(setup.model, setup.settings, setup.open_generator, store, setup.extras)
+    task = Task(setup.model, setup.settings, setup.open_generator, store, setup.extras, True)
     conveyor = Conveyor(task, line.studies(), setup.lanes)
     threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
     trouble = None
     try:
         for event in conveyor.run():
             line.send(event)
-    except EngineError as error:
+    except (EngineError, DeviceLostError) as error:
         trouble = str(error)
     line.send(Ended(trouble))
 

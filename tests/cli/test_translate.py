@@ -16,6 +16,7 @@ from helpers.batch_world import bad_scans, scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.pipelines.manifest import FOLDER, Manifest
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -432,6 +433,22 @@ def test_help_and_version_import_nothing_heavy() -> None:
         command = [sys.executable, "-c", program, *arguments]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert out.splitlines()[-1] == "[]"
+
+
+def test_several_devices_make_the_same_files_as_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, name in enumerate("abcd"):
+        scan(world.inputs / f"{name}.nii.gz", seed)
+    assert world.translate().exit_code == 0
+    alone = world.files()
+    cpu = choose_device("cpu")
+    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: (cpu, cpu))
+    result = world.translate("--overwrite", "--report", str(world.report))
+    assert result.exit_code == 0, result.output
+    assert "4 translated" in result.stdout
+    assert world.files() == alone
+    assert json.loads(world.report.read_text())["use"]["devices"] == 2
 
 
 class TestPlan:

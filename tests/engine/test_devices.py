@@ -33,8 +33,9 @@ def test_cards_that_are_too_old_are_passed_over():
     assert devices.choose_device("cpu").kind == "cpu"
     with pytest.raises(DeviceUnavailableError, match=r"cuda:1 \(NVIDIA A100\)"):
         devices.choose_device("cuda:0")
-    with pytest.raises(DeviceUnavailableError, match="several cards"):
-        devices.choose_device("cuda:1,2")
+    assert [d.index for d in devices.choose_devices("cuda:2,1,2")] == [2, 1]
+    assert [d.index for d in devices.choose_devices("cuda")] == [1, 2]
+    assert [d.index for d in devices.choose_devices("auto")] == [1]
 
 
 @pytest.mark.usefixtures("without_cards")

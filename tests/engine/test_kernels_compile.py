@@ -34,6 +34,7 @@ ARGUMENTS = {
     "pack": ["Pack"],
     "pointwise": ["Pointwise", "Strides", "Activation"],
     "statistics": ["Measure", "Conclude"],
+    "sweep": ["Cut", "Blend"],
     "unpack": ["Unpack", "SumTaps"],
 }
 

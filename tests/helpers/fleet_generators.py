@@ -11,7 +11,7 @@ from pathlib import Path
 from helpers.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.devices import Precision
-from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
 
 
@@ -21,12 +21,14 @@ class Opener:
 
     folder: where each call leaves a file named by its process. refuse: does not open at all.
     deaths: how many calls, of all processes together, end their process as kill -9 does.
-    brightest: patches with a mean above this end it too. seconds: that every call takes.
+    losses: how many calls find that the card is gone. brightest: patches with a mean above this
+    end their process too. seconds: that every call takes.
     """
 
     folder: Path
     refuse: bool = False
     deaths: int = 0
+    losses: int = 0
     brightest: float = float("inf")
     seconds: float = 0.0
 
@@ -39,15 +41,22 @@ class Opener:
     def _run(self, patches: FloatArray) -> FloatArray:
         time.sleep(self.seconds)
         (self.folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
-        for number in range(self.deaths):
-            try:
-                (self.folder / f"death {number}").touch(exist_ok=False)
-            except FileExistsError:
-                continue
+        if self._is_due("death", self.deaths):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._is_due("loss", self.losses):
+            raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
         if float(patches.mean()) > self.brightest:
             os.kill(os.getpid(), signal.SIGKILL)
         return patches
+
+    def _is_due(self, what: str, times: int) -> bool:
+        for number in range(times):
+            try:
+                (self.folder / f"{what} {number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return True
+        return False
 
     def processes(self) -> set[str]:
         """Those that have translated something."""

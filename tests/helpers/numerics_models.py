@@ -73,7 +73,7 @@ def translated(
 ) -> FloatArray:
     """An array [C, D, H, W] through a generator, tile by tile."""
     window = SlidingWindow(tiling, blend, padding)
-    return translate_array(array, generator, window, Stopwatch(), lambda: None)
+    return translate_array(array, generator, window, Stopwatch(), lambda _: None)
 
 
 def small_resnet() -> Network:

@@ -135,6 +135,12 @@ def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(world: Worl
     assert "SIGKILL" in failure.reason
 
 
+def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: World) -> None:
+    rows = world.run(Opener(world.calls, losses=2), Opener(world.calls))
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert processes_left() == []
+
+
 def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: World) -> None:
     rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
     assert {row.status for row in rows} == {"translated"}

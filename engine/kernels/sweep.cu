@@ -1,0 +1,88 @@
+// Patches out of a volume and back into it, float, channels first.
+//
+// A volume is held in part: row r along D lies at r % rows of a ring [channels][rows][H][W].
+// cut: reads and writes each voxel of a patch once. blend: reads a translated patch and its weights
+// once, reads and writes what they cover of the ring once. The arithmetic is that of the blending
+// on the host, operation by operation and without contraction, so that both give the same bits.
+
+#include "element.cuh"
+
+enum Fill { FILL_REFLECT = 0, FILL_EDGE = 1, FILL_LOWEST = 2 };
+
+struct Cut {
+    const float* ring;
+    const float* lowest;      // [channels], for FILL_LOWEST
+    float* patch;             // [channels][D][H][W]
+    int extents[3];           // of the volume
+    int patch_extents[3];
+    int origin[3];            // of the patch in the volume; it may lie before and end behind it
+    int rows, fill;
+};
+
+// As numpy.pad: the volume is mirrored without its outermost voxel, again and again.
+__device__ __forceinline__ int within(int position, int extent, int fill) {
+    if (position >= 0 && position < extent) return position;
+    if (fill != FILL_REFLECT) return position < 0 ? 0 : extent - 1;
+    if (extent == 1) return 0;
+    const int period = 2 * (extent - 1);
+    position = (position < 0 ? -position : position) % period;
+    return position < extent ? position : period - position;
+}
+
+// Grid: voxels of a plane by blocks, planes, channels.
+extern "C" __global__ void cut(Cut p) {
+    const int height = p.patch_extents[1], width = p.patch_extents[2];
+    const int voxel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (voxel >= height * width) return;
+    const int plane = blockIdx.y, channel = blockIdx.z;
+    const int at[3] = {
+        p.origin[0] + plane, p.origin[1] + voxel / width, p.origin[2] + voxel % width};
+    int from[3];
+    bool outside = false;
+    for (int axis = 0; axis < 3; ++axis) {
+        from[axis] = within(at[axis], p.extents[axis], p.fill);
+        outside = outside || at[axis] < 0 || at[axis] >= p.extents[axis];
+    }
+    const Index row = (Index)channel * p.rows + from[0] % p.rows;
+    const float value = p.ring[(row * p.extents[1] + from[1]) * p.extents[2] + from[2]];
+    p.patch[((Index)channel * p.patch_extents[0] + plane) * height * width + voxel] =
+        outside && p.fill == FILL_LOWEST ? p.lowest[channel] : value;
+}
+
+struct Blend {
+    const float* patch;       // [channels][D][H][W]
+    const float* weights;     // [D][H][W]
+    float* mean;              // ring
+    float* total;             // ring of one channel
+    const int* overflow;      // of the run that made the patch
+    int* overflowed;          // of all runs
+    int extents[3];           // of the volume
+    int patch_extents[3];
+    int first[3];             // voxel of the patch that lies in the volume
+    int count[3];             // voxels that do
+    int place[3];             // where the first of them lies
+    int rows, channels;
+};
+
+// Grid: voxels of a covered plane by blocks, covered planes.
+extern "C" __global__ void blend(Blend p) {
+    const int voxel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (voxel == 0 && blockIdx.y == 0 && *p.overflow) *p.overflowed = 1;
+    if (voxel >= p.count[1] * p.count[2]) return;
+    const int plane = blockIdx.y, line = voxel / p.count[2], column = voxel % p.count[2];
+    const Index patch_plane = (Index)p.patch_extents[1] * p.patch_extents[2];
+    const Index source = (p.first[0] + plane) * patch_plane +
+                         (Index)(p.first[1] + line) * p.patch_extents[2] + p.first[2] + column;
+    const Index volume_plane = (Index)p.extents[1] * p.extents[2];
+    const Index target = (Index)((p.place[0] + plane) % p.rows) * volume_plane +
+                         (Index)(p.place[1] + line) * p.extents[2] + p.place[2] + column;
+    const float weight = p.weights[source];
+    const float total = __fadd_rn(p.total[target], weight);
+    const float share = __fdiv_rn(weight, total);
+    p.total[target] = total;
+    for (int channel = 0; channel < p.channels; ++channel) {
+        const float value = p.patch[channel * p.patch_extents[0] * patch_plane + source];
+        float* mean = p.mean + channel * p.rows * volume_plane + target;
+        *mean = __fadd_rn(*mean, __fmul_rn(__fsub_rn(value, *mean), share));
+    }
+}

@@ -1,0 +1,290 @@
+"""A whole array through a program on the card: cut, translated and blended there, row by row.
+
+Of the array, and of what is made of it, the card holds a ring of rows along D, so it may be of any
+depth. While one row of tiles is computed, the next is copied in and the last one copied out, each
+on a stream of its own. The host waits once a row of tiles, never once a patch.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from . import kernel_arguments as arguments
+from .card import SmallVolumePadding
+from .cuda_driver import Event, PinnedBuffer, Stream
+from .errors import PrecisionOverflowError
+from .graph import FloatArray, Triple
+from .launch import BLOCK, Launch
+from .window import Part, Rows, Timing, Window, steps
+
+if TYPE_CHECKING:
+    from .kernel_images import Kernels
+    from .program import Program
+
+_FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
+SLOT_BYTES = 16 << 20
+"""Bytes of a pinned slot; large enough to copy at full speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program and what it runs with. turn: held while a run is queued, as its input and output
+    are shared by all sweeps.
+    """
+
+    program: "Program"
+    kernels: "Kernels"
+    stream: Stream
+    turn: threading.Lock
+    batch: int
+    channels: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Device addresses of what a sweep holds besides the program, and rows of the rings."""
+
+    source: int
+    mean: int
+    total: int
+    weights: int
+    lowest: int
+    overflowed: int
+    rows: int
+
+    def at(self, base: int) -> "Places":
+        """Addresses from offsets."""
+        return Places(
+            self.source + base,
+            self.mean + base,
+            self.total + base,
+            self.weights + base,
+            self.lowest + base,
+            self.overflowed + base,
+            self.rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What one sweep has for itself: streams in and out, two pinned slots for each, events."""
+
+    into: Stream
+    out_of: Stream
+    slots: list[PinnedBuffer]
+    events: ExitStack
+
+
+class Sweep:
+    """One array on its way."""
+
+    def __init__(self, compiled: Compiled, window: Window, places: Places, own: Own) -> None:
+        self._compiled, self._window, self._places = compiled, window, places
+        self._into, self._out_of = own.into, own.out_of
+        self._slots_in, self._slots_out = own.slots[:2], own.slots[2:]
+        self._events = own.events
+        self._steps = steps(window)
+        self._plane = prod(window.extents[1:])
+        self._marks: list[tuple[Part, Event, Event]] = []
+        self._uploaded, self._computed = ([self._event() for _ in self._steps] for _ in range(2))
+        self._free: list[Event | None] = [None, None]
+        self._next_slot = 0
+
+    def run(
+        self, array: FloatArray, target: FloatArray, lag: int, on_tiles: Callable[[int], None]
+    ) -> list[Timing]:
+        """lag: steps until a ring's row may be used again."""
+        places = self._places
+        source = np.ascontiguousarray(array, np.float32)
+        lowest = source.min(axis=(1, 2, 3))
+        for address, content in (
+            (places.weights, self._window.weights.tobytes()),
+            (places.lowest, lowest.tobytes()),
+            (places.overflowed, bytes(4)),
+        ):
+            self._into.upload_now(address, content)
+        last = len(self._steps) - 1
+        tiles = len(self._window.origins[1]) * len(self._window.origins[2])
+        self._upload(0, source, lag)
+        for step in range(last + 1):
+            self._compute(step)
+            if step < last:
+                self._upload(step + 1, source, lag)
+            if step + 1 - lag >= 0:
+                self._download(step + 1 - lag, target)
+                on_tiles(tiles)
+        for step in range(last + 2 - lag, last + 1):
+            self._download(step, target)
+            on_tiles(tiles)
+        self._check_overflow()
+        return self._timings()
+
+    def _event(self) -> Event:
+        return self._events.enter_context(Event())
+
+    def _mark(self, part: Part, stream: Stream) -> "_Mark":
+        return _Mark(self._marks, part, stream, self._event(), self._event())
+
+    def _upload(self, step: int, source: FloatArray, lag: int) -> None:
+        before = self._steps[step - 1][0].stop if step else 0
+        if step >= lag:
+            self._into.after(self._computed[step - lag])
+        for channel, rows in self._pieces(Rows(before, self._steps[step][0].stop), len(source)):
+            index = self._next_slot
+            self._next_slot = 1 - index
+            if (free := self._free[index]) is not None:
+                free.wait()
+            staged = self._slots_in[index].array((-1,))[: len(rows) * self._plane]
+            staged[:] = source[channel, rows.start : rows.stop].reshape(-1)
+            with self._mark("copy in", self._into) as mark:
+                address = self._row(self._places.source, channel, rows.start)
+                self._into.upload(address, staged.ctypes.data, staged.nbytes)
+            self._free[index] = mark.stop
+        self._uploaded[step].record(self._into)
+
+    def _compute(self, step: int) -> None:
+        stream, window = self._compiled.stream, self._window
+        touched = self._steps[step][0]
+        with self._compiled.turn:
+            stream.after(self._uploaded[step])
+            before = self._steps[step - 1][0].stop if step else 0
+            for base, channels in (
+                (self._places.mean, self._compiled.channels[1]),
+                (self._places.total, 1),
+            ):
+                for channel, rows in self._pieces(Rows(before, touched.stop), channels):
+                    size = len(rows) * self._plane * 4
+                    stream.fill(self._row(base, channel, rows.start), 0, size)
+        origins = product([window.origins[0][step]], *window.origins[1:])
+        while group := tuple(islice(origins, self._compiled.batch)):
+            with self._compiled.turn:
+                self._translate(group)
+        with self._compiled.turn:
+            self._computed[step].record(stream)
+
+    def _translate(self, origins: tuple[Triple, ...]) -> None:
+        """Queue one run of the program; the caller has the turn."""
+        compiled = self._compiled
+        with self._mark("cut", compiled.stream):
+            for slot, origin in enumerate(origins):
+                compiled.kernels.launch(compiled.stream, self._cut(slot, origin))
+        with self._mark("compute", compiled.stream):
+            compiled.program.launch()
+        with self._mark("blend", compiled.stream):
+            for slot, origin in enumerate(origins):
+                compiled.kernels.launch(compiled.stream, self._blend(slot, origin))
+
+    def _cut(self, slot: int, origin: Triple) -> Launch:
+        window, places, channels = self._window, self._places, self._compiled.channels[0]
+        depth, height, width = window.patch
+        values = arguments.Cut(
+            places.source,
+            places.lowest,
+            self._compiled.program.patches + slot * channels * prod(window.patch) * 4,
+            arguments.Three(*window.extents),
+            arguments.Three(*window.patch),
+            arguments.Three(*origin),
+            places.rows,
+            _FILLS[window.padding],
+        )
+        grid = -(-height * width // BLOCK), depth, channels
+        return Launch("sweep", "cut", grid, (BLOCK, 1, 1), 0, values)
+
+    def _blend(self, slot: int, origin: Triple) -> Launch:
+        window, places, channels = self._window, self._places, self._compiled.channels[1]
+        place = [max(o, 0) for o in origin]
+        first = [p - o for p, o in zip(place, origin, strict=True)]
+        ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
+        count = [end - start for end, start in zip(ends, place, strict=True)]
+        values = arguments.Blend(
+            self._compiled.program.translated + slot * channels * prod(window.patch) * 4,
+            places.weights,
+            places.mean,
+            places.total,
+            self._compiled.program.overflow,
+            places.overflowed,
+            arguments.Three(*window.extents),
+            arguments.Three(*window.patch),
+            arguments.Three(*first),
+            arguments.Three(*count),
+            arguments.Three(*place),
+            places.rows,
+            channels,
+        )
+        grid = -(-count[1] * count[2] // BLOCK), count[0], 1
+        return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
+
+    def _download(self, step: int, target: FloatArray) -> None:
+        """Copy the finished rows of a step out, one piece while the one before is stored.
+
+        Waits for the last, so that later work may use the rows of the ring again.
+        """
+        self._out_of.after(self._computed[step])
+        waiting: list[tuple[Event, Any, FloatArray]] = []
+        for number, (channel, rows) in enumerate(self._pieces(self._steps[step][1], len(target))):
+            if len(waiting) == 2:
+                _store(*waiting.pop(0))
+            staged = self._slots_out[number % 2].array((-1,))[: len(rows) * self._plane]
+            with self._mark("copy out", self._out_of) as mark:
+                address = self._row(self._places.mean, channel, rows.start)
+                self._out_of.download(staged.ctypes.data, address, staged.nbytes)
+            waiting.append((mark.stop, staged, target[channel, rows.start : rows.stop]))
+        for piece in waiting:
+            _store(*piece)
+
+    def _pieces(self, rows: Rows, channels: int) -> Iterator[tuple[int, Rows]]:
+        """Channels and rows that are contiguous in a ring and fit into a slot."""
+        most = max(1, SLOT_BYTES // (self._plane * 4))
+        return product(range(channels), list(rows.pieces(self._places.rows, most)))
+
+    def _row(self, base: int, channel: int, row: int) -> int:
+        rows = self._places.rows
+        return base + (channel * rows + row % rows) * self._plane * 4
+
+    def _check_overflow(self) -> None:
+        flag = self._slots_out[0].array((-1,))[:1]
+        self._out_of.download(flag.ctypes.data, self._places.overflowed, 4)
+        self._out_of.wait()
+        if flag.view(np.int32)[0]:
+            raise PrecisionOverflowError(
+                "A value left the range of this precision; use --precision bf16 or fp32."
+            )
+
+    def _timings(self) -> list[Timing]:
+        """On the host's clock, whose time is known now that the last mark was waited for."""
+        now, last = perf_counter(), self._marks[-1][2]
+        return [
+            Timing(part, now - last.seconds_since(start), now - last.seconds_since(stop))
+            for part, start, stop in self._marks
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Puts events around what is queued inside the block."""
+
+    marks: list[tuple[Part, Event, Event]]
+    part: Part
+    stream: Stream
+    start: Event
+    stop: Event
+
+    def __enter__(self) -> Self:
+        self.start.record(self.stream)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.record(self.stream)
+        self.marks.append((self.part, self.start, self.stop))
+
+
+def _store(copied: Event, staged: Any, target: FloatArray) -> None:
+    copied.wait()
+    target.reshape(-1)[:] = staged

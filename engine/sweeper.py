@@ -1,0 +1,102 @@
+"""Streams, pinned slots and device memory for sweeps of arrays, kept from one to the next."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import accumulate
+from math import prod
+from typing import Self
+
+from .cuda_driver import DeviceBuffer, PinnedBuffer, Stream
+from .errors import CudaError, DeviceMemoryError
+from .graph import FloatArray
+from .sweep import SLOT_BYTES, Compiled, Own, Places, Sweep
+from .window import Timing, Window, ring_rows
+
+
+class Sweeper:
+    """Owns streams, pinned slots and device memory for one sweep at a time."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiled = compiled
+        self._opened = ExitStack()
+        self._device: tuple[ExitStack, DeviceBuffer | None] = ExitStack(), None
+        self._pinned: tuple[ExitStack, list[PinnedBuffer]] = ExitStack(), []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            self._into, self._out_of = (opening.enter_context(Stream()) for _ in range(2))
+            self._opened = opening.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._device[0].close()
+        self._pinned[0].close()
+        self._opened.close()
+
+    @property
+    def held(self) -> int:
+        """Bytes of device memory."""
+        return self._device[1].size if self._device[1] else 0
+
+    def run(
+        self,
+        array: FloatArray,
+        window: Window,
+        target: FloatArray,
+        most_bytes: int,
+        on_tiles: Callable[[int], None],
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
+
+        Raises DeviceMemoryError if that needs more than `most_bytes` of device memory, and
+        PrecisionOverflowError if a result is not finite.
+        """
+        for spare in (True, False):
+            rows = ring_rows(window, spare=spare)
+            places, size = laid_out(window, rows, self._compiled.channels)
+            if size <= most_bytes:
+                break
+        else:
+            raise DeviceMemoryError(f"A row of tiles needs {size >> 20} MiB of device memory.")
+        places = self._placed(places, size)
+        slots = self._slots(prod(window.extents[1:]) * 4)
+        with ExitStack() as owned:
+            own = Own(self._into, self._out_of, slots, owned)
+            try:
+                return Sweep(self._compiled, window, places, own).run(
+                    array, target, 2 if spare else 1, on_tiles
+                )
+            except BaseException:
+                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
+                    for stream in (self._into, self._compiled.stream, self._out_of):
+                        stream.wait()
+                raise
+
+    def _slots(self, row: int) -> list[PinnedBuffer]:
+        stack, slots = self._pinned
+        if not slots or slots[0].size < row:
+            stack.close()
+            stack = ExitStack()
+            size = max(SLOT_BYTES, row)
+            slots = [stack.enter_context(PinnedBuffer(size)) for _ in range(4)]
+            self._pinned = stack, slots
+        return slots
+
+    def _placed(self, places: Places, size: int) -> Places:
+        stack, buffer = self._device
+        if buffer is None or buffer.size < size:
+            stack.close()
+            stack = ExitStack()
+            buffer = stack.enter_context(DeviceBuffer(size))
+            self._device = stack, buffer
+        return places.at(buffer.address)
+
+
+def laid_out(window: Window, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
+    """Offsets, and bytes in all."""
+    ring = rows * prod(window.extents[1:]) * 4
+    sizes = [channels[0] * ring, channels[1] * ring, ring, prod(window.patch) * 4, 4 * channels[0]]
+    source, mean, total, weights, lowest, overflowed, end = accumulate(
+        (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
+    )
+    return Places(source, mean, total, weights, lowest, overflowed, rows), end

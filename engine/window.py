@@ -1,0 +1,72 @@
+"""Where the patches of an array lie, and which of its rows are needed when."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from .card import SmallVolumePadding
+from .graph import FloatArray, Triple
+
+Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Where patches lie in an array, in plain numbers.
+
+    extents: of the array, patch: of each patch (D, H, W). origins: ascending along each axis, of
+    the patches' first voxels; below 0 where the array is smaller than the patch. weights: of the
+    voxels of a patch in the blend, (D, H, W). padding: what fills patches beyond the array.
+    """
+
+    extents: Triple
+    patch: Triple
+    origins: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    weights: FloatArray
+    padding: SmallVolumePadding
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When the card was busy with a part of the work, on the clock of `time.perf_counter`."""
+
+    part: Part
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows [start, stop) along D."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def pieces(self, ring: int, most: int) -> "Iterator[Rows]":
+        """The same in pieces that neither wrap around in a ring nor exceed so many rows."""
+        start = self.start
+        while start < self.stop:
+            stop = min(self.stop, start + most, (start // ring + 1) * ring)
+            yield Rows(start, stop)
+            start = stop
+
+
+def steps(window: Window) -> list[tuple[Rows, Rows]]:
+    """For each row of tiles: which rows of the array it touches, and which are finished with it."""
+    depth = window.extents[0]
+    touched = [
+        Rows(max(origin, 0), min(origin + window.patch[0], depth)) for origin in window.origins[0]
+    ]
+    ends = [*(rows.start for rows in touched[1:]), depth]
+    return [(rows, Rows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
+
+
+def ring_rows(window: Window, *, spare: bool) -> int:
+    """Rows of a ring for one row of tiles; spare: with room for the copies of its neighbours."""
+    most = min(window.patch[0], window.extents[0])
+    gaps = [later.start - sooner.start for (sooner, _), (later, _) in pairwise(steps(window))]
+    return min(most + (max(gaps, default=0) if spare else 0), window.extents[0])

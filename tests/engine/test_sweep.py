@@ -1,0 +1,152 @@
+"""The order of copies, runs and blends: right whichever way the card's queues are run."""
+
+import threading
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from helpers.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram
+from helpers.numerics_models import FunctionGenerator, translated
+
+from cuda_cyclegan.engine import sweep, sweeper
+from cuda_cyclegan.engine.card import SmallVolumePadding
+from cuda_cyclegan.engine.errors import PrecisionOverflowError
+from cuda_cyclegan.engine.window import Window, ring_rows
+from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.tiling import tile
+
+edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
+patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
+
+
+class FakeGenerator(FunctionGenerator):
+    """A generator whose card is a fake; least: whether it has memory for the least only."""
+
+    def on(self, card: Card, patch: Any, batch: int, most: int | None) -> "FakeGenerator":
+        stream = card.stream()
+        program = FakeProgram(stream, (batch, 1, *patch), self.function)
+        made: Any = sweep.Compiled(
+            program,  # type: ignore[arg-type]
+            FakeKernels(),  # type: ignore[arg-type]
+            stream,  # type: ignore[arg-type]
+            threading.Lock(),
+            batch,
+            (1, 1),
+        )
+        object.__setattr__(self, "compiled", made)
+        object.__setattr__(self, "most", most)
+        return self
+
+    def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        size = [
+            sweeper.laid_out(window, ring_rows(window, spare=spare), (1, 1))[1]
+            for spare in (False, True)
+        ]
+        most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
+        with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
+            return opened.run(array, window, target, most, on_tiles)
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "Event", FakeEvent)
+    monkeypatch.setattr(sweeper, "DeviceBuffer", FakeBuffer)
+    monkeypatch.setattr(sweeper, "PinnedBuffer", FakeBuffer)
+    for module in (sweep, sweeper):
+        monkeypatch.setattr(module, "SLOT_BYTES", 256)
+
+
+def swept(
+    array: Any,
+    window: SlidingWindow,
+    function: Any,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    most: int | None = None,
+) -> Any:
+    card = Card(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeper, "Stream", card.stream)
+        generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most)
+        tiles: list[int] = []
+        made = translate_array(array, generator, window, Stopwatch(), tiles.append)
+    assert sum(tiles) == len(window.tiling)
+    return made
+
+
+def bent(given_patches: Any) -> Any:
+    """Something that depends on the place in the patch, so that no tile is like its neighbour."""
+    ramp = np.linspace(0.5, 1.5, given_patches[0].size, dtype=np.float32)
+    return np.sin(given_patches * 3) * ramp.reshape(given_patches[0].shape)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    edges,
+    patches,
+    st.floats(0, 0.8),
+    st.sampled_from(get_args(Blend)),
+    st.sampled_from(get_args(SmallVolumePadding)),
+    st.integers(1, 3),
+    st.sampled_from([None, 0]),
+    st.integers(0, 10**6),
+)
+def test_a_sweep_gives_what_tiles_one_by_one_give(
+    extents: Any,
+    patch: Any,
+    overlap: float,
+    blend: Blend,
+    padding: SmallVolumePadding,
+    batch: int,
+    most: int | None,
+    seed: int,
+) -> None:
+    array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents)).astype(np.float32)
+    window = SlidingWindow(tile(extents, patch, overlap), blend, padding)
+    here = translated(array, FunctionGenerator(bent), window.tiling, blend, padding)
+    there = swept(array, window, bent, seed=seed, batch=batch, most=most)
+    np.testing.assert_array_equal(there, here)
+
+
+def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
+    array = np.ones((1, 20, 6, 6), np.float32)
+    window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
+    here = translated(array, FunctionGenerator(bent), window.tiling)
+    np.testing.assert_array_equal(swept(array, window, bent, most=-1), here)
+
+
+def test_memory_does_not_grow_with_the_depth() -> None:
+    sizes = [
+        sweeper.laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
+        for depth in (400, 4000)
+        for window in [
+            Window(
+                (depth, 64, 64),
+                (32, 32, 32),
+                tile((depth, 64, 64), (32, 32, 32), 0.25).origins,
+                np.ones((32, 32, 32), np.float32),
+                "edge",
+            )
+        ]
+    ]
+    assert sizes[1] < 1.05 * sizes[0]  # the tiles are spread by a row more or less
+
+
+def test_one_overflow_among_many_tiles_is_noticed() -> None:
+    array = np.zeros((1, 40, 6, 6), np.float32)
+    array[0, 13] = 7
+    window = SlidingWindow(tile((40, 6, 6), (4, 6, 6), 0), "gaussian", "edge")
+
+    def overflowing(given_patches: Any) -> Any:
+        return np.where(given_patches > 5, np.inf, given_patches)
+
+    with pytest.raises(PrecisionOverflowError):
+        swept(array, window, overflowing)

@@ -1,0 +1,138 @@
+"""Cutting and blending on the card gives what they give on the host."""
+
+import threading
+
+import numpy as np
+import pytest
+from helpers.gpu_networks import random_network
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.tiling import tile
+
+PATCH = (24, 20, 28)
+MIB = 1 << 20
+
+
+class OneByOne:
+    """A generator of which only patches are asked."""
+
+    def __init__(self, generator):
+        self._generator = generator
+        self.graph = generator.graph
+        self.device = generator.device
+
+    def __call__(self, patches):
+        return self._generator(patches)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """Generators by batch, compiled once."""
+    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+
+    cache = tmp_path_factory.mktemp("cache")
+    network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
+    one = CudaOptions(PATCH, 1, "fp16", cache=cache)
+    two = CudaOptions(PATCH, 2, "fp16", cache=cache)
+    with CudaGenerator(network, one) as first, CudaGenerator(network, two) as second:
+        yield {1: first, 2: second}
+
+
+def translated(generator, array, window):
+    watch, tiles = Stopwatch(), []
+    result = translate_array(array, generator, window, watch, tiles.append)
+    return result, sum(tiles), watch
+
+
+def array_of(extents, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, (1, *extents)).astype(np.float32)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("blend", ["gaussian", "linear", "constant"])
+@pytest.mark.parametrize("extents", [PATCH, (100, 41, 60), (25, 20, 90), (170, 20, 28)])
+def test_volumes(opened, extents, blend, batch):
+    array = array_of(extents)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), blend, "edge")
+    there, tiles, watch = translated(opened[batch], array, window)
+    here, _, _ = translated(OneByOne(opened[batch]), array, window)
+    assert tiles == len(window.tiling)
+    assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
+    assert set(watch.seconds) == {"copy", "blend", "infer"}
+
+
+@pytest.mark.parametrize("padding", ["edge", "reflect", "minimum"])
+@pytest.mark.parametrize("extents", [(5, 41, 60), (1, 1, 1), (60, 3, 90), (23, 19, 2)])
+def test_volumes_smaller_than_a_patch(opened, extents, padding):
+    array = array_of(extents)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", padding)
+    there, _, _ = translated(opened[1], array, window)
+    here, _, _ = translated(OneByOne(opened[1]), array, window)
+    assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
+
+
+def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
+    from cuda_cyclegan.engine.sweeper import laid_out
+    from cuda_cyclegan.engine.window import Window, ring_rows
+
+    generator, extents = opened[1], (200, 40, 56)
+    array = array_of(extents)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    roomy, _, _ = translated(generator, array, window)
+    plan = Window(extents, PATCH, window.tiling.origins, np.ones(PATCH, np.float32), "edge")
+    tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
+    for most, fits in ((tight, True), (tight - 1, False)):
+        target = np.empty_like(array)
+        with generator._sweeper() as sweeper:
+            sweep = plan.__class__(extents, PATCH, window.tiling.origins, _weights(window), "edge")
+            if not fits:
+                with pytest.raises(DeviceMemoryError):
+                    sweeper.run(array, sweep, target, most, lambda _: None)
+                continue
+            sweeper.run(array, sweep, target, most, lambda _: None)
+        np.testing.assert_array_equal(target, roomy)
+
+
+def _weights(window):
+    from cuda_cyclegan.pipelines.blending import patch_weights
+
+    return patch_weights(window.tiling, window.blend)
+
+
+def test_threads_sweep_at_the_same_time(opened):
+    extents = (100, 60, 60)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    arrays = [array_of(extents, seed) for seed in range(4)]
+    alone = [translated(opened[1], array, window)[0] for array in arrays]
+    beside = [None] * 4
+
+    def run(index):
+        beside[index] = translated(opened[1], arrays[index], window)[0]
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one, other in zip(alone, beside, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_interrupted_sweep_leaves_the_generator_usable(opened):
+    class StopError(BaseException):
+        pass
+
+    def stop(_):
+        raise StopError
+
+    extents = (100, 60, 60)
+    array = array_of(extents)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    before, _, _ = translated(opened[1], array, window)
+    with pytest.raises(StopError):
+        translate_array(array, opened[1], window, Stopwatch(), stop)
+    after, _, _ = translated(opened[1], array, window)
+    np.testing.assert_array_equal(before, after)
