@@ -70,10 +70,19 @@ class Conveyor:
             *self._workers(_WRITE, lanes.writers, self._store_all),
         ]
 
-    def run(self) -> Iterator[Event]:
-        """Everything that happens until the last study is over; raises what ended a thread."""
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return not self._storing
+
+    def start(self) -> None:
+        """Set all threads to work, for `rest` to hear of."""
         for thread in self._threads:
             thread.start()
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over; raises what ended a thread."""
+        self.start()
         while self._storing:
             yield from self._told(self._heard.get())
         for thread in self._threads:
@@ -88,8 +97,12 @@ class Conveyor:
         self._loaded.put(None)
         self._end_writers()
 
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or station; all others go on."""
+        self._stations.leave(study)
+
     def rest(self, seconds: float) -> Iterator[Event]:
-        """What still happens after a stop, for so long."""
+        """What still happens, for so long; raises what ended a thread."""
         end = monotonic() + seconds
         while self._storing and (left := end - monotonic()) > 0:
             try:
