@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -11,7 +12,7 @@ from .events import DeviceOpened, Event
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
-from .stations import Finished, Inferred, Loaded, Stations, StoppedError, Task
+from .stations import DeviceLostError, Finished, Inferred, Loaded, Stations, StoppedError, Task
 from .study_run import Translator
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
@@ -158,7 +159,7 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        with task.open_generator(task.settings.precision) as generator:
+        with task.open_generator(task.settings.precision) as generator, self._loss_told():
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             others = list(
@@ -172,6 +173,15 @@ class Conveyor:
             for other in others:
                 other.join()
         self._end_writers()
+
+    @contextmanager
+    def _loss_told(self) -> Generator[None]:
+        """Tell of a lost device before it is closed, which then may take for ever."""
+        try:
+            yield
+        except DeviceLostError as error:
+            self._heard.put(Over(_INFER, error))
+            raise
 
     def _infer(self, translator: Translator) -> None:
         while (loaded := self._next_loaded()) is not None:
