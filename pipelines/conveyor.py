@@ -130,7 +130,8 @@ class Conveyor:
             yield heard
             return
         self._storing -= heard.thread.startswith(_WRITE)
-        if heard.error and not isinstance(heard.error, StoppedError):
+        stopped = StoppedError, *([DeviceLostError] if self._stopped.is_set() else [])
+        if heard.error and not isinstance(heard.error, stopped):
             raise heard.error
 
     def _workers(

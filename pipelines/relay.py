@@ -35,7 +35,7 @@ class Relay:
             return
         except DeviceLostError:
             self._conveyor.stop()
-        yield from self._stored()
+        yield from self._conveyor.rest(threading.TIMEOUT_MAX)
         rows = [(study, self._conveyor.row(study)) for study in self._studies]
         left = [study for study, row in rows if not row or row.status == "interrupted"]
         suspects = [row.name for _, row in rows if row and row.status == "interrupted"]
@@ -59,11 +59,3 @@ class Relay:
     def row(self, planned: PlannedStudy) -> StudyReport | None:
         """What became of a study, if it was begun with."""
         return self._line.row(planned) or self._conveyor.row(planned)
-
-    def _stored(self) -> Iterator[Event]:
-        """Wait until the conveyor has stored what its network was done with before the loss."""
-        while not self._conveyor.is_over:
-            try:
-                yield from self._conveyor.rest(threading.TIMEOUT_MAX)
-            except DeviceLostError:
-                continue  # of another thread, which used the same device

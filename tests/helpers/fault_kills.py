@@ -102,7 +102,7 @@ class Kills:
         """Start a run and kill it; what is on record then."""
         number = self._random.choice(SIGNALS)
         process = self._start(self._output)
-        has_begun = self._waited_for_results(process, len(before))
+        has_begun = self._waited_for_results(process)
         if process.poll() is None:
             self.tally.kills += 1
             begin = time.perf_counter()
@@ -126,12 +126,13 @@ class Kills:
         self.tally.parts += len(self._parts())
         return recorded
 
-    def _waited_for_results(self, process: "subprocess.Popen[str]", done: int) -> bool:
+    def _waited_for_results(self, process: "subprocess.Popen[str]") -> bool:
         """Wait for a moment; False if it is any before the first result, and True if it is after
         some result, perhaps while another is being stored.
         """
         kind = self._random.choices(("starting", "going on", "storing"), (1, 3, 3))[0]
-        if kind == "starting":
+        done = len(self._visible("*.nii.gz"))
+        if kind == "starting" or done == len(self.names):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(self._random.uniform(0, self.tally.first_result))
             return False

@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.batch import Line, run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, Worked
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from cuda_cyclegan.pipelines.fleet import Fleet
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import PlannedStudy, Planner
@@ -175,6 +175,21 @@ def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
     assert sorted(done) == NAMES
     assert sum(isinstance(event, DeviceOpened) for event in world.events) == 1
     assert processes_left() == []
+
+
+def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(world: World) -> None:
+    stored(world.inputs / "b.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone) and event.study == "b.nii":
+            raise KeyboardInterrupt
+
+    world.hear = interrupt  # type: ignore[method-assign]
+    opener = Opener(world.calls, losing=2000)
+    rows = {row.name: row.status for row in world.run_here(opener)}
+    assert rows["b.nii"] == "interrupted"
+    assert opener.processes() == {str(os.getpid())}
+    assert world.parts() == []
 
 
 def test_a_study_that_loses_every_card_is_tried_once_more_and_fails_alone(world: World) -> None:
