@@ -1,5 +1,6 @@
 """A batch shared by several processes, one a device: studies go to whoever has room for one."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any
 
@@ -135,19 +137,20 @@ class Fleet:
     def _start(self, setup: Setup) -> None:
         ours, theirs = Pipe()
         descriptor = theirs.fileno()
-        process = subprocess.Popen(
-            worker_command(descriptor),
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with TemporaryFile() as orders:  # through a pipe it would wait for the process to read it
+            for order in (sys.path, setup):
+                pickle.dump(order, orders)
+            orders.seek(0)
+            process = subprocess.Popen(
+                worker_command(descriptor),
+                pass_fds=(descriptor,),
+                stdin=orders,
+                start_new_session=True,
+            )
         theirs.close()
         connection: Any = ours
         worker = Worker(setup, process, connection)
         self._workers.append(worker)
-        with suppress(OSError):
-            connection.send(sys.path)
-            connection.send(setup)
         if self._stopped.is_set():
             worker.send(Stop())
 

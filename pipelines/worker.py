@@ -5,6 +5,7 @@ recorded by the process that holds the manifest. When that process is gone, so i
 """
 
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -147,15 +148,14 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
 
 
 def main() -> None:
-    """The process; its argument is the descriptor of the connection.
+    """The process; its argument is the descriptor of the connection, its input a path and a setup.
 
     Signals are the holder's business: its terminal's Ctrl-C must not reach a worker, which is in
     a session of its own for that.
     """
     connection = cast("Connection[FromWorker, ToWorker]", Connection(int(sys.argv[1])))
-    first: object = connection.recv()
-    sys.path[:] = cast("list[str]", first)
-    work(connection, cast(Setup, cast(object, connection.recv())))
+    sys.path[:] = pickle.load(sys.stdin.buffer)
+    work(connection, pickle.load(sys.stdin.buffer))
     sys.stderr.flush()
     os._exit(0)
 
