@@ -6,6 +6,7 @@ recorded by the process that holds the manifest. When that process is gone, so i
 
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -150,9 +151,11 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
 def main() -> None:
     """The process; its argument is the descriptor of the connection, its input a path and a setup.
 
-    Signals are the holder's business: its terminal's Ctrl-C must not reach a worker, which is in
-    a session of its own for that.
+    Signals are the holder's business, which stops its workers in order or is gone: a terminal's
+    reach no worker, as each has a session of its own, and a service manager's are passed over.
     """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     connection = cast("Connection[FromWorker, ToWorker]", Connection(int(sys.argv[1])))
     sys.path[:] = pickle.load(sys.stdin.buffer)
     work(connection, pickle.load(sys.stdin.buffer))

@@ -252,6 +252,20 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
     assert world.made() == NAMES
 
 
+def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.05, together=2)
+
+    def terminate(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            for worker in processes_left():
+                os.kill(worker, signal.SIGTERM)
+
+    world.hear = terminate  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert len(opener.processes()) == 2
+
+
 def test_workers_end_when_their_holder_is_gone(world: World) -> None:
     holder = os.fork()
     if holder == 0:
