@@ -189,6 +189,9 @@ class Kills:
             text=True,
             encoding="utf-8",
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # a shell's & ignores it
             env={**os.environ, MARK: str(self._root)},
         )
 
