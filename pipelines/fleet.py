@@ -249,7 +249,8 @@ class Fleet:
                 self._deaths[name] += 1
             if self._deaths[name] < _TRIES:
                 ours = planned.replaces or name in self._recorded
-                self._waiting.appendleft(replace(planned, replaces=ours))
+                again = planned.begun_again(self._trouble) if name in self._begun else planned
+                self._waiting.appendleft(replace(again, replaces=ours))
             else:
                 self._fail(planned)
         if worker.in_hand:
@@ -284,5 +285,5 @@ def _death(worker: Worker) -> str:
     cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     return (
         f"The process for {worker.setup.name} ended in the middle of its work ({cause}); see the "
-        "system's log for memory or driver errors, and run again."
+        "system's log for memory or driver errors."
     )

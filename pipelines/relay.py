@@ -33,11 +33,16 @@ class Relay:
         try:
             yield from self._conveyor.run()
             return
-        except DeviceLostError:
+        except DeviceLostError as error:
             self._conveyor.stop()
+            why = str(error)
         yield from self._conveyor.rest(threading.TIMEOUT_MAX)
         rows = [(study, self._conveyor.row(study)) for study in self._studies]
-        left = [study for study, row in rows if not row or row.status == "interrupted"]
+        left = [
+            study.begun_again(why) if row else study
+            for study, row in rows
+            if not row or row.status == "interrupted"
+        ]
         suspects = [row.name for _, row in rows if row and row.status == "interrupted"]
         self._line = self._successor(left, suspects)
         for event in self._line.run():

@@ -124,6 +124,7 @@ def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
     opener = Opener(world.calls, deaths=1, seconds=0.05)
     rows = world.run(opener, opener)
     assert {row.status for row in rows} == {"translated"}
+    assert any("SIGKILL" in note for row in rows for note in row.notes)
     assert world.made() == NAMES
     assert world.parts() == []
     done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
@@ -169,6 +170,9 @@ def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
     rows = world.run_here(opener)
     assert [row.status for row in rows] == ["translated"] * 6
     assert world.made() == NAMES
+    [notes, *_] = [row.notes for row in rows if row.notes]
+    assert "ECC error" in notes[0]
+    assert "begun again in another process" in notes[0]
     assert str(os.getpid()) in opener.processes()
     assert len(opener.processes()) == 2
     done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
