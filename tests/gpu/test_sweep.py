@@ -75,7 +75,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.sweeper import laid_out
+    from cuda_cyclegan.engine.places import laid_out
     from cuda_cyclegan.engine.window import Window, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
