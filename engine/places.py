@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
-from .window import Window, ring_rows
+from .window import Grid, ring_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Rings:
     lag: int
 
 
-def rings(window: Window, channels: tuple[int, int], most_bytes: int) -> Rings | None:
+def rings(window: Grid, channels: tuple[int, int], most_bytes: int) -> Rings | None:
     """The rings for an array within so many bytes; None if a row of tiles does not fit."""
     for spare in (True, False):
         places, size = laid_out(window, ring_rows(window, spare=spare), channels)
@@ -53,7 +53,7 @@ def rings(window: Window, channels: tuple[int, int], most_bytes: int) -> Rings |
     return None
 
 
-def laid_out(window: Window, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
+def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
     """Offsets, and bytes in all."""
     ring = rows * prod(window.extents[1:]) * 4
     sizes = [channels[0] * ring, channels[1] * ring, ring, prod(window.patch) * 4, 4 * channels[0]]

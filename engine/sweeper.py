@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from math import prod
 from typing import Self
 
 from .cuda_driver import DeviceBuffer, PinnedBuffer, Stream
 from .errors import CudaError, DeviceMemoryError
 from .graph import FloatArray
-from .places import Places, Rings, rings
+from .places import Rings, rings
 from .sweep import SLOT_BYTES, Compiled, Own, Sweep
-from .window import Timing, Window
+from .window import Grid, Timing, Window
 
 
 class Sweeper:
@@ -38,29 +39,41 @@ class Sweeper:
         """Bytes of device memory."""
         return self._device[1].size if self._device[1] else 0
 
+    def place(self, window: Grid, most_bytes: int) -> Rings:
+        """Memory for an array, until the next is placed.
+
+        Raises DeviceMemoryError if it needs more than `most_bytes`.
+        """
+        found = rings(window, self._compiled.channels, most_bytes)
+        if found is None:
+            raise DeviceMemoryError("The card has no room for the rows of one row of tiles.")
+        stack, buffer = self._device
+        if buffer is None or buffer.size < found.bytes:
+            stack.close()
+            self._device = stack, None
+            stack = ExitStack()
+            buffer = stack.enter_context(DeviceBuffer(found.bytes))
+            self._device = stack, buffer
+        return replace(found, places=found.places.at(buffer.address))
+
     def run(
         self,
         array: FloatArray,
         window: Window,
         target: FloatArray,
-        most_bytes: int,
+        placed: Rings,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Raises DeviceMemoryError if that needs more than `most_bytes` of device memory, and
-        PrecisionOverflowError if a result is not finite.
+        Raises PrecisionOverflowError if a result is not finite.
         """
-        found = rings(window, self._compiled.channels, most_bytes)
-        if found is None:
-            raise DeviceMemoryError("The card has no room for the rows of one row of tiles.")
-        places = self._placed(found)
         slots = self._slots(prod(window.extents[1:]) * 4)
         with ExitStack() as owned:
             own = Own(self._into, self._out_of, slots, owned)
             try:
-                return Sweep(self._compiled, window, places, own).run(
-                    array, target, found.lag, on_tiles
+                return Sweep(self._compiled, window, placed.places, own).run(
+                    array, target, placed.lag, on_tiles
                 )
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
@@ -77,13 +90,3 @@ class Sweeper:
             slots = [stack.enter_context(PinnedBuffer(size)) for _ in range(4)]
             self._pinned = stack, slots
         return slots
-
-    def _placed(self, found: Rings) -> Places:
-        stack, buffer = self._device
-        if buffer is None or buffer.size < found.bytes:
-            stack.close()
-            self._device = stack, None
-            stack = ExitStack()
-            buffer = stack.enter_context(DeviceBuffer(found.bytes))
-            self._device = stack, buffer
-        return found.places.at(buffer.address)

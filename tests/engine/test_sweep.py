@@ -51,7 +51,7 @@ class FakeGenerator(FunctionGenerator):
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
-            return opened.run(array, window, target, most, on_tiles)
+            return opened.run(array, window, target, opened.place(window, most), on_tiles)
 
 
 @pytest.fixture(autouse=True)

@@ -90,9 +90,9 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
             sweep = plan.__class__(extents, PATCH, window.tiling.origins, _weights(window), "edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
-                    sweeper.run(array, sweep, target, most, lambda _: None)
+                    sweeper.place(sweep, most)
                 continue
-            sweeper.run(array, sweep, target, most, lambda _: None)
+            sweeper.run(array, sweep, target, sweeper.place(sweep, most), lambda _: None)
         np.testing.assert_array_equal(target, roomy)
 
 
