@@ -20,7 +20,7 @@ from ..engine.errors import DeviceUnavailableError
 from ..engine.graph import Network, Triple
 from ..engine.model import Model
 from ..engine.model_file import load_model
-from ..engine.tuning import cache_folder
+from ..engine.tuning import Progress, cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
@@ -193,8 +193,10 @@ class Opener:
     device: Device
     patch: Triple
 
-    def __call__(self, precision: Precision) -> AbstractContextManager[Generator]:
-        return open_generator(self.network, self.device, precision, self.patch)
+    def __call__(
+        self, precision: Precision, progress: Progress
+    ) -> AbstractContextManager[Generator]:
+        return open_generator(self.network, self.device, precision, self.patch, progress)
 
 
 def lanes_of(device: Device, sharing: int = 1) -> Lanes:

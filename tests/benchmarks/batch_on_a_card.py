@@ -81,7 +81,7 @@ def main() -> None:
             open_generator(bench.network, device, "fp16", PATCH) as generator,
         ):
             store = Store(manifest, Recipe("", ""), bench.card)
-            task = Task(bench, TranslateSettings(PATCH), lambda _: nullcontext(generator), store)
+            task = Task(bench, TranslateSettings(PATCH), lambda *_: nullcontext(generator), store)
             run_batch(planned[:2], Conveyor(task, planned[:2], lanes_of(device)), lambda _: None)
             begin = time.perf_counter()
             line = Conveyor(task, planned, lanes_of(device))
