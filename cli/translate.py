@@ -223,8 +223,10 @@ def _dry_run(job: "Job") -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    rows = list(dry_run(job))
-    for line in lines(rows, columns_of(sys.stdout)):
+    plan = dry_run(job)
+    for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)
-    tell(reasons(rows, job.discovery.skipped), sys.stdout)
-    return Exit.SOME_FAILED if any(row.failure for row in rows) else Exit.DONE
+    device = job.devices[0]
+    no_card = device.note if device.kind == "cpu" else None
+    tell(reasons(plan, job.discovery.skipped, no_card), sys.stdout)
+    return Exit.SOME_FAILED if any(row.failure for row in plan.rows) else Exit.DONE
