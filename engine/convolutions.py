@@ -13,7 +13,7 @@ from .steps import Convolution, Precision
 
 
 def _imported() -> Any:
-    """The frontend without PyTorch, which it would load where that is installed: 3 s for nothing."""
+    """The frontend without PyTorch, which it would load if installed: 3 s for nothing."""
     is_hidden = "torch" not in sys.modules
     if is_hidden:
         sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]

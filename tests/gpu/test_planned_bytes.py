@@ -1,4 +1,4 @@
-"""What was planned is what is allocated, whatever the limit; and nothing while arrays go through."""
+"""What was planned is what is allocated, whatever the limit, and nothing while arrays go by."""
 
 import re
 import threading
@@ -196,11 +196,15 @@ def test_a_card_that_is_partly_taken_is_shared(
         pass  # so that what CUDA itself takes is taken
     with Context(0) as context:
         for left in (400, 200):
-            with DeviceBuffer(context.memory[0] - left * MIB):
-                with _opened(replace(options, batch=4)) as generator:
-                    assert generator.held <= left * MIB
-                    assert _error(_through(generator), translated) < 5e-3
-        with DeviceBuffer(context.memory[0] - 80 * MIB):
-            with pytest.raises(DeviceMemoryError, match="end other programs"):
-                _opened(options).__enter__()
+            with (
+                DeviceBuffer(context.memory[0] - left * MIB),
+                _opened(replace(options, batch=4)) as generator,
+            ):
+                assert generator.held <= left * MIB
+                assert _error(_through(generator), translated) < 5e-3
+        with (
+            DeviceBuffer(context.memory[0] - 80 * MIB),
+            pytest.raises(DeviceMemoryError, match="end other programs"),
+        ):
+            _opened(options).__enter__()
     assert account.bytes == 0
