@@ -14,7 +14,6 @@ from .dicom_kinds import MADE_BY
 from .dicom_library import PARSING_ERRORS, pydicom
 from .volume import Derivation
 
-
 LONGEST_DESCRIPTION = 64
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 

@@ -90,7 +90,7 @@ def _run(root: Path, batch: Batch, command: str, *options: str) -> str:
         nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(scans / f"{number}{batch.suffix}")
     words = [sys.executable, "-m", "cuda_cyclegan", command, str(scans), "--overwrite"]
     words += ["--model", str(root / "model.safetensors"), "--output", str(root / "out")]
-    words += ["--device", "cuda:0", "--patch", "128,128,128", *options]
+    words += ["--device", "cuda:0", "--patch", "128,128,128", "--tune", "quick", *options]
     environment = {**os.environ, "XDG_CACHE_HOME": str(root / "cache")}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -46,13 +46,14 @@ def start(root: Path, *options: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", type=Path, default=RESULT)
+    parser.add_argument("--tune-seconds", type=float, default=60)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         bench_model(root / "model.safetensors")
         scan = nibabel.Nifti1Image(tissue((128, 128, 128), 0), np.eye(4))
         scan.to_filename(root / "scan.nii")
-        first = start(root, "--device", "cuda:0")
+        first = start(root, "--device", "cuda:0", "--tune-seconds", str(asked.tune_seconds))
         later = [start(root, "--device", "cuda:0") for _ in range(STARTS)]
     if "Tuning" not in first["told"] or any("Tuning" in one["told"] for one in later):
         raise SystemExit("only the first start should have tuned")
