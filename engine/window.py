@@ -3,12 +3,23 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from .card import SmallVolumePadding
 from .graph import FloatArray, Triple
 
 Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
+
+
+class Grid(Protocol):
+    """An array and where patches lie in it; see `Window`."""
+
+    @property
+    def extents(self) -> Triple: ...
+    @property
+    def patch(self) -> Triple: ...
+    @property
+    def origins(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Rows:
             start = stop
 
 
-def steps(window: Window) -> list[tuple[Rows, Rows]]:
+def steps(window: Grid) -> list[tuple[Rows, Rows]]:
     """For each row of tiles: which rows of the array it touches, and which are finished with it."""
     depth = window.extents[0]
     touched = [
@@ -65,7 +76,7 @@ def steps(window: Window) -> list[tuple[Rows, Rows]]:
     return [(rows, Rows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
 
 
-def ring_rows(window: Window, *, spare: bool) -> int:
+def ring_rows(window: Grid, *, spare: bool) -> int:
     """Rows of a ring for one row of tiles; spare: with room for the copies of its neighbours."""
     most = min(window.patch[0], window.extents[0])
     gaps = [later.start - sooner.start for (sooner, _), (later, _) in pairwise(steps(window))]

@@ -75,7 +75,7 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.sweeper import laid_out
+    from cuda_cyclegan.engine.places import laid_out
     from cuda_cyclegan.engine.window import Window, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
@@ -90,9 +90,9 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
             sweep = plan.__class__(extents, PATCH, window.tiling.origins, _weights(window), "edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
-                    sweeper.run(array, sweep, target, most, lambda _: None)
+                    sweeper.place(sweep, most)
                 continue
-            sweeper.run(array, sweep, target, most, lambda _: None)
+            sweeper.run(array, sweep, target, sweeper.place(sweep, most), lambda _: None)
         np.testing.assert_array_equal(target, roomy)
 
 
