@@ -28,7 +28,7 @@ that stays near a processor's caches."""
 class Prepared:
     """A scan as the network takes it, and what leads back.
 
-    array: [1, D, H, W] in network intensity. source: the scan without the memory of its voxels.
+    array: [1, D, H, W] in network intensity, in memory in the order of the scan's axes. source: the scan without the memory of its voxels.
     outward: from the scan's values to network intensities, for the contrast that comes out.
     steps: how many steps of its voxel type the scan's own values span.
     """
@@ -97,7 +97,7 @@ def finish(prepared: Prepared, translated: FloatArray, card: ModelCard) -> Volum
 
 
 def _mapped(stored: Scaling, view: AnyArray) -> FloatArray:
-    array = np.empty(view.shape, np.float32)
+    array = np.empty_like(view, np.float32)  # lies in memory as the scan does
 
     def fill(slab: Part) -> None:
         array[slab] = stored.forward(view[slab])
@@ -118,7 +118,7 @@ def _scatter(network: FloatArray, prepared: Prepared, storage: Storage, view: An
     if prepared.resampling is None:
 
         def fill(slab: Part) -> None:
-            storage.store(outward.inverse(network[slab]), view[slab])
+            storage.store(outward.inverse(network[slab], view.dtype), view[slab])
 
         beside_each_other(fill, _slabs(network))
         return
@@ -128,7 +128,7 @@ def _scatter(network: FloatArray, prepared: Prepared, storage: Storage, view: An
         return network[start:stop]
 
     for start, stop in _rows(_extents(view)):
-        storage.store(outward.inverse(back.rows(read, start, stop)), view[start:stop])
+        storage.store(outward.inverse(back.rows(read, start, stop), view.dtype), view[start:stop])
 
 
 def _produced_range(network: FloatArray) -> Range:
@@ -156,11 +156,7 @@ def _without_voxels(volume: Volume) -> Volume:
 
 
 def _slabs(source: AnyArray) -> Iterator[Part]:
-    """Parts of what is read, along whichever of its axes is the slowest in memory.
-
-    A scan and the network's array have opposite orders of axes; to read in the order of memory and
-    write across it takes half the time of the opposite.
-    """
+    """Parts of what is read, along whichever of its axes is the slowest in memory."""
     axis = int(np.argmax(np.abs(source.strides)))
     extent = source.shape[axis]
     count = max(_SLAB * extent // source.size, 1)
