@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from ..io.atomic import remove_parts_of_this_process
-from .events import DeviceOpened, Event
+from .events import DeviceOpened, Event, Tuning
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
@@ -160,7 +160,8 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        with task.open_generator(task.settings.precision) as generator, self._loss_told():
+        opening = task.open_generator(task.settings.precision, self._tune)
+        with opening as generator, self._loss_told():
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             others = list(
@@ -183,6 +184,9 @@ class Conveyor:
         except DeviceLostError as error:
             self._heard.put(Over(_INFER, error))
             raise
+
+    def _tune(self, what: str, share: float) -> None:
+        self._heard.put(Tuning(what, share))
 
     def _infer(self, translator: Translator) -> None:
         while (loaded := self._next_loaded()) is not None:

@@ -12,6 +12,7 @@ from ..engine.devices import CudaLimits, Device, Precision, choose_device, open_
 from ..engine.errors import ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..engine.tuning import Progress
 from ..io.atomic import remove_leftovers
 from ..io.choice import Choice
 from ..io.discovery import discover
@@ -100,7 +101,7 @@ class Workshop:
         return Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda precision: self._generator(tool, precision),
+            open_generator=lambda precision, progress: self._generator(tool, precision, progress),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
             extras=Extras(job.preview, job.seam_score),
             hands_over=True,
@@ -120,11 +121,13 @@ class Workshop:
             volume_index=job.volume_index,
         )
 
-    def _generator(self, tool: _Tool, precision: Precision) -> AbstractContextManager[Generator]:
+    def _generator(
+        self, tool: _Tool, precision: Precision, progress: Progress
+    ) -> AbstractContextManager[Generator]:
         """The open one, which stays open; another for a study that needs a wider precision."""
         if precision == tool.precision:
             return nullcontext(tool.generator)
-        return open_generator(tool.model.network, self._device, precision, tool.patch)
+        return open_generator(tool.model.network, self._device, precision, tool.patch, progress)
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:

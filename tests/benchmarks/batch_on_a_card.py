@@ -101,7 +101,7 @@ class Case:
         ]
         with Manifest(self.results) as manifest:
             store = Store(manifest, Recipe("", ""), self.model.card)
-            task = Task(self.model, self.settings, lambda _: nullcontext(generator), store)
+            task = Task(self.model, self.settings, lambda *_: nullcontext(generator), store)
             begin = time.perf_counter()
             rows = run_batch(planned, Conveyor(task, planned, self.lanes), hear)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)

@@ -13,6 +13,7 @@ from helpers.numerics_models import FunctionGenerator
 from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
+from cuda_cyclegan.engine.tuning import Progress
 
 LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
 
@@ -38,7 +39,7 @@ class Opener:
     together: int = 1
 
     @contextmanager
-    def __call__(self, _: Precision) -> Iterator[FunctionGenerator]:
+    def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         if self.refuse:
             raise EngineError("The card fell off the bus.")
         (self.folder / f"open {os.getpid()}").touch()
