@@ -4,23 +4,28 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.batch_world import scan, stored
-from helpers.fleet_generators import Opener
+from helpers.fleet_generators import LOSS, Opener
 from helpers.numerics_models import FunctionGenerator, card
 
+from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import EngineError
-from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.recovery import OpenGenerator
+from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines import storing
 from cuda_cyclegan.pipelines.batch import Line, run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, Worked
 from cuda_cyclegan.pipelines.fleet import Fleet
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import PlannedStudy, Planner
@@ -50,7 +55,7 @@ class World:
         setups = self._setups(openers)
         return self._run(lambda planned, manifest: Fleet(setups, planned, manifest))
 
-    def run_here(self, opener: Opener) -> list[StudyReport]:
+    def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
         """In this process, as long as its device works."""
         setups = self._setups([opener])
         [setup] = setups
@@ -82,7 +87,7 @@ class World:
     def parts(self) -> list[Path]:
         return list(self.output.glob("*.part"))
 
-    def _setups(self, openers: Sequence[Opener]) -> list[Setup]:
+    def _setups(self, openers: Sequence[OpenGenerator]) -> list[Setup]:
         empty: Any = np.empty(0, np.float32)
         model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
         settings = TranslateSettings((8, 8, 8))
@@ -181,19 +186,36 @@ def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
     assert processes_left() == []
 
 
-def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(world: World) -> None:
-    stored(world.inputs / "b.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the loss, heard while a result is stored, end the batch in another way."""
+    is_storing, write, calls = threading.Event(), storing.write, iter(range(9))
 
-    def interrupt(event: Event) -> None:
-        if isinstance(event, TilesDone) and event.study == "b.nii":
-            raise KeyboardInterrupt
+    def slow_write(*arguments: Any) -> None:
+        is_storing.set()
+        time.sleep(1)
+        write(*arguments)
 
-    world.hear = interrupt  # type: ignore[method-assign]
-    opener = Opener(world.calls, losing=2000)
-    rows = {row.name: row.status for row in world.run_here(opener)}
-    assert rows["b.nii"] == "interrupted"
-    assert opener.processes() == {str(os.getpid())}
-    assert world.parts() == []
+    def interrupted_and_lost(patches: FloatArray) -> FloatArray:
+        call = next(calls)
+        if call == 0:
+            return patches
+        assert is_storing.wait(30)
+        if call == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        raise LOSS
+
+    @contextmanager
+    def opened(_: Precision, __: Progress) -> Iterator[FunctionGenerator]:
+        yield FunctionGenerator(interrupted_and_lost)
+
+    monkeypatch.setattr(storing, "write", slow_write)
+    rows = world.run_here(opened)
+    assert sorted(row.status for row in rows)[-1] == "translated"
+    assert len(world.made()) == 1
+    assert processes_left() == []
 
 
 def test_a_study_that_loses_every_card_is_tried_once_more_and_fails_alone(world: World) -> None:
