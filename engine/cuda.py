@@ -32,9 +32,9 @@ from .window import Timing, Window
 class CudaOptions:
     """How a network is compiled.
 
-    batch: patches in one run, at most; None for what pays on the card. vram_limit: bytes that the program may take, without the
-    CUDA context of about half a GiB; None for all that is free. cache: folder of compiled kernels
-    and measured plans, None to keep nothing.
+    batch: patches in one run, at most; None for what pays on the card. vram_limit: bytes that
+    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing.
     """
 
     patch: Triple
