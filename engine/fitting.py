@@ -20,7 +20,7 @@ _LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
 _FULL, _MOST_PATCHES = 22 * 10**9, 8
 """Operations a run that fill a multiprocessor, and patches in a run at most.
 
-Measured on an H200 (tests/benchmarks/results/batch_sizes.json): up to there, twice the patches a run
+Measured on an H200 (tests/benchmarks/results/batch_sizes.json): up to there twice the patches a run
 take 7 to 30 % less time each, beyond it 5 %. A larger run costs memory, and an array's last one is
 wasted in larger part.
 """
