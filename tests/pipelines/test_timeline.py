@@ -1,17 +1,14 @@
 """Seconds until a device is ready, without the search for plans that later starts are spared."""
 
-from collections.abc import Iterator
-
 from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Event, Tuning
 from cuda_cyclegan.pipelines.timeline import Opening
 
 
 def opened(*heard: tuple[float, Event]) -> float | None:
-    times: Iterator[float] = iter(
-        [0.0, *(at for at, _ in heard if not isinstance(_, BatchStarted))]
-    )
-    opening = Opening(lambda: next(times))
-    for _, event in heard:
+    now = 0.0
+    opening = Opening(lambda: now)
+    for at, event in heard:
+        now = at
         opening.hear(event)
     return opening.seconds
 
