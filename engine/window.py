@@ -3,37 +3,46 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from .card import SmallVolumePadding
 from .graph import FloatArray, Triple
 
 Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
-
-
-class Grid(Protocol):
-    """An array and where patches lie in it; see `Window`."""
-
-    @property
-    def extents(self) -> Triple: ...
-    @property
-    def patch(self) -> Triple: ...
-    @property
-    def origins(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]: ...
+Origins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Where patches lie in an array, in plain numbers.
+class Grid:
+    """Where patches lie in an array, along its axes from the slowest in memory to the fastest.
 
-    extents: of the array, patch: of each patch (D, H, W). origins: ascending along each axis, of
-    the patches' first voxels; below 0 where the array is smaller than the patch. weights: of the
-    voxels of a patch in the blend, (D, H, W). padding: what fills patches beyond the array.
+    extents: of the array, patch: of each patch. origins: ascending along each axis, of the
+    patches' first voxels; below 0 where the array is smaller than the patch. axes: which of the
+    network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is.
     """
 
     extents: Triple
     patch: Triple
-    origins: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    origins: Origins
+    axes: Triple
+
+    @property
+    def patch_steps(self) -> Triple:
+        """Voxels of a patch, as the network takes it, from one to its next along each axis."""
+        _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
+        step = height * width, width, 1
+        first, second, third = (step[axis] for axis in self.axes)
+        return first, second, third
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Grid):
+    """A grid and how it is gone over.
+
+    weights: of the voxels of a patch in the blend, along the array's axes. padding: what fills
+    patches beyond the array.
+    """
+
     weights: FloatArray
     padding: SmallVolumePadding
 
@@ -49,7 +58,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows [start, stop) along D."""
+    """Rows [start, stop) along the slowest axis."""
 
     start: int
     stop: int

@@ -8,6 +8,7 @@ from ..engine.devices import plan_device
 from ..engine.tuning import cache_folder
 from .failures import failure_of
 from .footprint import footprint
+from .inference import sweep_grid
 from .plan import PlannedStudy
 from .rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
 from .report import Failure
@@ -18,6 +19,7 @@ from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
     from ..engine.device_plan import DevicePlan
+    from ..engine.window import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class DryRow:
 
     planned: PlannedStudy
     tiling: Tiling | None = None
+    grid: "Grid | None" = None
     host_bytes: int = 0
     device_bytes: int | None = None
     work: Work | None = None
@@ -69,9 +72,9 @@ def dry_run(job: Job) -> DryRun:
     cards = tuple(plan for plan in plans if plan)
     foresight = _Foresight(job, cards)
     rows = tuple(foresight.row(planned) for planned in job.plan())
-    tilings = [row.tiling for row in rows if row.tiling]
+    grids = [row.grid for row in rows if row.grid]
     at_once = lanes_of(job.devices[0], len(job.devices)).networks
-    held = tuple(card.held(tilings, at_once) for card in cards)
+    held = tuple(card.held(grids, at_once) for card in cards)
     return DryRun(rows, cards, held, foresight.wall(rows))
 
 
@@ -91,13 +94,14 @@ class _Foresight:
         try:
             volume = read_study(planned.study, job.settings, watch)
             held = footprint(volume, job.model.card, job.settings.patch).peak
-            tiling = prepare_study(volume, job.model, job.settings, watch).tiling
+            study = prepare_study(volume, job.model, job.settings, watch)
+            tiling, grid = study.tiling, sweep_grid(study.prepared.array, study.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))
-        on_card = [card.held([tiling]) for card in self._cards]
+        on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
         work = self._work(planned, volume.voxels.size, len(tiling))
-        return DryRow(planned, tiling, held, max(known, default=None), work)
+        return DryRow(planned, tiling, grid, held, max(known, default=None), work)
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
         due = [row for row in rows if row.tiling]

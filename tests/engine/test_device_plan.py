@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.gpu_networks import random_network
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.device_plan import DevicePlan, ProgramPlan, plan_program, program_key
 from cuda_cyclegan.engine.fitting import Room, Wanted, fit
-from cuda_cyclegan.engine.places import laid_out, rings
+from cuda_cyclegan.engine.places import laid_out
 from cuda_cyclegan.engine.tuning import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.window import ring_rows
+from cuda_cyclegan.pipelines.inference import sweep_grid
 from cuda_cyclegan.pipelines.tiling import tile
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
@@ -73,7 +75,10 @@ NONE = Candidate("own kernel", 0, 1.0)
 
 class TestArrays:
     plan = DevicePlan("card", ProgramPlan(1000, 1, None), 1 << 30, (1, 1))
-    large, small = (tile((depth, 64, 64), PATCH, 0.25) for depth in (200, 40))
+    large, small = (
+        sweep_grid(np.empty((1, *extents), np.float32), tile(extents, PATCH, 0.25))
+        for extents in ((200, 64, 64), (40, 64, 64))
+    )
 
     def size(self, grid, *, spare: bool = True) -> int:
         return laid_out(grid, ring_rows(grid, spare=spare), (1, 1))[1]
@@ -93,18 +98,3 @@ class TestArrays:
     def test_an_unknown_program_has_no_bytes_at_all(self) -> None:
         plan = DevicePlan("card", None, 1 << 30, (1, 1))
         assert plan.held([self.small]) is None
-
-    def test_a_tiling_takes_what_its_window_takes(self) -> None:
-        """Also where the array is smaller than the patch, whose origins differ then."""
-        import numpy as np
-
-        from cuda_cyclegan.engine.window import Window
-
-        for extents in ((200, 64, 64), (5, 41, 60), (1, 1, 1), (32, 32, 32)):
-            tiling = tile(extents, PATCH, 0.25)
-            origins = [
-                tuple(o - b for o in row)
-                for row, b in zip(tiling.origins, tiling.before, strict=True)
-            ]
-            window = Window(extents, PATCH, tuple(origins), np.empty(0, np.float32), "edge")
-            assert rings(tiling, (1, 1), 1 << 40) == rings(window, (1, 1), 1 << 40)

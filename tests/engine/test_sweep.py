@@ -17,7 +17,7 @@ from cuda_cyclegan.engine import sweep, sweeper
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.places import laid_out
-from cuda_cyclegan.engine.window import Window, ring_rows
+from cuda_cyclegan.engine.window import Grid, ring_rows
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -116,6 +116,28 @@ def test_a_sweep_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there, here)
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    edges,
+    patches,
+    st.permutations(range(3)),
+    st.sampled_from(get_args(SmallVolumePadding)),
+    st.integers(0, 10**6),
+)
+def test_an_array_is_swept_in_the_order_of_its_memory(
+    extents: Any, patch: Any, axes: list[int], padding: SmallVolumePadding, seed: int
+) -> None:
+    """Tiles come in another order then, which changes the rounding of their mean, no more."""
+    lying = np.random.default_rng(seed).uniform(-1, 1, (1, *(extents[axis] for axis in axes)))
+    array = lying.astype(np.float32).transpose(0, *(1 + axes.index(axis) for axis in range(3)))
+    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
+    here = translated(array, FunctionGenerator(bent), window.tiling, "gaussian", padding)
+    there = swept(array, window, bent, seed=seed)
+    np.testing.assert_allclose(there, here, rtol=0, atol=2e-6)
+    if min(extents) > 1:
+        assert there.strides == array.strides
+
+
 @pytest.mark.parametrize(
     ("batch", "most", "runs"),
     [(1, None, 18), (2, None, 9), (4, None, 5), (8, None, 3), (4, 0, 6), (8, 0, 3)],
@@ -167,12 +189,11 @@ def test_memory_does_not_grow_with_the_depth() -> None:
         laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
         for depth in (400, 4000)
         for window in [
-            Window(
+            Grid(
                 (depth, 64, 64),
                 (32, 32, 32),
                 tile((depth, 64, 64), (32, 32, 32), 0.25).origins,
-                np.ones((32, 32, 32), np.float32),
-                "edge",
+                (0, 1, 2),
             )
         ]
     ]

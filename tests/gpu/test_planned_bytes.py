@@ -12,7 +12,7 @@ from helpers.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.inference import SlidingWindow, sweep_grid, translate_array
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.tiling import tile
 
@@ -22,6 +22,7 @@ EXTENTS = (160, 100, 120)
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=2)), seed=1)
 WINDOW = SlidingWindow(tile(EXTENTS, PATCH, 0.25), "gaussian", "edge")
 ARRAY = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
+GRID = sweep_grid(ARRAY, WINDOW.tiling)
 COARSE = 96 * MIB
 """What the driver may add: code of kernels, and the rest of the pages that it gives out."""
 
@@ -119,7 +120,7 @@ def test_planned_is_allocated(options: Any, account: Account, batch, precision, 
             assert generator.memory.bytes == account.bytes == plan.program.bytes
             assert generator.batch == plan.program.batch
             _through(generator)
-            assert generator.held == account.bytes == plan.held([WINDOW.tiling])
+            assert generator.held == account.bytes == plan.held([GRID])
             assert account.bytes <= free - context.memory[0] <= account.bytes + COARSE
         assert account.bytes == 0
 
@@ -140,7 +141,7 @@ def test_two_arrays_at_once_take_what_was_planned_for_two(options: Any, account:
             thread.start()
         for thread in threads:
             thread.join()
-        assert account.bytes == generator.held == plan.held([WINDOW.tiling] * 3, at_once=2)
+        assert account.bytes == generator.held == plan.held([GRID] * 3, at_once=2)
 
 
 def test_nothing_is_allocated_while_arrays_go_through(options: Any, account: Account) -> None:
