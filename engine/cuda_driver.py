@@ -87,6 +87,12 @@ class Context:
         )
 
     @property
+    def multiprocessors(self) -> int:
+        """How many the card has."""
+        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return call(driver.cuDeviceGetAttribute, count, self._device)
+
+    @property
     def name(self) -> str:
         """The card's name."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
