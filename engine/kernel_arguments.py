@@ -72,6 +72,9 @@ class Pointwise(Structure):
         ("border", c_int),
         ("shuffled", c_int),
         ("rows", c_int),
+        ("source_unit", c_float),
+        ("residual_unit", c_float),
+        ("target_scale", c_float),
         ("activation", Activation),
     )
 
@@ -184,6 +187,10 @@ class Convolve(Structure):
         ("before", Three),
         ("patches", c_int),
     )
+
+
+class ConvolveHalves(Structure):
+    _fields_ = (*Convolve._fields_, ("scale", c_float))
 
 
 class Cut(Structure):

@@ -28,6 +28,7 @@ from .steps import (
     Step,
     SumTaps,
     Unpack,
+    View,
 )
 
 _CHUNKS = 528
@@ -36,6 +37,7 @@ _CHUNKS = 528
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 _ROW_BLOCKS = 4224
+_TILE, _STAGES, _PIECE_BYTES = 128, 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
@@ -156,7 +158,7 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     values = arguments.Pointwise(
         address_of(view, at) + first * source.patch * size,
         residual,
-        at(target.name) + step.first_channel * size,
+        at(target.name) + step.first_channel * (size if target.scale is None else 2),
         factor and factor + first * stride * 4,
         summand and summand + first * stride * 4,
         source,
@@ -173,10 +175,18 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
         BORDERS[step.mode],
         view.shuffled,
         per_block,
+        _unit(view),
+        _unit(step.residual),
+        target.scale or 0.0,
         activation_of(step.activation),
     )
     grid = -(-rows // per_block), columns, step.patches.count
     return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
+
+
+def _unit(view: View | None) -> float:
+    """What 1 stands for in a tensor of halves; 0 for any other."""
+    return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
 def _columns(across: int, width: int) -> int:
@@ -191,7 +201,7 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
     shape = step.shape
     width = next((w for w in (32, 64) if shape.target_channels <= w), 128)
     voxels = shape.batch * prod(shape.target_extents)
-    values = arguments.Convolve(
+    common = (
         at(step.source.name),
         at(step.weight),
         region_address(step, at),
@@ -206,7 +216,14 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
         arguments.Three(*shape.before),
         shape.batch,
     )
+    if shape.halves:
+        grid = -(-voxels // _TILE), -(-shape.target_channels // width), 1
+        shared = _STAGES * (_TILE + width) * _PIECE_BYTES
+        halves = arguments.ConvolveHalves(*common, step.scale)
+        name = f"convolve_halves_{width}"
+        return Launch("convolve_halves", name, grid, (2 * width, 1, 1), shared, halves)
     kind = "gradient" if shape.transposed else "convolve"
     tile = 8192 // width
     grid = -(-voxels // tile), -(-shape.target_channels // width), 1
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
+    plain = arguments.Convolve(*common)
+    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, plain)

@@ -94,7 +94,7 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
                 (conv.stride[1], conv.stride[2]) if folds else (1, 1),
             )
         )
-        emit(writer, node.name, key, source, target, region, stride, (_ZERO, _ZERO))
+        emit(writer, node.name, laid, source, target, region, stride, (_ZERO, _ZERO))
     return biased(writer, node, whole(target), conv.bias)
 
 
@@ -233,7 +233,6 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     laid = weight_layout.taps_as_outputs(
         writer.weights[conv.weight], value.slots, value.stored, channels, lane
     )
-    key = writer.weight(f"{node.name}.stored", laid)
     plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
     extents = writer.shapes[node.name].extents
     border = conv.kernel[0] - 1
@@ -245,7 +244,11 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         writer.layout.slab_bytes,
     ):
         source = writer.tensor(
-            f"{node.name}.padded", (planes + border, height, width), value.stored, region.count
+            f"{node.name}.padded",
+            (planes + border, height, width),
+            value.stored,
+            region.count,
+            writer.scale(name),
         )
         origin = region.plane - pad.before[0], -pad.before[1], -pad.before[2]
         writer.write_part(value, source, region, origin)
@@ -255,7 +258,7 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         emit(
             writer,
             node.name,
-            key,
+            laid,
             source,
             summands,
             Region(0, region.count),

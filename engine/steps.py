@@ -30,13 +30,18 @@ def stored_channels(channels: int, precision: Precision) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included."""
+    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
+
+    scale: where set, the tensor is float and each number stored as two fp16 halves of its product
+    with this power of two; of a voxel first the high halves of all channels, then the low ones.
+    """
 
     name: str
     batch: int
     extents: Triple
     channels: int
     precision: Precision
+    scale: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -164,6 +169,7 @@ class Convolution:
 
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis.
+    halves: source and weight are stored as fp16 halves; such a convolution is not transposed.
     """
 
     batch: int
@@ -177,11 +183,15 @@ class Convolution:
     after: Triple
     precision: Precision
     transposed: bool = False
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """Source * weight -> region of target; weight [K, kD, kH, kW, C], C the forward input's."""
+    """Source * weight * scale -> region of target; weight [K, kD, kH, kW, C], C the forward input's.
+
+    scale: 1 but for halves, of which it takes the powers of two away.
+    """
 
     layer: str
     shape: Convolution
@@ -189,6 +199,7 @@ class Convolve:
     target: Tensor
     region: Region
     weight: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

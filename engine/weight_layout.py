@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .graph import FloatArray, Triple
+from .halves import split
 from .steps import Precision
 
 Slots: TypeAlias = Sequence[int]
@@ -111,6 +112,12 @@ def subpixels(
                 tap = weight[:, :, taps[0], taps[1], taps[2]]
                 filled[group, : weight.shape[1], *place, list(slots)] = tap
     return filled.reshape(8 * target, *extents, source)
+
+
+def halves(weight: FloatArray, scale: float) -> FloatArray:
+    """[..., C] -> [..., C]: the fp16 halves [2, C] of each product with scale, two in a float32."""
+    pair = np.concatenate(split(weight * np.float32(scale)), axis=-1)
+    return pair.astype(np.float16).view(np.float32)
 
 
 def encoded(array: FloatArray, precision: Precision) -> bytes:

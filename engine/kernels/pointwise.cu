@@ -4,7 +4,7 @@
 // Moves the source and the residual once and the target once; padding reads border voxels again,
 // trilinear sampling reads 8 neighbours, which mostly come from the cache.
 
-#include "element.cuh"
+#include "stored.cuh"
 
 struct Strides {
     Index patch, plane, row;
@@ -29,6 +29,7 @@ struct Pointwise {
     int origin[3];            // of the target, in the sampled value
     int factors[3];           // of the sampling
     int border, shuffled, rows;
+    float source_unit, residual_unit, target_scale;  // of halves; 0 for numbers kept as such
     Activation activation;
 };
 
@@ -41,8 +42,12 @@ struct Channels {
     float factor[LANES], summand[LANES];
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
-        source = p.source + patch * p.from.patch + channel;
-        residual = HAS_RESIDUAL ? p.residual + patch * p.beside.patch + channel : nullptr;
+        source = p.source + patch * p.from.patch + place_of(channel, p.source_unit != 0.0f);
+        residual = nullptr;
+        if (HAS_RESIDUAL) {
+            residual = p.residual + patch * p.beside.patch +
+                       place_of(channel, p.residual_unit != 0.0f);
+        }
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const int place = patch * p.table_stride + channel % p.table_channels + lane;
@@ -53,7 +58,8 @@ struct Channels {
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
         if (!p.shuffled) {
-            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+            const Element* at = source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel;
+            return load_stored(at, p.from.voxel, p.source_unit != 0.0f);
         }
         const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
         return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
@@ -61,7 +67,9 @@ struct Channels {
     }
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
-        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
+        const Element* at =
+            residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel;
+        return load_stored(at, p.beside.voxel, p.residual_unit != 0.0f);
     }
 
     __device__ __forceinline__ void express(
@@ -69,11 +77,14 @@ struct Channels {
     ) const {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            values[lane] = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
+            const float value = value_of(from, lane, p.source_unit);
+            values[lane] = p.activation(fmaf(value, factor[lane], summand[lane]));
         }
         if (HAS_RESIDUAL) {
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] += to_float(beside.lanes[lane]);
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] += value_of(beside, lane, p.residual_unit);
+            }
         }
     }
 
@@ -143,16 +154,10 @@ struct Row {
         const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
         d = continued(plane + p.origin[0], p.extents[0], p.border);
         h = continued(line + p.origin[1], p.extents[1], p.border);
-        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
+        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row +
+                 place_of(channel, p.target_scale != 0.0f);
     }
 };
-
-__device__ __forceinline__ Vector zeros() {
-    Vector vector;
-#pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) vector.lanes[lane] = to_element(0.0f);
-    return vector;
-}
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
@@ -182,16 +187,10 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
-                Vector result = zeros();
-                if (places[i] >= 0) {
-                    float values[LANES];
-                    channels.express(from[i], beside[i], values);
-#pragma unroll
-                    for (int lane = 0; lane < LANES; ++lane) {
-                        result.lanes[lane] = to_element(values[lane]);
-                    }
-                }
-                store(row.target + (Index)column * p.to.voxel, result);
+                float values[LANES] = {};
+                if (places[i] >= 0) channels.express(from[i], beside[i], values);
+                Element* at = row.target + (Index)column * p.to.voxel;
+                store_values(at, values, p.to.voxel, p.target_scale);
             }
         }
     }
@@ -213,14 +212,11 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
         const Row row(p, index, channel);
         for (int column = threadIdx.y; column < width; column += blockDim.y) {
             const int w = continued(column + p.origin[2], p.extents[2], p.border);
-            Vector result = zeros();
+            float values[LANES] = {};
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
-                float values[LANES];
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
-#pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
             }
-            store(row.target + (Index)column * p.to.voxel, result);
+            store_values(row.target + (Index)column * p.to.voxel, values, p.to.voxel, p.target_scale);
         }
     }
 }

@@ -83,6 +83,39 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     check(build(wide), (8, 12, 16), matrix_kernels=True)
 
 
+def every_layer(graph) -> frozenset[str]:
+    return frozenset(node.name for node in graph.nodes)
+
+
+def convolutions(graph, patch: Triple) -> dict[str, bool]:
+    """Whether each convolution of a float program is done on halves, where it may be."""
+    layout = Layout(patch, 1, "fp32", halves=every_layer(graph))
+    steps = lower(random_network(graph, 0), layout).steps
+    return {step.layer: step.shape.halves for step in steps if isinstance(step, Convolve)}
+
+
+@pytest.mark.parametrize("padding", ["reflect", "zero"])
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
+def test_convolutions_on_halves_agree(padding, upsampling):
+    spec = replace(RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine")
+    graph = build(spec)
+    check(graph, (8, 8, 8), 2, "fp32", halves=every_layer(graph), slab_bytes=400_000)
+
+
+def test_convolutions_behind_a_norm_may_be_on_halves():
+    by_layer = convolutions(build(replace(RESNET, width=32)), (8, 8, 8))
+    assert by_layer.pop("first") is False  # nothing bounds what comes in
+    assert all(by_layer.values())
+    unbounded = convolutions(build(replace(RESNET, width=32, norm="stored")), (8, 8, 8))
+    assert not any(unbounded.values())
+
+
+def test_unet_convolutions_on_halves_agree():
+    graph = build(replace(UNET, width=32))
+    assert any(convolutions(graph, (16, 8, 8)).values())
+    check(graph, (16, 8, 8), 1, "fp32", halves=every_layer(graph))
+
+
 def test_a_residual_block_is_two_convolutions_and_two_passes():
     counts = []
     for blocks in (2, 3):
