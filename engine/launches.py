@@ -158,7 +158,7 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     values = arguments.Pointwise(
         address_of(view, at) + first * source.patch * size,
         residual,
-        at(target.name) + step.first_channel * (size if target.scale is None else 2),
+        at(target.name) + step.first_channel * size,
         factor and factor + first * stride * 4,
         summand and summand + first * stride * 4,
         source,
@@ -220,7 +220,8 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
         grid = -(-voxels // _TILE), -(-shape.target_channels // width), 1
         shared = _STAGES * (_TILE + width) * _PIECE_BYTES
         halves = arguments.ConvolveHalves(*common, step.scale)
-        name = f"convolve_halves_{width}"
+        border = "_border" if any(shape.before + shape.after) else ""
+        name = f"convolve_halves_{width}{border}"
         return Launch("convolve_halves", name, grid, (2 * width, 1, 1), shared, halves)
     kind = "gradient" if shape.transposed else "convolve"
     tile = 8192 // width

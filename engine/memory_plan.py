@@ -148,6 +148,4 @@ def _can_be_in_place(step: Pointwise) -> bool:
     same_memory = target.bytes == source.tensor.bytes and target.channels == source.channels
     if step.residual is not None and step.residual.tensor.name == source.tensor.name:
         return False
-    if (source.tensor.scale is None) != (target.scale is None):
-        return False  # a number's halves do not lie where the number lay
     return same_shape and same_memory and step.sampling is None and step.origin == (0, 0, 0)

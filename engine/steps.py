@@ -33,7 +33,7 @@ class Tensor:
     """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
 
     scale: where set, the tensor is float and each number stored as two fp16 halves of its product
-    with this power of two; of a voxel first the high halves of all channels, then the low ones.
+    with this power of two; of 8 channels first the high halves, then the low ones.
     """
 
     name: str

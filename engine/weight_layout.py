@@ -115,9 +115,10 @@ def subpixels(
 
 
 def halves(weight: FloatArray, scale: float) -> FloatArray:
-    """[..., C] -> [..., C]: the fp16 halves [2, C] of each product with scale, two in a float32."""
-    pair = np.concatenate(split(weight * np.float32(scale)), axis=-1)
-    return pair.astype(np.float16).view(np.float32)
+    """[..., C] -> [..., C]: fp16 halves [C / 8, 2, 8] of the products with scale, in pairs."""
+    eights = (weight * np.float32(scale)).reshape(*weight.shape[:-1], -1, 8)
+    pair = np.stack(split(eights), axis=-2).astype(np.float16)
+    return pair.reshape(*weight.shape[:-1], -1).view(np.float32)
 
 
 def encoded(array: FloatArray, precision: Precision) -> bytes:

@@ -144,7 +144,9 @@ class Writer:
 
     def scale(self, name: str) -> float | None:
         """Scale of a value that goes into memory as halves; None where it does not."""
-        return None if self.values[name].stored % CHANNELS else self.scales.get(name)
+        value = self.values[name]
+        fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
+        return self.scales.get(name) if fits else None
 
     def write_part(self, value: Value, target: Tensor, patches: Region, origin: Triple) -> None:
         """Write the voxels of a value from `origin` on that fit into target."""

@@ -59,7 +59,7 @@ struct Channels {
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
         if (!p.shuffled) {
             const Element* at = source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel;
-            return load_stored(at, p.from.voxel, p.source_unit != 0.0f);
+            return load_stored(at, p.source_unit != 0.0f);
         }
         const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
         return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
@@ -69,7 +69,7 @@ struct Channels {
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
         const Element* at =
             residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel;
-        return load_stored(at, p.beside.voxel, p.residual_unit != 0.0f);
+        return load_stored(at, p.residual_unit != 0.0f);
     }
 
     __device__ __forceinline__ void express(
@@ -183,14 +183,14 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 from[i] = channels.source_at(row.d, row.h, w);
                 if (HAS_RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
             }
+            wait_for_neighbour(p.source_unit != 0.0f || p.target_scale != 0.0f);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
                 float values[LANES] = {};
                 if (places[i] >= 0) channels.express(from[i], beside[i], values);
-                Element* at = row.target + (Index)column * p.to.voxel;
-                store_values(at, values, p.to.voxel, p.target_scale);
+                store_values(row.target + (Index)column * p.to.voxel, values, p.target_scale);
             }
         }
     }
@@ -216,7 +216,7 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
             }
-            store_values(row.target + (Index)column * p.to.voxel, values, p.to.voxel, p.target_scale);
+            store_values(row.target + (Index)column * p.to.voxel, values, p.target_scale);
         }
     }
 }

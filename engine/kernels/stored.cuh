@@ -1,7 +1,7 @@
 // Vectors of a tensor in memory: numbers, or in a float program fp16 halves of them.
 //
-// A voxel of C numbers kept as halves holds C high ones, then C low ones, in the same bytes. What
-// they stand for is (high + low) * unit, unit being a power of two and 0 for numbers kept as such.
+// Of 8 channels kept as halves the high ones come first, then the low ones, in the same 32 bytes.
+// They stand for (high + low) * unit, unit being a power of two and 0 for numbers kept as such.
 #pragma once
 
 #include "element.cuh"
@@ -17,22 +17,23 @@ struct alignas(8) Four {
 struct alignas(16) Halves {
     Four high, low;
 };
+
+constexpr int TO_LOW = 4;  // floats from high halves to their low ones
 #endif
 
-// Floats or elements from a voxel's first to the vector of a channel.
+// Elements from a voxel's first to the vector of a channel, or to its high halves.
 __device__ __forceinline__ int place_of(int channel, bool is_halves) {
 #if defined(ELEMENT_FP32)
-    if (is_halves) return channel / 2;
+    if (is_halves) return channel - (channel & 4) / 2;
 #endif
     return channel;
 }
 
-// voxel_size: C, from the high halves to the low ones.
-__device__ __forceinline__ Vector load_stored(const Element* address, int voxel_size, bool is_halves) {
+__device__ __forceinline__ Vector load_stored(const Element* address, bool is_halves) {
 #if defined(ELEMENT_FP32)
     if (is_halves) {
-        const Four* high = reinterpret_cast<const Four*>(address);
-        const Halves halves = {*high, *reinterpret_cast<const Four*>(address + voxel_size / 2)};
+        const Halves halves = {*reinterpret_cast<const Four*>(address),
+                               *reinterpret_cast<const Four*>(address + TO_LOW)};
         return reinterpret_cast<const Vector&>(halves);
     }
 #endif
@@ -51,7 +52,7 @@ __device__ __forceinline__ float value_of(const Vector& vector, int lane, float 
 
 // scale: 0 for numbers kept as such.
 __device__ __forceinline__ void store_values(
-    Element* address, const float (&values)[LANES], int voxel_size, float scale
+    Element* address, const float (&values)[LANES], float scale
 ) {
 #if defined(ELEMENT_FP32)
     if (scale != 0.0f) {
@@ -63,7 +64,7 @@ __device__ __forceinline__ void store_values(
             halves.low.lanes[lane] = __float2half_rn(value - __half2float(halves.high.lanes[lane]));
         }
         *reinterpret_cast<Four*>(address) = halves.high;
-        *reinterpret_cast<Four*>(address + voxel_size / 2) = halves.low;
+        *reinterpret_cast<Four*>(address + TO_LOW) = halves.low;
         return;
     }
 #endif
@@ -71,4 +72,12 @@ __device__ __forceinline__ void store_values(
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) vector.lanes[lane] = to_element(values[lane]);
     store(address, vector);
+}
+
+// Between reading and writing in place: the halves of 8 channels lie where two lanes read numbers.
+__device__ __forceinline__ void wait_for_neighbour(bool has_halves) {
+#if defined(ELEMENT_FP32)
+    const int lane = (threadIdx.y * blockDim.x + threadIdx.x) % 32;
+    if (has_halves) __syncwarp(3u << (lane & ~1));
+#endif
 }

@@ -240,10 +240,10 @@ class _Memory:
         if step.target.scale is None:
             target[..., into] = written
             return
-        stored = target.view(np.float16).reshape(*target.shape[:-1], 2, target.shape[-1])
-        scaled = written * np.float32(step.target.scale)
-        stored[..., 0, into] = scaled
-        stored[..., 1, into] = scaled - stored[..., 0, into].astype(np.float32)
+        eights = (written * np.float32(step.target.scale)).reshape(*written.shape[:-1], -1, 8)
+        high = eights.astype(np.float16)
+        pair = np.stack([high, eights - high], axis=-2).astype(np.float16)
+        target[..., into] = pair.reshape(*written.shape[:-1], -1).view(np.float32)
 
     def sum_taps(self, step: SumTaps) -> None:
         source = self.of(step.source)
@@ -261,8 +261,9 @@ class _Memory:
 
 def halves(stored: FloatArray) -> list[FloatArray]:
     """High and low halves of numbers that are stored as two of them."""
-    pair = stored.view(np.float16).reshape(*stored.shape[:-1], 2, stored.shape[-1])
-    return [pair[..., half, :].astype(np.float32) for half in range(2)]
+    pair = np.ascontiguousarray(stored).view(np.float16).reshape(*stored.shape[:-1], -1, 2, 8)
+    parts = (pair[..., half, :].astype(np.float32) for half in range(2))
+    return [part.reshape(stored.shape) for part in parts]
 
 
 def of_patches(values: FloatArray, region: Region) -> FloatArray:
