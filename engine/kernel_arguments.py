@@ -79,6 +79,18 @@ class Pointwise(Structure):
     )
 
 
+class Normalise(Structure):
+    _fields_ = (
+        ("pass", Pointwise),
+        ("partials", c_void_p),
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("barrier", c_void_p),
+        ("voxels", c_int),
+        ("epsilon", c_float),
+    )
+
+
 class Pack(Structure):
     _fields_ = (
         ("patches", c_void_p),

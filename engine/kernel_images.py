@@ -1,10 +1,11 @@
 """The own kernels on one card, compiled and loaded when first asked for."""
 
 from contextlib import ExitStack
+from math import prod
 from pathlib import Path
 from typing import Any, Self
 
-from .cuda_driver import Module, Stream
+from .cuda_driver import Module, Stream, resident_blocks
 from .launch import Launch
 from .nvrtc import compiled
 from .steps import Precision
@@ -34,7 +35,13 @@ class Kernels:
     def launch(self, stream: Stream, launch: Launch) -> None:
         """Queue a launch."""
         kernel = self.kernel(launch.source, launch.kernel)
-        stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
+        if launch.waits:
+            blocks = resident_blocks(kernel, launch.block, launch.shared)
+            along, *others = launch.grid
+            grid = min(along, blocks // prod(others)), *others
+            stream.launch_together(kernel, grid, launch.block, launch.shared, launch.arguments)
+        else:
+            stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
 
     def kernel(self, source: str, name: str) -> Any:
         """A kernel of kernels/SOURCE.cu."""

@@ -1,8 +1,10 @@
 """From a step to the kernels that do it: grids, blocks and arguments."""
 
+from dataclasses import replace
 from math import prod
 
 from . import kernel_arguments as arguments
+from .joining import vectors_across
 from .launch import (
     BORDERS,
     Addresses,
@@ -22,6 +24,7 @@ from .steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Statistics,
@@ -37,12 +40,19 @@ _CHUNKS = 528
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 _ROW_BLOCKS = 4224
+_TOGETHER = 264
+"""Blocks that wait for each other: two for each multiprocessor of an H200."""
+
+_JOINED, _LEAST_SHARE = 512, 64  # of normalise.cu: threads, and voxels of a block that pay
 _TILE, _STAGES, _PIECE_BYTES = 128, 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
-def scratch_bytes(step: Statistics) -> int:
-    """Bytes of the partial sums between the two kernels of a normalisation's statistics."""
+def scratch_bytes(step: Statistics | Normalise) -> int:
+    """Bytes of the partial sums between the two halves of a normalisation's statistics."""
+    if isinstance(step, Normalise):
+        tensor = step.statistics.source.tensor
+        return tensor.batch * _shares(step) * tensor.channels * 8
     tensor = step.source.tensor
     return tensor.batch * _chunks(step)[0] * tensor.channels * 8
 
@@ -60,6 +70,8 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
             return _statistics(step, at, scratch)
         case Pointwise():
             return [_pointwise(step, at)]
+        case Normalise():
+            return [_normalise(step, at, scratch)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -137,25 +149,64 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
     ]
 
 
+def _groups(step: Normalise) -> int:
+    tensor = step.statistics.source.tensor
+    return -(-vectors(tensor.channels, tensor.precision) // vectors_across(step))
+
+
+def _shares(step: Normalise) -> int:
+    """Blocks that share the voxels of a patch."""
+    tensor = step.statistics.source.tensor
+    most = _TOGETHER // (_groups(step) * tensor.batch)
+    return min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
+
+
+def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
+    statistics, tensor = step.statistics, step.statistics.source.tensor
+    across = vectors_across(step)
+    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    values = arguments.Normalise(
+        _pass(replace(step.pointwise, table=None), at, 0),
+        scratch,
+        at(statistics.scale) if statistics.scale else None,
+        at(statistics.shift) if statistics.shift else None,
+        at(step.barrier),
+        prod(tensor.extents),
+        statistics.epsilon,
+    )
+    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
+    grid = _shares(step), _groups(step), tensor.batch
+    # First the sums of each warp, then the table and partial sums of every thread.
+    shared = max(_JOINED // 32 * across * lanes * 8, across * lanes * 8 + _JOINED * 8)
+    block = across, _JOINED // across, 1
+    return Launch("normalise", kernel, grid, block, shared, values, waits=True)
+
+
 def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     view, target = step.source, step.target
-    across, beside = block_shape(view.channels, target.precision)
+    across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    beside = _columns(across, target.extents[2])
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // _ROW_BLOCKS)
+    sampling = step.sampling
+    kernel = "pointwise" if step.residual is None else "pointwise_residual"
+    if sampling is not None:
+        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    grid = -(-rows // per_block), columns, step.patches.count
+    block = across, _columns(across, target.extents[2]), 1
+    return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
+
+
+def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.Pointwise:
+    view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
     residual, beside_it = None, arguments.Strides()
     if step.residual is not None:
         beside_it = strides_of(step.residual.tensor)
         residual = address_of(step.residual, at) + first * beside_it.patch * size
-    sampling = step.sampling
-    kernel = "pointwise" if step.residual is None else "pointwise_residual"
-    if sampling is not None:
-        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
     source = strides_of(view.tensor)
-    values = arguments.Pointwise(
+    return arguments.Pointwise(
         address_of(view, at) + first * source.patch * size,
         residual,
         at(target.name) + step.first_channel * size,
@@ -174,14 +225,12 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
         arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
         BORDERS[step.mode],
         view.shuffled,
-        per_block,
+        rows,
         _unit(view),
         _unit(step.residual),
         target.scale or 0.0,
         activation_of(step.activation),
     )
-    grid = -(-rows // per_block), columns, step.patches.count
-    return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
 
 
 def _unit(view: View | None) -> float:

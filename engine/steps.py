@@ -240,6 +240,18 @@ class Pointwise:
 
 
 @dataclass(frozen=True, slots=True)
+class Normalise:
+    """Statistics of a small whole tensor and the only pass that uses them, in one launch.
+
+    barrier: name of a constant by which the blocks of the launch wait for each other.
+    """
+
+    statistics: Statistics
+    pointwise: Pointwise
+    barrier: str
+
+
+@dataclass(frozen=True, slots=True)
 class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
@@ -277,6 +289,7 @@ Step: TypeAlias = (
     | ConvolveToPatches
     | Statistics
     | Pointwise
+    | Normalise
     | SumTaps
     | Unpack
 )

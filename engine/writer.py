@@ -4,6 +4,7 @@ import numpy as np
 
 from .graph import INPUT, FloatArray, Layer, Network, Pad, Triple
 from .halves import CHANNELS, scales
+from .joining import BARRIER, joined
 from .lowered import Layout, Lowered
 from .steps import (
     NUMBER_BYTES,
@@ -37,8 +38,9 @@ class Writer:
 
     def finished(self) -> Lowered:
         """What was collected."""
+        self.constant(BARRIER, np.zeros(1, np.float32))
         stored = frozenset(self._stored_weights)
-        return Lowered(self.layout, tuple(self.steps), self.constants, stored)
+        return Lowered(self.layout, joined(self.steps), self.constants, stored)
 
     def tensor(
         self,

@@ -10,9 +10,11 @@ from helpers.step_interpreter import interpret
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
+from cuda_cyclegan.engine.joining import MOST_GROUPS, vectors_across
+from cuda_cyclegan.engine.launches import launches
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
-from cuda_cyclegan.engine.steps import Convolve, Pointwise, Precision
+from cuda_cyclegan.engine.steps import Convolve, Normalise, Precision, Statistics
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)
@@ -116,11 +118,33 @@ def test_unet_convolutions_on_halves_agree():
     check(graph, (16, 8, 8), 1, "fp32", halves=every_layer(graph))
 
 
-def test_a_residual_block_is_two_convolutions_and_two_passes():
+def test_a_residual_block_is_two_convolutions_and_two_normalisations():
     counts = []
     for blocks in (2, 3):
         graph = build(replace(RESNET, blocks=blocks))
         steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16")).steps
-        kinds = (Convolve, Pointwise)
-        counts.append([sum(isinstance(step, kind) for step in steps) for kind in kinds])
-    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2]
+        counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
+        counts[-1].append(len(steps))
+    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2, 4]
+
+
+def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
+    def apart(patch: Triple) -> int:
+        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16")).steps
+        return sum(isinstance(step, Statistics) for step in steps)
+
+    assert apart((16, 16, 16)) == 2  # the up-sampled
+    assert apart((192, 192, 160)) == 3  # 90 MiB behind the first layer
+
+
+def test_no_more_groups_of_channels_are_joined_than_wait_for_each_other():
+    graph = build(replace(RESNET, width=32))
+    for batch, most in ((1, 4), (3, 8), (8, 16), (16, 16)):
+        steps = lower(random_network(graph, 0), Layout((8, 8, 8), batch, "fp32")).steps
+        joined = [step for step in steps if isinstance(step, Normalise)]
+        assert joined
+        assert max(vectors_across(step) for step in joined) == most
+        for step in joined:
+            [launch] = launches(step, lambda _: 0)
+            assert launch.grid[1] * launch.grid[2] <= MOST_GROUPS
+            assert launch.grid[0] >= 1

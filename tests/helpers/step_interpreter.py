@@ -12,6 +12,7 @@ from cuda_cyclegan.engine.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Region,
@@ -107,6 +108,9 @@ class _Memory:
                 self.measure(step)
             case Pointwise():
                 self.pass_over(step)
+            case Normalise():
+                self.measure(step.statistics)
+                self.pass_over(step.pointwise)
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():

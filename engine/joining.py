@@ -1,0 +1,61 @@
+"""Joins the statistics of small tensors with the passes that apply them: one launch for three."""
+
+from collections.abc import Sequence
+
+from .launch import vectors
+from .steps import Normalise, Pointwise, Statistics, Step, Unpack
+
+BARRIER = "barrier"
+"""Name of the constant by which the blocks of a joined launch wait for each other."""
+
+MOST_GROUPS = 16
+"""Groups of channels in all patches of a batch: so many blocks run at once on any card."""
+
+_MOST_ACROSS = 16
+_MOST_BYTES = 48 << 20
+"""Beyond the size of a cache the tensor comes from memory twice, and a launch less is no matter."""
+
+
+def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with each normalisation that may be one launch as one step."""
+    result: list[Step] = []
+    for step in steps:
+        before = result[-1] if result else None
+        if (
+            isinstance(before, Statistics)
+            and isinstance(step, Pointwise)
+            and _is_only_use(before, step, steps)
+            and _fits(before, step)
+        ):
+            result[-1] = Normalise(before, step, BARRIER)
+        else:
+            result.append(step)
+    return tuple(result)
+
+
+def vectors_across(step: Normalise) -> int:
+    """Vectors of channels that a block has."""
+    tensor = step.statistics.source.tensor
+    across = 4
+    while -(-vectors(tensor.channels, tensor.precision) // across) * tensor.batch > MOST_GROUPS:
+        across *= 2
+    return across
+
+
+def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:
+    users = (s for s in steps if isinstance(s, Pointwise | Unpack))
+    uses = [user for user in users if user.table == statistics.target]
+    return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
+
+
+def _fits(statistics: Statistics, step: Pointwise) -> bool:
+    view = statistics.source
+    tensor = view.tensor
+    groups = -(-vectors(tensor.channels, tensor.precision) // _MOST_ACROSS) * tensor.batch
+    return (
+        view.is_whole
+        and tensor.bytes <= _MOST_BYTES
+        and groups <= MOST_GROUPS
+        and step.sampling is None
+        and step.patches.count == tensor.batch
+    )

@@ -1,0 +1,214 @@
+// Instance normalisation of a small tensor in one launch: its statistics, then the pass that
+// applies them, pads and adds a residual.
+//
+// source [patches, D, H, W, C] -> target [patches, D', H', W', C']. Reads the source twice, the
+// second time from the cache, and moves residual and target once. All blocks are on the card at
+// the same time and wait for each other between both halves; a block has some channels and a share
+// of the voxels. Sums are taken of deviations from a voxel of the channel, so that a mean far from
+// zero costs no digits, and in a fixed order: the result is the same in every run.
+
+#include "pass.cuh"
+
+struct Normalise {
+    Pointwise pass;
+    float2* partials;     // [patches][gridDim.x][C]: mean, sum of squared deviations
+    const float* scale;   // [C] or null
+    const float* shift;
+    unsigned* barrier;    // 0 but for its highest bit, before and after
+    int voxels;           // of a patch of the source
+    float epsilon;
+};
+
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / 32;
+constexpr int AT_ONCE = 4;  // loads under way in one thread
+
+// Voxels [first, last) that block `number` of a row of blocks measures.
+struct Share {
+    int first, last;
+
+    __device__ __forceinline__ Share(int voxels, int number) {
+        const int each = (voxels + gridDim.x - 1) / gridDim.x;
+        first = min(number * each, voxels);
+        last = min(first + each, voxels);
+    }
+    __device__ __forceinline__ int count() const { return last - first; }
+};
+
+// Mean and sum of squared deviations of this block's voxels, to its partials.
+__device__ __forceinline__ void measure(const Normalise& p, float* shared) {
+    const int across = blockDim.x, beside = blockDim.y;
+    const int warp = (threadIdx.y * across + threadIdx.x) / 32;
+    const int channels = p.pass.channels;
+    const int channel = (blockIdx.y * across + threadIdx.x) * LANES;
+    const bool active = channel < channels;
+    const Share share(p.voxels, blockIdx.x);
+    const Element* source = p.pass.source + blockIdx.z * p.pass.from.patch + channel;
+
+    float shift[LANES] = {}, sum[LANES] = {}, squares[LANES] = {};
+    if (active && share.count()) {
+        const Vector vector = load(source + (Index)share.first * channels);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * beside) {
+            Vector vectors[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int own = voxel + i * beside;  // past the end the shift itself, which adds 0
+                vectors[i] = load(source + (Index)(own < share.last ? own : share.first) * channels);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) {
+                    const float value = to_float(vectors[i].lanes[lane]) - shift[lane];
+                    sum[lane] += value;
+                    squares[lane] = fmaf(value, value, squares[lane]);
+                }
+        }
+    }
+    // Lanes of a warp with the same channels, then the warps.
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        for (int distance = 16; distance >= across; distance /= 2) {
+            sum[lane] += __shfl_xor_sync(~0u, sum[lane], distance);
+            squares[lane] += __shfl_xor_sync(~0u, squares[lane], distance);
+        }
+    }
+    float2* joined = reinterpret_cast<float2*>(shared);  // [WARPS][across * LANES]
+    const int width = across * LANES;
+    if ((threadIdx.y * across + threadIdx.x) % 32 < across) {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            joined[warp * width + threadIdx.x * LANES + lane] = make_float2(sum[lane], squares[lane]);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.y || !active) return;
+    float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + blockIdx.x) * channels + channel;
+    const float inverse = share.count() ? 1.0f / share.count() : 0.0f;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) {
+        float2 total = make_float2(0.0f, 0.0f);
+        for (int other = 0; other < WARPS; ++other) {
+            const float2 one = joined[other * width + threadIdx.x * LANES + lane];
+            total.x += one.x;
+            total.y += one.y;
+        }
+        const float offset = total.x * inverse;
+        target[lane] = make_float2(shift[lane] + offset, total.y - offset * total.x);
+    }
+}
+
+// Factors and summands of this block's channels from the partials of all blocks: float [2][width].
+__device__ __forceinline__ float* conclude(const Normalise& p, float* shared) {
+    const int width = blockDim.x * LANES, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const int local = thread % width, part = thread / width, parts = THREADS / width;
+    const int channel = blockIdx.y * width + local;
+    float2* joined = reinterpret_cast<float2*>(shared + 2 * width);  // [parts][width]
+    const float2* partials =
+        p.partials + (Index)blockIdx.z * gridDim.x * p.pass.channels + channel;
+    float2 total = make_float2(0.0f, 0.0f);
+    float mean = 0.0f;
+    if (channel < p.pass.channels) {
+        mean = __ldcg(partials).x;
+#pragma unroll 4
+        for (int block = part; block < gridDim.x; block += parts) {
+            const float2 one = __ldcg(partials + (Index)block * p.pass.channels);
+            const int count = Share(p.voxels, block).count();
+            const float distance = count ? one.x - mean : 0.0f;
+            total.x = fmaf(count, distance, total.x);
+            total.y += fmaf(count * distance, distance, one.y);
+        }
+    }
+    joined[thread] = total;
+    __syncthreads();
+    if (part == 0 && channel < p.pass.channels) {
+        for (int other = 1; other < parts; ++other) {
+            const float2 one = joined[other * width + local];
+            total.x += one.x;
+            total.y += one.y;
+        }
+        const float offset = total.x / p.voxels;
+        const float variance = fmaxf(total.y / p.voxels - offset * offset, 0.0f);
+        float factor = 1.0f / sqrtf(variance + p.epsilon);
+        if (p.scale) factor *= p.scale[channel];
+        shared[local] = factor;
+        shared[width + local] = (p.shift ? p.shift[channel] : 0.0f) - (mean + offset) * factor;
+    }
+    __syncthreads();
+    return shared;
+}
+
+template <bool HAS_RESIDUAL>
+__device__ __forceinline__ void apply(const Pointwise& p, const float* table) {
+    constexpr int AT_ONCE = 2;
+    const int width = blockDim.x * LANES, local = threadIdx.x * LANES;
+    const int channel = blockIdx.y * width + local;
+    if (channel >= p.channels) return;
+    Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    channels.scale_by(table + local, table + width + local);
+    const int voxels = p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
+    const Share share(voxels, blockIdx.x);
+    Element* target = p.target + blockIdx.z * p.to.patch + place_of(channel, p.target_scale != 0.0f);
+    for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * blockDim.y) {
+        Vector from[AT_ONCE], beside[AT_ONCE];
+        bool shows[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const int own = voxel + i * blockDim.y;
+            const int line = own / p.target_extents[2], plane = line / p.target_extents[1];
+            const int d = continued(plane + p.origin[0], p.extents[0], p.border);
+            const int h =
+                continued(line - plane * p.target_extents[1] + p.origin[1], p.extents[1], p.border);
+            const int w =
+                continued(own - line * p.target_extents[2] + p.origin[2], p.extents[2], p.border);
+            shows[i] = own < share.last && d >= 0 && h >= 0 && w >= 0;
+            if (!shows[i]) continue;
+            from[i] = channels.source_at(d, h, w);
+            if (HAS_RESIDUAL) beside[i] = channels.residual_at(d, h, w);
+        }
+        wait_for_neighbour(p.source_unit != 0.0f || p.target_scale != 0.0f);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const int own = voxel + i * blockDim.y;
+            if (own >= share.last) break;
+            float values[LANES] = {};
+            if (shows[i]) channels.express(from[i], beside[i], values);
+            store_values(target + (Index)own * p.to.voxel, values, p.target_scale);
+        }
+    }
+}
+
+// Waits for all blocks of the launch. What they add together is 2^31: the highest bit turns over
+// when the last of them has come, and the others are as before.
+__device__ __forceinline__ void wait_for_all_blocks(unsigned* barrier) {
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        const unsigned highest = 1u << 31, others = gridDim.x * gridDim.y * gridDim.z - 1;
+        const bool is_first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+        __threadfence();
+        const unsigned before = atomicAdd(barrier, is_first ? highest - others : 1);
+        while (((*(volatile unsigned*)barrier ^ before) & highest) == 0) {
+        }
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+template <bool HAS_RESIDUAL>
+__device__ __forceinline__ void normalise_all(const Normalise& p) {
+    extern __shared__ float shared[];
+    measure(p, shared);
+    wait_for_all_blocks(p.barrier);
+    const float* table = conclude(p, shared);
+    apply<HAS_RESIDUAL>(p.pass, table);
+}
+
+// Block (vectors, voxels), a power of two of vectors; grid (shares, groups of channels, patches).
+extern "C" __global__ void __launch_bounds__(THREADS, 2) normalise(Normalise p) {
+    normalise_all<false>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 2) normalise_residual(Normalise p) {
+    normalise_all<true>(p);
+}
