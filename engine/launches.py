@@ -44,7 +44,7 @@ _TOGETHER = 264
 """Blocks that wait for each other: two for each multiprocessor of an H200."""
 
 _JOINED, _LEAST_SHARE = 512, 64  # of normalise.cu: threads, and voxels of a block that pay
-_TILE, _STAGES, _PIECE_BYTES = 128, 3, 128  # of convolve_halves.cu
+_STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
@@ -177,7 +177,7 @@ def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
     kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
     grid = _shares(step), _groups(step), tensor.batch
     # First the sums of each warp, then the table and partial sums of every thread.
-    shared = max(_JOINED // 32 * across * lanes * 8, across * lanes * 8 + _JOINED * 8)
+    shared = max((_JOINED // 32 * 8 + 4) * across * lanes, across * lanes * 8 + _JOINED * 8)
     block = across, _JOINED // across, 1
     return Launch("normalise", kernel, grid, block, shared, values, waits=True)
 
@@ -266,12 +266,14 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
         shape.batch,
     )
     if shape.halves:
-        grid = -(-voxels // _TILE), -(-shape.target_channels // width), 1
-        shared = _STAGES * (_TILE + width) * _PIECE_BYTES
+        tile = 64 if width == 128 else 128
+        grid = -(-voxels // tile), -(-shape.target_channels // width), 1
+        shared = _STAGES * (tile + width) * _PIECE_BYTES
         halves = arguments.ConvolveHalves(*common, step.scale)
         border = "_border" if any(shape.before + shape.after) else ""
         name = f"convolve_halves_{width}{border}"
-        return Launch("convolve_halves", name, grid, (2 * width, 1, 1), shared, halves)
+        threads = tile * width // 64
+        return Launch("convolve_halves", name, grid, (threads, 1, 1), shared, halves)
     kind = "gradient" if shape.transposed else "convolve"
     tile = 8192 // width
     grid = -(-voxels // tile), -(-shape.target_channels // width), 1

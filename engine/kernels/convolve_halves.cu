@@ -35,7 +35,8 @@ struct ConvolveHalves {
 constexpr int DEPTH = 32;       // channels of a piece
 constexpr int VECTORS = 8;      // of 16 bytes in them: high and low halves of 8 channels in turn
 constexpr int STEPS = DEPTH / 16;
-constexpr int WARP_VOXELS = 64;
+constexpr int STAGES = 3;       // of the ring
+constexpr int WARP_VOXELS = 64, WARP_OUTPUTS = 32;
 constexpr int AXIS_BITS = 10;   // of a mask: the taps of an axis that are inside the source
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -93,7 +94,7 @@ struct Piece {
     }
 };
 
-template <bool HAS_BORDER, int VOXELS, int OUTPUTS, int WARP_OUTPUTS, int STAGES>
+template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
 __device__ __forceinline__ void convolve(const ConvolveHalves& p) {
     constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
     constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
@@ -263,22 +264,15 @@ __device__ __forceinline__ void convolve(const ConvolveHalves& p) {
     }
 }
 
-#define CONVOLVE(name, voxels, outputs, warp_outputs, stages, blocks)                            \
-    extern "C" __global__ void                                                                   \
-    __launch_bounds__(voxels / WARP_VOXELS * (outputs / warp_outputs) * 32, blocks)              \
-    name(ConvolveHalves p) {                                                                     \
-        convolve<false, voxels, outputs, warp_outputs, stages>(p);                               \
-    }                                                                                            \
-    extern "C" __global__ void                                                                   \
-    __launch_bounds__(voxels / WARP_VOXELS * (outputs / warp_outputs) * 32, blocks)              \
-    name##_border(ConvolveHalves p) {                                                            \
-        convolve<true, voxels, outputs, warp_outputs, stages>(p);                                \
+#define CONVOLVE(name, has_border, voxels, outputs)                                               \
+    extern "C" __global__ void __launch_bounds__(voxels * outputs / 64, 2)                        \
+    name(ConvolveHalves p) {                                                                      \
+        convolve<has_border, voxels, outputs>(p);                                                 \
     }
 
-CONVOLVE(convolve_halves_128, 128, 128, 32, 3, 1)
-CONVOLVE(convolve_halves_64, 128, 64, 32, 3, 1)
-CONVOLVE(convolve_halves_32, 128, 32, 32, 3, 1)
-#ifdef TRY
-CONVOLVE(try_small, 64, 128, 32, 3, 2)
-CONVOLVE(try_long, 256, 128, 32, 3, 1)
-#endif
+CONVOLVE(convolve_halves_128, false, 64, 128)
+CONVOLVE(convolve_halves_64, false, 128, 64)
+CONVOLVE(convolve_halves_32, false, 128, 32)
+CONVOLVE(convolve_halves_128_border, true, 64, 128)
+CONVOLVE(convolve_halves_64_border, true, 128, 64)
+CONVOLVE(convolve_halves_32_border, true, 128, 32)

@@ -45,11 +45,10 @@ __device__ __forceinline__ void measure(const Normalise& p, float* shared) {
     const Share share(p.voxels, blockIdx.x);
     const Element* source = p.pass.source + blockIdx.z * p.pass.from.patch + channel;
 
-    float shift[LANES] = {}, sum[LANES] = {}, squares[LANES] = {};
+    float sum[LANES] = {}, squares[LANES] = {};
+    Vector shift = {};
     if (active && share.count()) {
-        const Vector vector = load(source + (Index)share.first * channels);
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
+        shift = load(source + (Index)share.first * channels);
         for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * beside) {
             Vector vectors[AT_ONCE];
 #pragma unroll
@@ -61,7 +60,8 @@ __device__ __forceinline__ void measure(const Normalise& p, float* shared) {
             for (int i = 0; i < AT_ONCE; ++i)
 #pragma unroll
                 for (int lane = 0; lane < LANES; ++lane) {
-                    const float value = to_float(vectors[i].lanes[lane]) - shift[lane];
+                    const float value =
+                        to_float(vectors[i].lanes[lane]) - to_float(shift.lanes[lane]);
                     sum[lane] += value;
                     squares[lane] = fmaf(value, value, squares[lane]);
                 }
@@ -75,29 +75,33 @@ __device__ __forceinline__ void measure(const Normalise& p, float* shared) {
             squares[lane] += __shfl_xor_sync(~0u, squares[lane], distance);
         }
     }
-    float2* joined = reinterpret_cast<float2*>(shared);  // [WARPS][across * LANES]
-    const int width = across * LANES;
-    if ((threadIdx.y * across + threadIdx.x) % 32 < across) {
+    const int width = across * LANES, thread = threadIdx.y * across + threadIdx.x;
+    float2* joined = reinterpret_cast<float2*>(shared);  // [WARPS][width]
+    float* shifts = shared + 2 * WARPS * width;          // [width]
+    if (thread % 32 < across) {
+        float2* own = joined + warp * width + threadIdx.x * LANES;
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) own[lane] = make_float2(sum[lane], squares[lane]);
+    }
+    if (threadIdx.y == 0) {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            joined[warp * width + threadIdx.x * LANES + lane] = make_float2(sum[lane], squares[lane]);
+            shifts[threadIdx.x * LANES + lane] = to_float(shift.lanes[lane]);
         }
     }
     __syncthreads();
-    if (threadIdx.y || !active) return;
-    float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + blockIdx.x) * channels + channel;
-    const float inverse = share.count() ? 1.0f / share.count() : 0.0f;
+    const int own_channel = blockIdx.y * width + thread;
+    if (thread >= width || own_channel >= channels) return;
+    float2 total = joined[thread];
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) {
-        float2 total = make_float2(0.0f, 0.0f);
-        for (int other = 0; other < WARPS; ++other) {
-            const float2 one = joined[other * width + threadIdx.x * LANES + lane];
-            total.x += one.x;
-            total.y += one.y;
-        }
-        const float offset = total.x * inverse;
-        target[lane] = make_float2(shift[lane] + offset, total.y - offset * total.x);
+    for (int other = 1; other < WARPS; ++other) {
+        const float2 one = joined[other * width + thread];
+        total.x += one.x;
+        total.y += one.y;
     }
+    const float offset = share.count() ? total.x / share.count() : 0.0f;
+    p.partials[((Index)blockIdx.z * gridDim.x + blockIdx.x) * channels + own_channel] =
+        make_float2(shifts[thread] + offset, total.y - offset * total.x);
 }
 
 // Factors and summands of this block's channels from the partials of all blocks: float [2][width].
@@ -124,6 +128,7 @@ __device__ __forceinline__ float* conclude(const Normalise& p, float* shared) {
     joined[thread] = total;
     __syncthreads();
     if (part == 0 && channel < p.pass.channels) {
+#pragma unroll 8
         for (int other = 1; other < parts; ++other) {
             const float2 one = joined[other * width + local];
             total.x += one.x;
@@ -140,42 +145,65 @@ __device__ __forceinline__ float* conclude(const Normalise& p, float* shared) {
     return shared;
 }
 
+// A voxel of the target that moves on by a fixed number of voxels.
+struct Walk {
+    int plane, row, column;
+
+    __device__ __forceinline__ Walk(int voxel, const int (&extents)[3]) {
+        row = voxel / extents[2];
+        column = voxel - row * extents[2];
+        plane = row / extents[1];
+        row -= plane * extents[1];
+    }
+
+    __device__ __forceinline__ void advance(const Walk& by, const int (&extents)[3]) {
+        column += by.column;
+        row += by.row;
+        plane += by.plane;
+        if (column >= extents[2]) column -= extents[2], ++row;
+        if (row >= extents[1]) row -= extents[1], ++plane;
+    }
+};
+
 template <bool HAS_RESIDUAL>
 __device__ __forceinline__ void apply(const Pointwise& p, const float* table) {
-    constexpr int AT_ONCE = 2;
+    constexpr int AT_ONCE = 3;
     const int width = blockDim.x * LANES, local = threadIdx.x * LANES;
     const int channel = blockIdx.y * width + local;
     if (channel >= p.channels) return;
     Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
     channels.scale_by(table + local, table + width + local);
-    const int voxels = p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
-    const Share share(voxels, blockIdx.x);
-    Element* target = p.target + blockIdx.z * p.to.patch + place_of(channel, p.target_scale != 0.0f);
+    const int (&extents)[3] = p.target_extents;
+    const Share share(extents[0] * extents[1] * extents[2], blockIdx.x);
+    // The tensors are small: within a patch an int tells their numbers apart.
+    const int plane = p.beside.plane, row = p.beside.row;
+    Element* target = p.target + blockIdx.z * p.to.patch + channel;
+    Walk next(share.first + threadIdx.y, extents);
+    const Walk step(blockDim.y, extents);
     for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * blockDim.y) {
         Vector from[AT_ONCE], beside[AT_ONCE];
         bool shows[AT_ONCE];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
-            const int own = voxel + i * blockDim.y;
-            const int line = own / p.target_extents[2], plane = line / p.target_extents[1];
-            const int d = continued(plane + p.origin[0], p.extents[0], p.border);
-            const int h =
-                continued(line - plane * p.target_extents[1] + p.origin[1], p.extents[1], p.border);
-            const int w =
-                continued(own - line * p.target_extents[2] + p.origin[2], p.extents[2], p.border);
-            shows[i] = own < share.last && d >= 0 && h >= 0 && w >= 0;
+            const int d = continued(next.plane + p.origin[0], p.extents[0], p.border);
+            const int h = continued(next.row + p.origin[1], p.extents[1], p.border);
+            const int w = continued(next.column + p.origin[2], p.extents[2], p.border);
+            next.advance(step, extents);
+            shows[i] = voxel + i * blockDim.y < share.last && (d | h | w) >= 0;
             if (!shows[i]) continue;
-            from[i] = channels.source_at(d, h, w);
-            if (HAS_RESIDUAL) beside[i] = channels.residual_at(d, h, w);
+            const int line = d * p.source_extents[1] + h;
+            from[i] = load(channels.source + (line * p.source_extents[2] + w) * p.channels);
+            if (HAS_RESIDUAL) {
+                beside[i] = load(channels.residual + d * plane + h * row + w * p.beside.voxel);
+            }
         }
-        wait_for_neighbour(p.source_unit != 0.0f || p.target_scale != 0.0f);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; ++i) {
             const int own = voxel + i * blockDim.y;
             if (own >= share.last) break;
             float values[LANES] = {};
             if (shows[i]) channels.express(from[i], beside[i], values);
-            store_values(target + (Index)own * p.to.voxel, values, p.target_scale);
+            store(target + own * p.to.voxel, vector_of(values, p.target_scale));
         }
     }
 }
@@ -187,11 +215,13 @@ __device__ __forceinline__ void wait_for_all_blocks(unsigned* barrier) {
     if (threadIdx.x == 0 && threadIdx.y == 0) {
         const unsigned highest = 1u << 31, others = gridDim.x * gridDim.y * gridDim.z - 1;
         const bool is_first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
-        __threadfence();
-        const unsigned before = atomicAdd(barrier, is_first ? highest - others : 1);
-        while (((*(volatile unsigned*)barrier ^ before) & highest) == 0) {
-        }
-        __threadfence();
+        const unsigned added = is_first ? highest - others : 1;
+        unsigned before, now;
+        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                     : "=r"(before) : "l"(barrier), "r"(added) : "memory");
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
+        } while (((now ^ before) & highest) == 0);
     }
     __syncthreads();
 }

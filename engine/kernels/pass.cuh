@@ -37,12 +37,9 @@ struct Channels {
     float factor[LANES], summand[LANES];
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
-        source = p.source + patch * p.from.patch + place_of(channel, p.source_unit != 0.0f);
+        source = p.source + patch * p.from.patch + channel;
         residual = nullptr;
-        if (HAS_RESIDUAL) {
-            residual = p.residual + patch * p.beside.patch +
-                       place_of(channel, p.residual_unit != 0.0f);
-        }
+        if (HAS_RESIDUAL) residual = p.residual + patch * p.beside.patch + channel;
     }
 
     // The table's numbers from this thread's first channel on; null for none.
@@ -56,8 +53,7 @@ struct Channels {
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
         if (!p.shuffled) {
-            const Element* at = source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel;
-            return load_stored(at, p.source_unit != 0.0f);
+            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
         }
         const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
         return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
@@ -65,24 +61,22 @@ struct Channels {
     }
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
-        const Element* at =
-            residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel;
-        return load_stored(at, p.residual_unit != 0.0f);
+        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
     }
 
     __device__ __forceinline__ void express(
         const Vector& from, const Vector& beside, float (&values)[LANES]
     ) const {
+        values_of(from, p.source_unit, values);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float value = value_of(from, lane, p.source_unit);
-            values[lane] = p.activation(fmaf(value, factor[lane], summand[lane]));
+            values[lane] = p.activation(fmaf(values[lane], factor[lane], summand[lane]));
         }
         if (HAS_RESIDUAL) {
+            float added[LANES];
+            values_of(beside, p.residual_unit, added);
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] += value_of(beside, lane, p.residual_unit);
-            }
+            for (int lane = 0; lane < LANES; ++lane) values[lane] += added[lane];
         }
     }
 

@@ -75,7 +75,7 @@ struct Row {
         d = continued(plane + p.origin[0], p.extents[0], p.border);
         h = continued(line + p.origin[1], p.extents[1], p.border);
         target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row +
-                 place_of(channel, p.target_scale != 0.0f);
+                 channel;
     }
 };
 
@@ -103,14 +103,13 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 from[i] = channels.source_at(row.d, row.h, w);
                 if (HAS_RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
             }
-            wait_for_neighbour(p.source_unit != 0.0f || p.target_scale != 0.0f);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
                 float values[LANES] = {};
                 if (places[i] >= 0) channels.express(from[i], beside[i], values);
-                store_values(row.target + (Index)column * p.to.voxel, values, p.target_scale);
+                store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
             }
         }
     }
@@ -136,7 +135,7 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
             }
-            store_values(row.target + (Index)column * p.to.voxel, values, p.target_scale);
+            store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
         }
     }
 }
