@@ -55,7 +55,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     extents = writer.shapes[node.name].extents
     channels = writer.stored(conv.out_channels)
     weight = writer.weights[conv.weight]
-    if _transposed_form(writer, node, conv) == "gradient":
+    if tensor.scale is None and _transposed_form(writer, node, conv) == "gradient":
         laid = weight_layout.transposed(weight, value.slots, tensor.channels, channels)
         target = writer.tensor(node.name, extents, channels)
         border = conv.padding, conv.padding
@@ -63,7 +63,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
         return biased(writer, node, whole(target), conv.bias)
     laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
     target = writer.tensor(node.name, tensor.extents, 8 * channels)
-    reach = _subpixel_reach(conv)
+    reach = weight_layout.reach_of(conv)
     before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
     after: Triple = reach[0][1], reach[1][1], reach[2][1]
     region = writer.all_patches
@@ -71,29 +71,14 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     return biased(writer, node, View(target, extents, shuffled=True), conv.bias)
 
 
-def can_be_subpixels(conv: ConvTranspose3d) -> bool:
-    """Whether a transposed convolution doubles its input in a way that sub-pixels can follow."""
-    if conv.stride != (2, 2, 2):
-        return False
-    sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
-    return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(
-        first <= 0 <= last for first, last in _subpixel_reach(conv)
-    )
-
-
-def _subpixel_reach(conv: ConvTranspose3d) -> list[tuple[int, int]]:
-    sizes = zip(conv.kernel, conv.padding, strict=True)
-    return [weight_layout.subpixel_reach(kernel, padding) for kernel, padding in sizes]
-
-
 def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
-    if not can_be_subpixels(conv):
+    if not weight_layout.can_be_subpixels(conv):
         return "gradient"
     if node.name in writer.layout.transposed:
         return writer.layout.transposed[node.name]
     if writer.layout.precision == "fp32":
         return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
-    reach = prod(last - first + 1 for first, last in _subpixel_reach(conv))
+    reach = prod(last - first + 1 for first, last in weight_layout.reach_of(conv))
     pays = conv.out_channels <= _SUBPIXEL_CHANNELS and 8 * reach <= 3 * prod(conv.kernel)
     return "subpixel" if pays else "gradient"
 

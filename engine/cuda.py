@@ -14,7 +14,7 @@ from .convolutions import Cudnn
 from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
 from .errors import DeviceMemoryError, PatchShapeError, PrecisionOverflowError
 from .graph import FloatArray, Network, Triple
-from .halves import HALVES_PAY
+from .halves import pay
 from .kernel_images import Kernels
 from .lowered import Layout, Lowered
 from .lowering import lower
@@ -199,12 +199,16 @@ class CudaGenerator:
         has_matrix = (
             options.precision in ("fp16", "bf16") and self._context.capability >= _MATRIX_CAPABILITY
         )
-        halves = options.precision == "fp32" and self._context.capability in HALVES_PAY
-        layers = frozenset(node.name for node in self.graph.nodes if halves)
+        on_halves = pay(options.precision, self._context.capability)
         while batch:
             for slab_bytes in _SLABS:
                 yield Layout(
-                    options.patch, batch, options.precision, slab_bytes, has_matrix, halves=layers
+                    self.options.patch,
+                    batch,
+                    self.options.precision,
+                    slab_bytes,
+                    has_matrix,
+                    halves=on_halves,
                 )
             batch //= 2
 

@@ -15,7 +15,6 @@ from .graph import (
     Concat,
     Conv3d,
     ConvTranspose3d,
-    FloatArray,
     Graph,
     InstanceNorm,
     LeakyRelu,
@@ -27,15 +26,16 @@ from .graph import (
     Triple,
     Upsample,
 )
+from .weight_layout import can_be_subpixels
 
-HALVES_PAY = ((8, 0), (9, 0), (10, 0), (10, 3))
+_FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))
 """Compute capabilities whose matrix units sum fp16 in float at full rate; with half of it, as on
 other cards, three products take about as long as one in plain float."""
 
 CHANNELS = 32
 """Whole multiples of these are what convolve_halves.cu takes from its source."""
 
-MOST_TAPS = 10
+_MOST_TAPS = 10
 """Along each axis of its kernel."""
 
 _HIGHEST = 2.0**15
@@ -47,48 +47,43 @@ def power_of_two(largest: float) -> float:
     return 2.0 ** floor(log2(_HIGHEST / largest)) if largest > 0 else 1.0
 
 
-def split(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """High and low fp16 half of each number, as float32; their sum is 2^-24 off at most."""
-    high = values.astype(np.float16).astype(np.float32)
-    return high, (values - high).astype(np.float16).astype(np.float32)
+def pay(precision: str, capability: tuple[int, int]) -> bool:
+    """Whether a program does its convolutions on halves where it can."""
+    return precision == "fp32" and capability in _FULL_RATE
 
 
-def scales(network: Network, patch: Triple, layers: frozenset[str]) -> dict[str, float]:
-    """Scale of each node's value that goes into memory for convolutions of `layers` only.
+def scales(network: Network, patch: Triple) -> dict[str, float]:
+    """Scale of each node's value that may go into memory as halves.
 
-    Passes over voxels read halves too, so they may share it; nothing else may.
+    Only convolutions and passes over voxels may read it there.
     """
-    graph = network.graph
     bounds = value_bounds(network, patch)
-    found: dict[str, float] = {}
-    for node in graph.nodes:
-        source = node.inputs[0]
-        if node.name in layers and source not in found and _may_be_halves(graph, source, layers):
-            if bounds[source] <= _HIGHEST:
-                found[source] = power_of_two(bounds[source])
-    return found
+    return {
+        name: power_of_two(bounds[name])
+        for name in {n.inputs[0] for n in network.graph.nodes if _takes_halves(n)}
+        if bounds[name] <= _HIGHEST and _may_be_halves(network.graph, name)
+    }
 
 
-def _may_be_halves(graph: Graph, name: str, layers: frozenset[str]) -> bool:
-    made_by = {node.name: node for node in graph.nodes}.get(name)
-    if made_by is None:
-        return False
+def _may_be_halves(graph: Graph, name: str) -> bool:
     readers = [node for node in graph.nodes if name in node.inputs]
+    [made_by] = [node for node in graph.nodes if node.name == name]
     inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
     beside = [node for node in graph.nodes if inner in node.inputs]
     return (
-        all(isinstance(r.layer, Add | Concat) or _takes_halves(r, layers) for r in readers)
+        all(isinstance(reader.layer, Add | Concat) or _takes_halves(reader) for reader in readers)
         and all(isinstance(reader.layer, Add | Concat | Pad) for reader in beside)
         and graph.output not in (name, inner)
-        and inner != INPUT
     )
 
 
-def _takes_halves(node: Node, layers: frozenset[str]) -> bool:
+def _takes_halves(node: Node) -> bool:
     layer = node.layer
-    if node.name not in layers or not isinstance(layer, Conv3d | ConvTranspose3d):
+    if isinstance(layer, ConvTranspose3d) and not can_be_subpixels(layer):
         return False
-    return layer.in_channels % CHANNELS == 0 and max(layer.kernel) <= MOST_TAPS
+    if not isinstance(layer, Conv3d | ConvTranspose3d):
+        return False
+    return layer.in_channels % CHANNELS == 0 and max(layer.kernel) <= _MOST_TAPS
 
 
 def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:

@@ -1,7 +1,6 @@
 """The own kernels on one card, compiled and loaded when first asked for."""
 
 from contextlib import ExitStack
-from math import prod
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,8 +36,8 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel)
         if launch.waits:
             blocks = resident_blocks(kernel, launch.block, launch.shared)
-            along, *others = launch.grid
-            grid = min(along, blocks // prod(others)), *others
+            along, groups, patches = launch.grid
+            grid = min(along, blocks // (groups * patches)), groups, patches
             stream.launch_together(kernel, grid, launch.block, launch.shared, launch.arguments)
         else:
             stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)

@@ -67,7 +67,6 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
         laid = weight_layout.taps_as_inputs(weight, channels, target.channels)
     else:
         laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
-    key = writer.weight(f"{node.name}.stored", laid)
     stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
     plane_bytes = plane[0] * plane[1] * channels * NUMBER_BYTES[target.precision]
     step, border = stride[0], depth - stride[0]

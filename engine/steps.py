@@ -188,9 +188,10 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """Source * weight * scale -> region of target; weight [K, kD, kH, kW, C], C the forward input's.
+    """Source * weight * scale -> region of target.
 
-    scale: 1 but for halves, of which it takes the powers of two away.
+    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for halves, of which it takes
+    the powers of two away.
     """
 
     layer: str

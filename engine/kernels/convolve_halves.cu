@@ -32,6 +32,8 @@ struct ConvolveHalves {
     float scale;                       // takes the powers of two away again
 };
 
+#if defined(ELEMENT_FP32)
+
 constexpr int DEPTH = 32;       // channels of a piece
 constexpr int VECTORS = 8;      // of 16 bytes in them: high and low halves of 8 channels in turn
 constexpr int STEPS = DEPTH / 16;
@@ -276,3 +278,5 @@ CONVOLVE(convolve_halves_32, false, 128, 32)
 CONVOLVE(convolve_halves_128_border, true, 64, 128)
 CONVOLVE(convolve_halves_64_border, true, 128, 64)
 CONVOLVE(convolve_halves_32_border, true, 128, 32)
+
+#endif
