@@ -40,8 +40,8 @@ _CHUNKS = 528
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 _ROW_BLOCKS = 4224
-_TOGETHER = 264
-"""Blocks that wait for each other: two for each multiprocessor of an H200."""
+_TOGETHER = 132
+"""Blocks that wait for each other: one for each multiprocessor of an H200."""
 
 _JOINED, _LEAST_SHARE = 512, 64  # of normalise.cu: threads, and voxels of a block that pay
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu

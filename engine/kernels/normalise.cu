@@ -167,7 +167,7 @@ struct Walk {
 
 template <bool HAS_RESIDUAL>
 __device__ __forceinline__ void apply(const Pointwise& p, const float* table) {
-    constexpr int AT_ONCE = 3;
+    constexpr int AT_ONCE = 5;  // one turn for a patch of 32^3 voxels
     const int width = blockDim.x * LANES, local = threadIdx.x * LANES;
     const int channel = blockIdx.y * width + local;
     if (channel >= p.channels) return;
@@ -236,9 +236,9 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
 }
 
 // Block (vectors, voxels), a power of two of vectors; grid (shares, groups of channels, patches).
-extern "C" __global__ void __launch_bounds__(THREADS, 2) normalise(Normalise p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
     normalise_all<false>(p);
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) normalise_residual(Normalise p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_residual(Normalise p) {
     normalise_all<true>(p);
 }
