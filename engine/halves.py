@@ -47,7 +47,7 @@ def power_of_two(largest: float) -> float:
     return 2.0 ** floor(log2(_HIGHEST / largest)) if largest > 0 else 1.0
 
 
-def pay(precision: str, capability: tuple[int, int]) -> bool:
+def halves_pay(precision: str, capability: tuple[int, int]) -> bool:
     """Whether a program does its convolutions on halves where it can."""
     return precision == "fp32" and capability in _FULL_RATE
 
