@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 
-from .launch import vectors
 from .steps import Normalise, Pointwise, Statistics, Step, Unpack
 
 BARRIER = "barrier"
 """Name of the constant by which the blocks of a joined launch wait for each other."""
 
-MOST_GROUPS = 16
-"""Groups of channels in all patches of a batch: so many blocks run at once on any card."""
-
-_MOST_ACROSS = 16
 _MOST_BYTES = 48 << 20
 """Beyond the size of a cache the tensor comes from memory twice, and a launch less is no matter."""
 
@@ -33,15 +28,6 @@ def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(result)
 
 
-def vectors_across(step: Normalise) -> int:
-    """Vectors of channels that a block has."""
-    tensor = step.statistics.source.tensor
-    across = 4
-    while -(-vectors(tensor.channels, tensor.precision) // across) * tensor.batch > MOST_GROUPS:
-        across *= 2
-    return across
-
-
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:
     users = (s for s in steps if isinstance(s, Pointwise | Unpack))
     uses = [user for user in users if user.table == statistics.target]
@@ -50,12 +36,9 @@ def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step])
 
 def _fits(statistics: Statistics, step: Pointwise) -> bool:
     view = statistics.source
-    tensor = view.tensor
-    groups = -(-vectors(tensor.channels, tensor.precision) // _MOST_ACROSS) * tensor.batch
     return (
         view.is_whole
-        and tensor.bytes <= _MOST_BYTES
-        and groups <= MOST_GROUPS
+        and view.tensor.bytes <= _MOST_BYTES
         and step.sampling is None
-        and step.patches.count == tensor.batch
+        and step.patches.count == view.tensor.batch
     )

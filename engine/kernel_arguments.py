@@ -87,6 +87,8 @@ class Normalise(Structure):
         ("shift", c_void_p),
         ("barrier", c_void_p),
         ("voxels", c_int),
+        ("groups", c_int),
+        ("columns", c_int),
         ("epsilon", c_float),
     )
 

@@ -36,8 +36,9 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel)
         if launch.waits:
             blocks = resident_blocks(kernel, launch.block, launch.shared)
-            along, groups, patches = launch.grid
-            grid = min(along, blocks // (groups * patches)), groups, patches
+            shares, columns, _ = launch.grid
+            columns = min(columns, blocks)
+            grid = min(shares, blocks // columns), columns, 1
             stream.launch_together(kernel, grid, launch.block, launch.shared, launch.arguments)
         else:
             stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)

@@ -39,8 +39,8 @@ class Addresses(Protocol):
 class Launch:
     """One kernel launch; source names the .cu file.
 
-    waits: its blocks wait for each other, so all must run at once: the grid is cut along its first
-    axis to what the card has room for.
+    waits: its blocks wait for each other, so all must run at once: the grid is cut to what the card
+    has room for, along its first axis rather than its second.
     """
 
     source: str

@@ -4,7 +4,6 @@ from dataclasses import replace
 from math import prod
 
 from . import kernel_arguments as arguments
-from .joining import vectors_across
 from .launch import (
     BORDERS,
     Addresses,
@@ -43,7 +42,7 @@ _ROW_BLOCKS = 4224
 _TOGETHER = 132
 """Blocks that wait for each other: one for each multiprocessor of an H200."""
 
-_JOINED, _LEAST_SHARE = 512, 64  # of normalise.cu: threads, and voxels of a block that pay
+_JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
@@ -52,7 +51,7 @@ def scratch_bytes(step: Statistics | Normalise) -> int:
     """Bytes of the partial sums between the two halves of a normalisation's statistics."""
     if isinstance(step, Normalise):
         tensor = step.statistics.source.tensor
-        return tensor.batch * _shares(step) * tensor.channels * 8
+        return tensor.batch * _columns_and_shares(step)[1] * tensor.channels * 8
     tensor = step.source.tensor
     return tensor.batch * _chunks(step)[0] * tensor.channels * 8
 
@@ -149,21 +148,17 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
     ]
 
 
-def _groups(step: Normalise) -> int:
+def _columns_and_shares(step: Normalise) -> tuple[int, int]:
+    """Groups of channels of all patches, and blocks that share the voxels of each."""
     tensor = step.statistics.source.tensor
-    return -(-vectors(tensor.channels, tensor.precision) // vectors_across(step))
-
-
-def _shares(step: Normalise) -> int:
-    """Blocks that share the voxels of a patch."""
-    tensor = step.statistics.source.tensor
-    most = _TOGETHER // (_groups(step) * tensor.batch)
-    return min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
+    columns = -(-vectors(tensor.channels, tensor.precision) // _ACROSS) * tensor.batch
+    most = max(1, _TOGETHER // columns)
+    return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
 
 
 def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
     statistics, tensor = step.statistics, step.statistics.source.tensor
-    across = vectors_across(step)
+    columns, shares = _columns_and_shares(step)
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     values = arguments.Normalise(
         _pass(replace(step.pointwise, table=None), at, 0),
@@ -172,14 +167,15 @@ def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
         at(statistics.shift) if statistics.shift else None,
         at(step.barrier),
         prod(tensor.extents),
+        columns // tensor.batch,
+        columns,
         statistics.epsilon,
     )
     kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
-    grid = _shares(step), _groups(step), tensor.batch
     # First the sums of each warp, then the table and partial sums of every thread.
-    shared = max((_JOINED // 32 * 8 + 4) * across * lanes, across * lanes * 8 + _JOINED * 8)
-    block = across, _JOINED // across, 1
-    return Launch("normalise", kernel, grid, block, shared, values, waits=True)
+    shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
+    block = _ACROSS, _JOINED // _ACROSS, 1
+    return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
 
 
 def _pointwise(step: Pointwise, at: Addresses) -> Launch:

@@ -3,9 +3,10 @@
 //
 // source [patches, D, H, W, C] -> target [patches, D', H', W', C']. Reads the source twice, the
 // second time from the cache, and moves residual and target once. All blocks are on the card at
-// the same time and wait for each other between both halves; a block has some channels and a share
-// of the voxels. Sums are taken of deviations from a voxel of the channel, so that a mean far from
-// zero costs no digits, and in a fixed order: the result is the same in every run.
+// the same time and wait for each other between both halves; a block has a share of the voxels of
+// some columns, a column being a few channels of one patch. Sums are taken of deviations from a
+// voxel of the channel, so that a mean far from zero costs no digits, and in a fixed order: the
+// result is the same in every run.
 
 #include "pass.cuh"
 
@@ -16,12 +17,22 @@ struct Normalise {
     const float* shift;
     unsigned* barrier;    // 0 but for its highest bit, before and after
     int voxels;           // of a patch of the source
+    int groups, columns;  // of channels; groups x patches
     float epsilon;
 };
 
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / 32;
 constexpr int AT_ONCE = 4;  // loads under way in one thread
+
+struct Column {
+    int group, patch;
+
+    __device__ __forceinline__ Column(const Normalise& p, int number) {
+        patch = number / p.groups;
+        group = number - patch * p.groups;
+    }
+};
 
 // Voxels [first, last) that block `number` of a row of blocks measures.
 struct Share {
@@ -36,14 +47,14 @@ struct Share {
 };
 
 // Mean and sum of squared deviations of this block's voxels, to its partials.
-__device__ __forceinline__ void measure(const Normalise& p, float* shared) {
+__device__ __forceinline__ void measure(const Normalise& p, const Column& column, float* shared) {
     const int across = blockDim.x, beside = blockDim.y;
     const int warp = (threadIdx.y * across + threadIdx.x) / 32;
     const int channels = p.pass.channels;
-    const int channel = (blockIdx.y * across + threadIdx.x) * LANES;
+    const int channel = (column.group * across + threadIdx.x) * LANES;
     const bool active = channel < channels;
     const Share share(p.voxels, blockIdx.x);
-    const Element* source = p.pass.source + blockIdx.z * p.pass.from.patch + channel;
+    const Element* source = p.pass.source + column.patch * p.pass.from.patch + channel;
 
     float sum[LANES] = {}, squares[LANES] = {};
     Vector shift = {};
@@ -90,7 +101,7 @@ __device__ __forceinline__ void measure(const Normalise& p, float* shared) {
         }
     }
     __syncthreads();
-    const int own_channel = blockIdx.y * width + thread;
+    const int own_channel = column.group * width + thread;
     if (thread >= width || own_channel >= channels) return;
     float2 total = joined[thread];
 #pragma unroll
@@ -100,18 +111,20 @@ __device__ __forceinline__ void measure(const Normalise& p, float* shared) {
         total.y += one.y;
     }
     const float offset = share.count() ? total.x / share.count() : 0.0f;
-    p.partials[((Index)blockIdx.z * gridDim.x + blockIdx.x) * channels + own_channel] =
+    p.partials[((Index)column.patch * gridDim.x + blockIdx.x) * channels + own_channel] =
         make_float2(shifts[thread] + offset, total.y - offset * total.x);
 }
 
-// Factors and summands of this block's channels from the partials of all blocks: float [2][width].
-__device__ __forceinline__ float* conclude(const Normalise& p, float* shared) {
+// Factors and summands of a column's channels from the partials of all blocks: float [2][width].
+__device__ __forceinline__ float* conclude(
+    const Normalise& p, const Column& column, float* shared
+) {
     const int width = blockDim.x * LANES, thread = threadIdx.y * blockDim.x + threadIdx.x;
     const int local = thread % width, part = thread / width, parts = THREADS / width;
-    const int channel = blockIdx.y * width + local;
+    const int channel = column.group * width + local;
     float2* joined = reinterpret_cast<float2*>(shared + 2 * width);  // [parts][width]
     const float2* partials =
-        p.partials + (Index)blockIdx.z * gridDim.x * p.pass.channels + channel;
+        p.partials + (Index)column.patch * gridDim.x * p.pass.channels + channel;
     float2 total = make_float2(0.0f, 0.0f);
     float mean = 0.0f;
     if (channel < p.pass.channels) {
@@ -166,18 +179,20 @@ struct Walk {
 };
 
 template <bool HAS_RESIDUAL>
-__device__ __forceinline__ void apply(const Pointwise& p, const float* table) {
-    constexpr int AT_ONCE = 5;  // one turn for a patch of 32^3 voxels
+__device__ __forceinline__ void apply(
+    const Pointwise& p, const Column& column, const float* table
+) {
+    constexpr int AT_ONCE = 5;
     const int width = blockDim.x * LANES, local = threadIdx.x * LANES;
-    const int channel = blockIdx.y * width + local;
+    const int channel = column.group * width + local;
     if (channel >= p.channels) return;
-    Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    Channels<HAS_RESIDUAL> channels(p, column.patch, channel);
     channels.scale_by(table + local, table + width + local);
     const int (&extents)[3] = p.target_extents;
     const Share share(extents[0] * extents[1] * extents[2], blockIdx.x);
     // The tensors are small: within a patch an int tells their numbers apart.
     const int plane = p.beside.plane, row = p.beside.row;
-    Element* target = p.target + blockIdx.z * p.to.patch + channel;
+    Element* target = p.target + column.patch * p.to.patch + channel;
     Walk next(share.first + threadIdx.y, extents);
     const Walk step(blockDim.y, extents);
     for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * blockDim.y) {
@@ -213,8 +228,8 @@ __device__ __forceinline__ void apply(const Pointwise& p, const float* table) {
 __device__ __forceinline__ void wait_for_all_blocks(unsigned* barrier) {
     __syncthreads();
     if (threadIdx.x == 0 && threadIdx.y == 0) {
-        const unsigned highest = 1u << 31, others = gridDim.x * gridDim.y * gridDim.z - 1;
-        const bool is_first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
+        const unsigned highest = 1u << 31, others = gridDim.x * gridDim.y - 1;
+        const bool is_first = blockIdx.x == 0 && blockIdx.y == 0;
         const unsigned added = is_first ? highest - others : 1;
         unsigned before, now;
         asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
@@ -229,13 +244,19 @@ __device__ __forceinline__ void wait_for_all_blocks(unsigned* barrier) {
 template <bool HAS_RESIDUAL>
 __device__ __forceinline__ void normalise_all(const Normalise& p) {
     extern __shared__ float shared[];
-    measure(p, shared);
+    for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
+        measure(p, Column(p, number), shared);
+        __syncthreads();
+    }
     wait_for_all_blocks(p.barrier);
-    const float* table = conclude(p, shared);
-    apply<HAS_RESIDUAL>(p.pass, table);
+    for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
+        const Column column(p, number);
+        apply<HAS_RESIDUAL>(p.pass, column, conclude(p, column, shared));
+        __syncthreads();
+    }
 }
 
-// Block (vectors, voxels), a power of two of vectors; grid (shares, groups of channels, patches).
+// Block (vectors, voxels), a power of two of vectors; grid (shares, columns at once).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
     normalise_all<false>(p);
 }

@@ -10,8 +10,6 @@ from helpers.step_interpreter import interpret
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
-from cuda_cyclegan.engine.joining import MOST_GROUPS, vectors_across
-from cuda_cyclegan.engine.launches import launches
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.steps import Convolve, Normalise, Precision, Statistics
@@ -131,16 +129,3 @@ def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
 
     assert apart((16, 16, 16)) == 2  # the up-sampled
     assert apart((192, 192, 160)) == 3  # 90 MiB behind the first layer
-
-
-def test_no_more_groups_of_channels_are_joined_than_wait_for_each_other():
-    graph = build(replace(RESNET, width=32))
-    for batch, most in ((1, 4), (3, 8), (8, 16), (16, 16)):
-        steps = lower(random_network(graph, 0), Layout((8, 8, 8), batch, "fp32")).steps
-        joined = [step for step in steps if isinstance(step, Normalise)]
-        assert joined
-        assert max(vectors_across(step) for step in joined) == most
-        for step in joined:
-            [launch] = launches(step, lambda _: 0)
-            assert launch.grid[1] * launch.grid[2] <= MOST_GROUPS
-            assert launch.grid[0] >= 1
