@@ -130,7 +130,7 @@ def subpixels(
 
 
 def split(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """High and low fp16 half of each number, as float32; their sum is 2^-24 off at most."""
+    """High and low fp16 half of each number, as float32; their sum is 2^-23 off at most."""
     high = values.astype(np.float16).astype(np.float32)
     return high, (values - high).astype(np.float16).astype(np.float32)
 

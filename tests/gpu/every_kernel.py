@@ -5,6 +5,7 @@ compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py fp32
 """
 
 import sys
+import threading
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -21,6 +22,9 @@ from cuda_cyclegan.engine.memory_plan import plan_memory
 from cuda_cyclegan.engine.plan_search import Algorithm
 from cuda_cyclegan.engine.program import Program
 from cuda_cyclegan.engine.steps import Convolve
+from cuda_cyclegan.engine.sweep import Compiled
+from cuda_cyclegan.engine.sweeper import Sweeper
+from cuda_cyclegan.engine.window import Window
 
 LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)
@@ -64,9 +68,24 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
         program.launch()
         stream.download(got.ctypes.data, program.translated, got.nbytes)
         stream.wait()
+        channels = graph.in_channels, graph.out_channels
+        sweep(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
     error = np.linalg.norm(got - right) / np.linalg.norm(right)
     print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
     assert error < LIMITS[precision]
+
+
+def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
+    """Two patches that overlap and are wider than their array."""
+    extents = patch[0] + 3, patch[1], patch[2] - 2
+    weights = np.ones(patch, np.float32)
+    window = Window(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2), weights, "edge")
+    array = np.random.default_rng(2).uniform(-1, 1, (compiled.channels[0], *extents))
+    target = np.full((compiled.channels[1], *extents), np.nan, np.float32)
+    with Sweeper(compiled) as sweeper:
+        placed = sweeper.place(window, 1 << 30)
+        sweeper.run(array.astype(np.float32), window, target, placed, lambda _: None)
+    assert np.isfinite(target).all()
 
 
 main()
