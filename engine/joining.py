@@ -8,7 +8,7 @@ BARRIER = "barrier"
 """Name of the constant by which the blocks of a joined launch wait for each other."""
 
 _MOST_BYTES = 48 << 20
-"""Beyond the size of a cache the tensor comes from memory twice, and a launch less is no matter."""
+"""Of a tensor, about what the cache of an H200 holds: a larger one would come from memory twice."""
 
 
 def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
