@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from .errors import DeviceMemoryError
 from .graph import Graph, Network, Triple
+from .halves import halves_pay
 from .lowered import Layout, Lowered
 from .lowering import lower
 from .memory_plan import MemoryPlan, plan_memory
@@ -68,10 +69,13 @@ class Wanted:
     def layouts(self) -> Iterator[Layout]:
         """From what is fast to what is small."""
         has_matrix = self.precision in ("fp16", "bf16") and self.capability >= _MATRIX_CAPABILITY
+        halves = halves_pay(self.precision, self.capability)
         batch = self.batch
         while batch:
             for slab_bytes in _SLABS:
-                yield Layout(self.patch, batch, self.precision, slab_bytes, has_matrix)
+                yield Layout(
+                    self.patch, batch, self.precision, slab_bytes, has_matrix, halves=halves
+                )
             batch //= 2
 
 
