@@ -1,7 +1,7 @@
 """`cuda-cyclegan plan`: what `translate` would do with the same options."""
 
 from ..io.choice import FEWEST_SLICES
-from .filters import AllowUneven, MinSlices, Modality, SeriesPattern, ShowPhi
+from .filters import AllowUneven, KeepPrivate, MinSlices, Modality, SeriesPattern, ShowPhi
 from .translate import translate
 from .translate_options import (
     Arithmetic,
@@ -42,6 +42,7 @@ def plan(
     allow_uneven: AllowUneven = False,
     show_phi: ShowPhi = False,
     output_format: ResultFormat = "same",
+    keep_private_tags: KeepPrivate = False,
     overwrite: Overwrite = False,
     preview: Preview = False,
     verbose: Verbose = False,
@@ -70,6 +71,7 @@ def plan(
         allow_uneven=allow_uneven,
         show_phi=show_phi,
         output_format=output_format,
+        keep_private_tags=keep_private_tags,
         overwrite=overwrite,
         preview=preview,
         dry_run=True,

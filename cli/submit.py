@@ -10,7 +10,7 @@ import typer
 from ..io.choice import FEWEST_SLICES
 from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
+from .filters import AllowUneven, Filters, KeepPrivate, MinSlices, Modality, SeriesPattern
 from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .streams import say, tell
@@ -61,6 +61,7 @@ def submit(
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     output_format: ResultFormat = "same",
+    keep_private_tags: KeepPrivate = False,
     overwrite: Overwrite = False,
     preview: Preview = False,
     seam_score: Seams = False,
@@ -71,7 +72,7 @@ def submit(
     status: 0 queued; 2 wrong usage; 3 no study found.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    choice = filters.choice(output_format)
+    choice = filters.choice(output_format, keep_private=keep_private_tags)
     extents = parsed_patch(patch)
     with told(verbose=False):
         from ..pipelines.queue import open_queue

@@ -15,7 +15,7 @@ from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
 from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from .filters import AllowUneven, Filters, KeepPrivate, MinSlices, Modality, SeriesPattern, ShowPhi
 from .options import checked_device, checked_json, parsed_patch, parsed_size
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
@@ -65,6 +65,7 @@ def translate(
     allow_uneven: AllowUneven = False,
     show_phi: ShowPhi = False,
     output_format: ResultFormat = "same",
+    keep_private_tags: KeepPrivate = False,
     overwrite: Overwrite = False,
     preview: Preview = False,
     seam_score: Seams = False,
@@ -87,7 +88,7 @@ def translate(
     found; 4 the device or a library is missing.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
-    choice = filters.choice(output_format)
+    choice = filters.choice(output_format, keep_private=keep_private_tags)
     choices = checked_device(device), parsed_patch(patch)
     limits = CudaLimits(parsed_size("--vram-limit", vram_limit), tune)
     for name, file in (("--report", report), ("--trace", trace)):

@@ -13,7 +13,7 @@ from ..io.errors import ScanError
 from ..pipelines.errors import QueueLostError
 from ..pipelines.settings import Extras
 from .errors import told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
+from .filters import AllowUneven, Filters, KeepPrivate, MinSlices, Modality, SeriesPattern
 from .options import parsed_patch
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .signals import stop_signals
@@ -73,6 +73,7 @@ def watch(
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     output_format: ResultFormat = "same",
+    keep_private_tags: KeepPrivate = False,
     overwrite: Overwrite = False,
     preview: Preview = False,
     seam_score: Seams = False,
@@ -83,7 +84,7 @@ def watch(
     later.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    choice = filters.choice(output_format)
+    choice = filters.choice(output_format, keep_private=keep_private_tags)
     extents = parsed_patch(patch)
     with stop_signals(), told(verbose=False):
         from ..pipelines.queue import open_queue

@@ -47,6 +47,7 @@ def jobs_of(request: Request) -> Submission:
             allow_uneven=request.choice.allow_uneven,
             preview=request.extras.preview,
             seam_score=request.extras.seam_score,
+            keep_private=request.choice.keep_private,
         )
         for study in found.studies
     )

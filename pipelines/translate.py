@@ -110,6 +110,7 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, devices[0]),
         volume_index=request.volume_index,
+        keep_private=request.choice.keep_private,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)

@@ -98,6 +98,7 @@ class Workshop:
             blend=job.blend,
             precision=precision,
             volume_index=job.volume_index,
+            keep_private=job.keep_private,
         )
         recipe = Recipe(job.model_sha256, settings.sha256())
         entries = manifest.entries
@@ -175,6 +176,7 @@ def find_study(job: StudyJob) -> Study:
         fewest_slices=job.fewest_slices,
         allow_uneven=job.allow_uneven,
         format=job.output_format,
+        keep_private=job.keep_private,
     )
     found = discover([Path(file) for file in job.files], Path(job.output), choice)
     for study in found.studies:
