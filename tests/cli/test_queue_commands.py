@@ -13,7 +13,7 @@ import pydicom as _pydicom
 import pytest
 import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
-from helpers.dicom_phantoms import Phantom
+from helpers.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
 from helpers.queue_world import QueueWorld, children, eventually
 
 from cuda_cyclegan.pipelines.job_talk import JobEnded
@@ -166,6 +166,19 @@ def test_a_job_keeps_private_elements_if_its_submission_asked(world: QueueWorld)
     for path in world.output.rglob("*.dcm"):
         assert pydicom.dcmread(path).private_block(0x0019, "MAKER")[1].value == "secret"
     assert len(list(world.output.rglob("*.dcm"))) == 12
+
+
+def test_job_records_name_no_patient(world: QueueWorld) -> None:
+    phantom = Phantom()
+    phantom.write(world.inputs / "ct")
+    batch = world.submit()
+    world.work()
+    told = world.did("jobs", batch, "--json") + world.did("jobs", "summary", batch)
+    files = [path for path in Path(world.queue).parent.rglob("*") if path.is_file()]
+    stored = b"".join(path.read_bytes() for path in files)
+    for secret in (*PATIENT.split("^"), PATIENT_ID, phantom.study, phantom.series, "Roe"):
+        assert secret not in told
+        assert secret.encode() not in stored
 
 
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
