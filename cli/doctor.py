@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import Exit, told
+from .queue_options import QueueOption
 from .signals import stop_signals
 from .streams import broken, columns_of, say
 from .text import counted, printable
@@ -27,6 +28,7 @@ def doctor(
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
     ] = Path(),
+    queue: QueueOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
@@ -37,9 +39,9 @@ def doctor(
     Exit status: 0 all that is offered works, perhaps with warnings; 1 something does not.
     """
     with stop_signals(), told(verbose=verbose):
-        from ..pipelines.doctor import examine
+        from ..pipelines.doctor import Places, examine
 
-        findings = examine(folder)
+        findings = examine(Places(folder, queue))
         states = _print_json(findings) if as_json else _print(findings)
         if states["failure"]:
             raise typer.Exit(Exit.SOME_FAILED)
