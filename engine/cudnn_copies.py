@@ -34,7 +34,12 @@ class CudnnCopy:
         command = [sys.executable, "-I", "-S", "-c", _ASK_VERSION, str(self.folder / LIBRARY)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=True, timeout=_LONGEST_SECONDS
+                command,
+                env={**os.environ, "LD_LIBRARY_PATH": str(self.folder)},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=_LONGEST_SECONDS,
             )
         except (OSError, subprocess.SubprocessError):
             return "of unknown version"

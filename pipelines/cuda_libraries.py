@@ -1,6 +1,7 @@
 """Whether cuDNN and NVRTC, which the engine runs on, are the ones that were meant, and fit."""
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,13 @@ def _cudnn() -> Iterator[Finding]:
     from ..engine.cudnn_copies import copies, dotted, loaded, packages
 
     try:
-        import cudnn as _cudnn
+        cudnn: Any = import_module("cudnn")  # its types are generated and incomplete
     except Exception as error:  # a broken library may raise anything
         words = f"cannot be loaded ({type(error).__name__}: {error})"
         yield failure("cuDNN", words, _REINSTALL)
         return
-    cudnn: Any = _cudnn  # the package's types are generated and incomplete
-    yield from judged_copies(copies(), loaded(), dotted(cudnn.backend_version()))
+    version = dotted(cudnn.backend_version())  # asked first, as that loads the first parts
+    yield from judged_copies(copies(), loaded(), version)
     yield from judged_packages(packages())
 
 

@@ -52,12 +52,12 @@ def _test(device: Device) -> Finding:
     told = ", ".join(f"{precision} {error:.1e}" for precision, (_, error) in tried.items())
     name, _ = tried[device.default_precision]
     words = f"{name}: relative error {told}, in {spent:.2f} s"
-    wrong = [one for one, (_, error) in tried.items() if not error <= TOLERANCES[one]]
+    wrong = [one for one in tried if not tried[one][1] <= TOLERANCES[one]]
     if wrong:
-        allowed = " and ".join(f"{TOLERANCES[one]:g} in {one}" for one in wrong)
+        limits = [f"{TOLERANCES[one]:g} in {one}" for one in wrong]
         return failure(
             subject,
-            f"{words}, where {allowed} is allowed",
+            f"{words}, where {' and '.join(limits)} is allowed",
             "do not use this device; update its driver and libraries and test again",
         )
     return ok(subject, words)
