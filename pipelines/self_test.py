@@ -52,7 +52,7 @@ def _test(device: Device) -> Finding:
     told = ", ".join(f"{precision} {error:.1e}" for precision, (_, error) in tried.items())
     name, _ = tried[device.default_precision]
     words = f"{name}: relative error {told}, in {spent:.2f} s"
-    wrong = [one for one in tried if not tried[one][1] <= TOLERANCES[one]]
+    wrong: list[Precision] = [one for one in tried if not tried[one][1] <= TOLERANCES[one]]
     if wrong:
         limits = [f"{TOLERANCES[one]:g} in {one}" for one in wrong]
         return failure(

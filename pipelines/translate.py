@@ -130,7 +130,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        timeline = Timeline()
+        timeline = Timeline(start)
 
         def hear(event: Event) -> None:
             timeline.hear(event)
@@ -150,7 +150,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
         use=timeline.use(),
-        studies=rows,
+        studies=timeline.dated(rows),
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),

@@ -75,7 +75,7 @@ def main() -> None:
             )
             for n in range(asked.studies)
         ]
-        timeline = Timeline()
+        timeline = Timeline(time.perf_counter())
         with (
             Manifest(folder / "out") as manifest,
             open_generator(bench.network, device, "fp16", PATCH) as generator,
