@@ -19,7 +19,11 @@ from .text import counted, printable
 if TYPE_CHECKING:
     from ..pipelines.findings import Finding
 
-EXAMPLE = "Example: cuda-cyclegan doctor --folder /data/results"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan doctor
+  cuda-cyclegan doctor --folder /data/results --json
+"""
 SCHEMA = "cuda-cyclegan/doctor/1"
 STATE_WIDTH = 9
 
@@ -36,7 +40,15 @@ def doctor(
 ) -> None:
     """Check what this machine offers, and test each device.
 
-    Exit status: 0 all that is offered works, perhaps with warnings; 1 something does not.
+    Looks at packages, processor, memory, the disk of a folder, the job queue, cards and who holds
+    their memory, cuDNN and NVRTC; then each device translates a tiny patch in each precision, and
+    the result is compared with PyTorch's. A line is ok, a warning (works, but could be better) or a
+    failure, and says what to do.
+
+    \b
+    Exit status:
+      0  all that is offered works, perhaps with warnings
+      1  something does not
     """
     with stop_signals(), told(verbose=verbose):
         from ..pipelines.doctor import Places, examine

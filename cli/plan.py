@@ -21,7 +21,10 @@ from .translate_options import (
     VramLimit,
 )
 
-EXAMPLE = "Example: cuda-cyclegan plan scans/ --model t1-to-t2.safetensors --output results/"
+EXAMPLE = """\b
+Example:
+  cuda-cyclegan plan scans --model t1-to-t2.safetensors --output results
+"""
 
 
 def plan(
@@ -47,11 +50,18 @@ def plan(
     preview: Preview = False,
     verbose: Verbose = False,
 ) -> None:
-    """List what translating would do, take and cost; write nothing.
+    """List what 'translate' would do, without doing it.
 
-    Reads and prepares every scan that is due, so whatever is wrong with one shows now. Exit
-    status: 0 all would be translated or are up to date; 1 some study would fail; 2 wrong usage;
-    3 no study found; 4 the device or a library is missing.
+    Reads and prepares every scan that is due, so whatever is wrong with one shows now; tells the
+    tiles, memory and seconds that each would take. Writes nothing.
+
+    \b
+    Exit status:
+      0  all studies would be translated, or are up to date
+      1  some study would fail
+      2  wrong usage
+      3  no study was found
+      4  the device or a library is missing
     """
     translate(
         inputs,

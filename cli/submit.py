@@ -33,10 +33,13 @@ from .translate_options import (
 if TYPE_CHECKING:
     from ..pipelines.queue_state import Submitted
 
-EXAMPLE = (
-    "Example: cuda-cyclegan submit scans/ --model t1-to-t2.safetensors --output results/ "
-    "--window night"
-)
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan submit scans --model t1-to-t2.safetensors \\
+      --output results --window night
+  cuda-cyclegan submit /share/scans --model /share/t1-to-t2.safetensors \\
+      --output /share/results --queue postgresql://worker@dbhost/jobs
+"""
 
 
 def submit(
@@ -66,10 +69,17 @@ def submit(
     preview: Preview = False,
     seam_score: Seams = False,
 ) -> None:
-    """Queue scans for translation, one job a study, and return at once.
+    """Queue scans for translation, one job a study.
 
-    Prints the batch's name. Studies that are queued for the same work already are left out. Exit
-    status: 0 queued; 2 wrong usage; 3 no study found.
+    Returns at once and prints the batch's name, which 'jobs' takes; 'worker' does the jobs. Studies
+    that are queued for the same work already are left out. Whoever does a job must see the scans,
+    the model and the output folder under the same paths.
+
+    \b
+    Exit status:
+      0  queued
+      2  wrong usage, or the queue cannot be used
+      3  no study was found
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
     choice = filters.choice(output_format, keep_private=keep_private_tags)

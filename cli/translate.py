@@ -44,7 +44,14 @@ if TYPE_CHECKING:
     from ..pipelines.report import BatchReport
     from ..pipelines.translate import Job
 
-EXAMPLE = "Example: cuda-cyclegan translate scans/ --model t1-to-t2.safetensors --output results/"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors --output results
+  cuda-cyclegan translate /media/cdrom --model t1-to-ct.safetensors \\
+      --output results --modality MR --preview
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors \\
+      --output results --device cuda:0,1 --report night.json
+"""
 
 
 def translate(
@@ -82,10 +89,23 @@ def translate(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Translate scans with a model, one or whole folders of them.
+    """Translate scans with a model.
 
-    Exit status: 0 all translated or up to date; 1 some study failed; 2 wrong usage; 3 no study
-    found; 4 the device or a library is missing.
+    Takes DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
+    searches folders for them. The output folder mirrors the inputs; a result keeps its source's
+    format, grid and header.
+
+    A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
+    up to date are kept, so the same command goes on where it was stopped. Files that this program
+    did not make are only replaced with --overwrite.
+
+    \b
+    Exit status:
+      0  all studies are translated, or up to date
+      1  some study failed
+      2  wrong usage
+      3  no study was found
+      4  the device or a library is missing
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choice = filters.choice(output_format, keep_private=keep_private_tags)

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from ..pipelines.translate import Request
     from ..pipelines.watching import Arrivals
 
-EXAMPLE = "Example: cuda-cyclegan watch /incoming --model t1-to-t2.safetensors --output results/"
+EXAMPLE = """\b
+Example:
+  cuda-cyclegan watch /incoming --model t1-to-t2.safetensors --output results
+"""
 
 LOOK_SECONDS = 5.0
 
@@ -80,8 +83,8 @@ def watch(
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
-    A study is taken once none of its files has changed for some time, and again if it changes
-    later.
+    A study is taken once none of its files has changed for --settle seconds, and again if it
+    changes later. Stop with Ctrl-C or SIGTERM; jobs that are queued by then stay queued.
     """
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
     choice = filters.choice(output_format, keep_private=keep_private_tags)

@@ -191,17 +191,3 @@ def test_a_queue_on_a_network_disk_is_a_warning(
     monkeypatch.setattr(queue_check, "_MOUNTS", mounts)
     found = findings(tmp_path)["Queue"]
     assert (found["state"], "network disk (nfs4)" in found["words"]) == ("warning", True)
-
-
-@pytest.mark.parametrize("command", ["doctor", "report"])
-def test_help_imports_nothing_heavy(command: str) -> None:
-    program = (
-        "import sys\nfrom cuda_cyclegan.cli.app import app\n"
-        "try: app(sys.argv[1:])\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        "print(sorted({'numpy', 'PIL', 'rich', 'nibabel', 'onnxruntime'} & {*sys.modules}))"
-    )
-    arguments = [sys.executable, "-c", program, command, "--help"]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    assert "Example: cuda-cyclegan" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"

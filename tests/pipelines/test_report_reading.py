@@ -50,7 +50,9 @@ FAILED = st.builds(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=st.lists(ROWS | FAILED, max_size=4), not_reached=st.integers(0, 9))
 def test_a_report_comes_back_as_it_went_in(
     tmp_path: Path, rows: list[StudyReport], not_reached: int
