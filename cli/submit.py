@@ -77,7 +77,8 @@ def submit(
 
     \b
     Exit status:
-      0  queued
+      0  all studies are queued, or were before
+      1  some study cannot be done along with another, and is not queued
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -116,6 +117,9 @@ def submit(
     if submitted.added:
         say(submitted.batch, sys.stdout)
     tell(_outcome(submitted, len(found.skipped)), sys.stderr)
+    for study, reason in found.refused.items():
+        complain(f"{study} is not queued: {reason}.")
+    raise typer.Exit(Exit.SOME_FAILED if found.refused else Exit.DONE)
 
 
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:

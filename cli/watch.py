@@ -35,9 +35,9 @@ from .translate_options import (
 
 if TYPE_CHECKING:
     from ..pipelines.queue import Queue
+    from ..pipelines.queue_job import StudyJob
     from ..pipelines.queue_state import Lane
-    from ..pipelines.translate import Request
-    from ..pipelines.watching import Arrivals
+    from ..pipelines.submission import Submission
 
 EXAMPLE = """\b
 Example:
@@ -92,6 +92,7 @@ def watch(
     with stop_signals(), told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
+        from ..pipelines.submission import jobs_of
         from ..pipelines.translate import Request
         from ..pipelines.watching import Arrivals
 
@@ -109,20 +110,27 @@ def watch(
             extras=Extras(preview=preview, seam_score=seam_score),
         )
         lane = lane_of(priority, window)
-        arrivals = Arrivals(settle)
+        arrivals, refused = Arrivals(settle), set[str]()
         with open_queue(queue_place(queue), create=True) as jobs:
             while True:
                 try:
-                    _look(request, arrivals, jobs, lane, name)
+                    found = jobs_of(request)
+                    _tell_refused(found, refused)
+                    _take(arrivals.complete(found.jobs), jobs, lane, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(str(error))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
 
 
-def _look(request: "Request", arrivals: "Arrivals", jobs: "Queue", lane: "Lane", name: str) -> None:
-    from ..pipelines.submission import jobs_of
+def _tell_refused(found: "Submission", told: set[str]) -> None:
+    """Once for each study that cannot be done along with another."""
+    for study, reason in found.refused.items():
+        if study not in told:
+            told.add(study)
+            _log(f"{study} is not queued: {reason}")
 
-    ready = arrivals.complete(jobs_of(request).jobs)
+
+def _take(ready: "list[StudyJob]", jobs: "Queue", lane: "Lane", name: str) -> None:
     if ready:
         submitted = jobs.submit(ready, lane, name=name)
         if submitted.added:

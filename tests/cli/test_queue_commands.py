@@ -181,6 +181,18 @@ def test_job_records_name_no_patient(world: QueueWorld) -> None:
         assert secret.encode() not in stored
 
 
+def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:
+    world.inputs.mkdir()
+    for name in ("a.mha", "a.nrrd"):
+        (world.inputs / name).touch()
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    submitted = world.run("submit", *paths, "--format", "nifti")
+    assert submitted.exit_code == 1
+    assert "1 study queued" in submitted.stderr
+    assert "a.nrrd is not queued: its result would overwrite that of a.mha" in submitted.stderr
+    assert len(world.jobs(submitted.stdout.strip())) == 1
+
+
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     world.inputs.mkdir()
     paths = ["--model", str(world.model), "--output", str(world.output)]
