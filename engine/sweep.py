@@ -1,8 +1,9 @@
 """A whole array through a program on the card: cut, translated and blended there, row by row.
 
 Of the array, and of what is made of it, the card holds a ring of rows along the axis that is the
-slowest in memory, so it may be of any length there. While one row of tiles is computed, the next is copied in and the last one copied out, each
-on a stream of its own. The host waits once a row of tiles, never once a patch.
+slowest in memory, so it may be of any length there. While one row of tiles is computed, the next is
+copied in and the last one copied out, each on a stream of its own. The host waits once a row of
+tiles, never once a patch.
 """
 
 import threading

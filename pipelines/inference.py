@@ -56,7 +56,7 @@ def translate_array(
     channels = generator.graph.out_channels
     if isinstance(generator, Sweeping):
         with suppress(DeviceMemoryError):
-            return _sweep(array, generator, window, watch, on_tiles)
+            return _sweep(array, generator, window, watch, on_tiles, channels)
     translated = np.empty((channels, *tiling.extents), np.float32)
     blender = Blender(tiling, channels, window.blend)
     cutter = _Cutter(array, tiling, window.padding)
@@ -79,11 +79,10 @@ def _sweep(
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
+    channels: int,
 ) -> FloatArray:
     """The result lies in memory as the array does, so neither is ever transposed there."""
-    tiling = window.tiling
     plan = _sweep_window(array, window)
-    channels = generator.graph.out_channels
     translated = np.empty((channels, *plan.extents), np.float32)
     seen = array.transpose(0, *(1 + axis for axis in plan.axes))
     for timing in generator.sweep(seen, plan, translated, on_tiles):

@@ -28,9 +28,10 @@ that stays near a processor's caches."""
 class Prepared:
     """A scan as the network takes it, and what leads back.
 
-    array: [1, D, H, W] in network intensity, in memory in the order of the scan's axes. source: the scan without the memory of its voxels.
-    outward: from the scan's values to network intensities, for the contrast that comes out.
-    steps: how many steps of its voxel type the scan's own values span.
+    array: [1, D, H, W] in network intensity, in memory in the order of the scan's axes unless it
+    was resampled. source: the scan without the memory of its voxels. outward: from the scan's
+    values to network intensities, for the contrast that comes out. steps: how many steps of its
+    voxel type the scan's own values span.
     """
 
     array: FloatArray
