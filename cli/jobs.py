@@ -144,7 +144,8 @@ def resume(queue: QueueOption = None) -> None:
 @app.command(epilog=_example("prune --days 90"))
 def prune(
     days: Annotated[
-        int, typer.Option("--days", min=0, help="Forget jobs that ended so many days ago.")
+        int,
+        typer.Option("--days", metavar="N", min=0, help="Forget jobs that ended so many days ago."),
     ] = 30,
     queue: QueueOption = None,
 ) -> None:

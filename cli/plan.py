@@ -1,28 +1,13 @@
 """`cuda-cyclegan plan`: what `translate` would do with the same options."""
 
-from ..engine.tuning import TUNING_SECONDS
-from ..io.choice import FEWEST_SLICES
-from .filters import AllowUneven, KeepPrivate, MinSlices, Modality, SeriesPattern, ShowPhi
-from .translate import translate
-from .translate_options import (
-    Arithmetic,
-    BatchSize,
-    Blending,
-    DeviceName,
-    Inputs,
-    ModelFile,
-    Output,
-    Overlap,
-    Overwrite,
-    Patch,
-    Preview,
-    ResultFormat,
-    Tune,
-    TuneSeconds,
-    Verbose,
-    VolumeIndex,
-    VramLimit,
-)
+import typer
+
+from .errors import told
+from .filters import ShowPhi
+from .option_groups import DeviceOptions, StudyOptions, grouped
+from .signals import stop_signals
+from .translate import dry_run_shown
+from .translate_options import Inputs, Verbose
 
 EXAMPLE = """\b
 Example:
@@ -30,29 +15,12 @@ Example:
 """
 
 
+@grouped
 def plan(
     inputs: Inputs,
-    model: ModelFile,
-    output: Output,
-    device: DeviceName = "auto",
-    precision: Arithmetic = None,
-    vram_limit: VramLimit = None,
-    batch: BatchSize = "auto",
-    tune: Tune = "full",
-    tune_seconds: TuneSeconds = TUNING_SECONDS,
-    patch: Patch = None,
-    overlap: Overlap = 0.25,
-    blend: Blending = "gaussian",
-    volume: VolumeIndex = None,
-    modality: Modality = "",
-    series: SeriesPattern = "",
-    min_slices: MinSlices = FEWEST_SLICES,
-    allow_uneven: AllowUneven = False,
+    study: StudyOptions,
+    on: DeviceOptions,
     show_phi: ShowPhi = False,
-    output_format: ResultFormat = "same",
-    keep_private_tags: KeepPrivate = False,
-    overwrite: Overwrite = False,
-    preview: Preview = False,
     verbose: Verbose = False,
 ) -> None:
     """List what 'translate' would do, without doing it.
@@ -68,29 +36,7 @@ def plan(
       3  no study was found
       4  the device or a library is missing
     """
-    translate(
-        inputs,
-        model,
-        output,
-        device=device,
-        precision=precision,
-        vram_limit=vram_limit,
-        batch=batch,
-        tune=tune,
-        tune_seconds=tune_seconds,
-        patch=patch,
-        overlap=overlap,
-        blend=blend,
-        volume=volume,
-        modality=modality,
-        series=series,
-        min_slices=min_slices,
-        allow_uneven=allow_uneven,
-        show_phi=show_phi,
-        output_format=output_format,
-        keep_private_tags=keep_private_tags,
-        overwrite=overwrite,
-        preview=preview,
-        dry_run=True,
-        verbose=verbose,
-    )
+    with stop_signals(), told(verbose=verbose):
+        from ..pipelines.translate import open_job
+
+        raise typer.Exit(dry_run_shown(open_job(study.request(inputs, on, show_phi=show_phi))))

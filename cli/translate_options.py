@@ -62,7 +62,9 @@ Tune: TypeAlias = Annotated[
 ]
 TuneSeconds: TypeAlias = Annotated[
     float,
-    typer.Option(min=0.0, help="Time for that at most; what is best by then is taken."),
+    typer.Option(
+        metavar="SECONDS", min=0.0, help="Time for that at most; what is best by then is taken."
+    ),
 ]
 Patch: TypeAlias = Annotated[
     str | None,

@@ -8,30 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..io.choice import FEWEST_SLICES
 from ..io.errors import ScanError
 from ..pipelines.errors import QueueLostError
-from ..pipelines.settings import Extras
 from .errors import told
-from .filters import AllowUneven, Filters, KeepPrivate, MinSlices, Modality, SeriesPattern
-from .options import parsed_patch
+from .option_groups import StudyOptions, grouped
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .signals import stop_signals
 from .streams import say
 from .text import counted, printable
-from .translate_options import (
-    Arithmetic,
-    Blending,
-    ModelFile,
-    Output,
-    Overlap,
-    Overwrite,
-    Patch,
-    Preview,
-    ResultFormat,
-    Seams,
-    VolumeIndex,
-)
 
 if TYPE_CHECKING:
     from ..pipelines.queue import Queue
@@ -47,6 +31,7 @@ Example:
 LOOK_SECONDS = 5.0
 
 
+@grouped
 def watch(
     folder: Annotated[
         Path,
@@ -54,8 +39,7 @@ def watch(
             metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
         ),
     ],
-    model: ModelFile,
-    output: Output,
+    study: StudyOptions,
     queue: QueueOption = None,
     settle: Annotated[
         float,
@@ -66,49 +50,19 @@ def watch(
     priority: PriorityOption = "normal",
     window: WindowOption = None,
     name: BatchName = "",
-    precision: Arithmetic = None,
-    patch: Patch = None,
-    overlap: Overlap = 0.25,
-    blend: Blending = "gaussian",
-    volume: VolumeIndex = None,
-    modality: Modality = "",
-    series: SeriesPattern = "",
-    min_slices: MinSlices = FEWEST_SLICES,
-    allow_uneven: AllowUneven = False,
-    output_format: ResultFormat = "same",
-    keep_private_tags: KeepPrivate = False,
-    overwrite: Overwrite = False,
-    preview: Preview = False,
-    seam_score: Seams = False,
 ) -> None:
     """Queue studies as they arrive in a folder, until stopped.
 
     A study is taken once none of its files has changed for --settle seconds, and again if it
     changes later. Stop with Ctrl-C or SIGTERM; jobs that are queued by then stay queued.
     """
-    filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    choice = filters.choice(output_format, keep_private=keep_private_tags)
-    extents = parsed_patch(patch)
     with stop_signals(), told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
         from ..pipelines.submission import jobs_of
-        from ..pipelines.translate import Request
         from ..pipelines.watching import Arrivals
 
-        request = Request(
-            inputs=(folder,),
-            model=model,
-            output=output,
-            precision=precision,
-            patch=extents,
-            overlap=overlap,
-            blend=blend,
-            volume_index=volume,
-            choice=choice,
-            overwrite=overwrite,
-            extras=Extras(preview=preview, seam_score=seam_score),
-        )
+        request = study.request((folder,))
         lane = lane_of(priority, window)
         arrivals, refused = Arrivals(settle), set[str]()
         with open_queue(queue_place(queue), create=True) as jobs:

@@ -43,7 +43,8 @@ def worker(
         bool, typer.Option("--until-empty", help="End when no job is left that may start now.")
     ] = False,
     tries: Annotated[
-        int, typer.Option(min=1, help="Give a job up when this many workers died of it.")
+        int,
+        typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
     ] = 3,
     vram_limit: VramLimit = None,
     batch: BatchSize = "auto",
