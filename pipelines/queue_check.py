@@ -27,7 +27,9 @@ def examine_queue(asked: str | None) -> Iterator[Finding]:
             yield _not_yet(place.file)
     except QueueError as error:
         what, _, remedy = _shown(str(error)).rstrip(".").partition("; ")
-        yield failure("Queue", what, remedy or _REMEDY)
+        # A worker finds nothing to do in a queue that the next submission makes ready.
+        state = warning if remedy.startswith("submit") else failure
+        yield state("Queue", what, remedy or _REMEDY)
 
 
 def _server(place: QueuePlace) -> Finding:
@@ -43,7 +45,7 @@ def _opened(place: QueuePlace, trouble: str | None) -> Finding:
         paused = ", paused" if jobs.is_paused() else ""
     waiting = sum(count.get("queued", 0) + count.get("waiting", 0) for count in counts)
     running = sum(count.get("running", 0) for count in counts)
-    words = f"{_shown(str(place))}: {waiting} jobs waiting, {running} running{paused}"
+    words = f"{_shown(str(place))}: {waiting} waiting, {running} running{paused}"
     if trouble:
         return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
     if place.file and not os.access(place.file, os.W_OK):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import queue_postgres
 from helpers.queue_world import QueueWorld
 from typer.testing import CliRunner
 
@@ -160,7 +161,7 @@ def test_a_queue_is_counted_and_none_is_made(tmp_path: Path) -> None:
     world = QueueWorld(tmp_path)
     world.scans(2)
     world.submit()
-    assert "2 jobs waiting, 0 running" in findings(tmp_path, queue=world.queue)["Queue"]["words"]
+    assert "2 waiting, 0 running" in findings(tmp_path, queue=world.queue)["Queue"]["words"]
 
 
 def test_a_queue_that_others_can_change_or_that_is_none_is_a_failure(tmp_path: Path) -> None:
@@ -181,6 +182,21 @@ def test_a_server_that_is_not_there_is_a_failure_without_its_password(tmp_path: 
     assert "does not answer" in found["words"]
     assert "secret" not in str(found)
     assert "connect_timeout" not in str(found)
+
+
+def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
+    tmp_path: Path,
+) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        empty = findings(tmp_path, 1, server.url)["Queue"]
+        assert empty["state"] == "failure"
+        world = QueueWorld(tmp_path, server.url)
+        world.scans(1)
+        world.submit()
+        found = findings(tmp_path, 0, server.url)["Queue"]
+    assert found["words"] == f"{server.url}: 1 waiting, 0 running"
 
 
 def test_a_queue_on_a_network_disk_is_a_warning(
