@@ -71,6 +71,8 @@ class Planner:
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         target = self.output / study.name
         entry = self.entries.get(str(study.name))
+        if study.obstacle:
+            return PlannedStudy(study, target, "refuse", study.obstacle)
         due = PlannedStudy(study, target, "translate", stale=self._stale(target, entry))
         wanted = (*places(target), preview_of(target)) if self.preview else places(target)
         standing = [file for file in wanted if os.path.lexists(file)]

@@ -39,6 +39,7 @@ class StudyJob:
     allow_uneven: bool = False
     preview: bool = False
     seam_score: bool = False
+    keep_private: bool = False
 
     def to_json(self) -> str:
         """The job as text in ASCII; undecodable bytes of a path stand as lone surrogates."""

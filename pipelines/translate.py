@@ -124,6 +124,7 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=_precision(request, devices[0]),
         volume_index=request.volume_index,
+        keep_private=request.choice.keep_private,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
@@ -143,7 +144,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        timeline = Timeline()
+        timeline = Timeline(start)
         opening = Opening()
 
         def hear(event: Event) -> None:
@@ -164,7 +165,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
         use=timeline.use(),
-        studies=rows,
+        studies=timeline.dated(rows),
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),

@@ -119,6 +119,7 @@ class Workshop:
             blend=job.blend,
             precision=self._precision(job),
             volume_index=job.volume_index,
+            keep_private=job.keep_private,
         )
 
     def _generator(
@@ -174,6 +175,7 @@ def find_study(job: StudyJob) -> Study:
         fewest_slices=job.fewest_slices,
         allow_uneven=job.allow_uneven,
         format=job.output_format,
+        keep_private=job.keep_private,
     )
     found = discover([Path(file) for file in job.files], Path(job.output), choice)
     for study in found.studies:

@@ -7,10 +7,13 @@ import stat
 from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pydicom as _pydicom
 import pytest
 import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
+from helpers.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
 from helpers.queue_world import QueueWorld, children, eventually
 
 from cuda_cyclegan.pipelines.job_talk import JobEnded
@@ -18,6 +21,8 @@ from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
 from cuda_cyclegan.pipelines.queue_tables import QueueTables
+
+pydicom: Any = _pydicom
 
 
 @pytest.fixture
@@ -153,6 +158,40 @@ def test_a_closed_window_keeps_jobs_and_a_pause_all(world: QueueWorld) -> None:
     world.did("jobs", "resume")
     world.work()
     assert {job["state"] for job in world.jobs(batch)} == {"done"}
+
+
+def test_a_job_keeps_private_elements_if_its_submission_asked(world: QueueWorld) -> None:
+    Phantom().write(world.inputs / "ct")
+    world.submit("--keep-private-tags")
+    world.work()
+    for path in world.output.rglob("*.dcm"):
+        assert pydicom.dcmread(path).private_block(0x0019, "MAKER")[1].value == "secret"
+    assert len(list(world.output.rglob("*.dcm"))) == 12
+
+
+def test_job_records_name_no_patient(world: QueueWorld) -> None:
+    phantom = Phantom()
+    phantom.write(world.inputs / "ct")
+    batch = world.submit()
+    world.work()
+    told = world.did("jobs", batch, "--json") + world.did("jobs", "summary", batch)
+    files = [path for path in Path(world.queue).parent.rglob("*") if path.is_file()]
+    stored = b"".join(path.read_bytes() for path in files)
+    for secret in (*PATIENT.split("^"), PATIENT_ID, phantom.study, phantom.series, "Roe"):
+        assert secret not in told
+        assert secret.encode() not in stored
+
+
+def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:
+    world.inputs.mkdir()
+    for name in ("a.mha", "a.nrrd"):
+        (world.inputs / name).touch()
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    submitted = world.run("submit", *paths, "--format", "nifti")
+    assert submitted.exit_code == 1
+    assert "1 study queued" in submitted.stderr
+    assert "a.nrrd is not queued: its result would overwrite that of a.mha" in submitted.stderr
+    assert len(world.jobs(submitted.stdout.strip())) == 1
 
 
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:

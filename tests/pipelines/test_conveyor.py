@@ -249,11 +249,15 @@ def test_seconds_are_those_of_work_and_not_of_waiting(world: World) -> None:
         time.sleep(0.2)
         return patches
 
-    timeline = Timeline()
+    start = time.perf_counter()
+    timeline = Timeline(start)
     rows = world.run(slow)
     for event in world.events:
         timeline.hear(event)
     use = timeline.use()
+    moments = [row.under_way or (0.0, 0.0) for row in timeline.dated(rows)]
+    assert moments[1][0] < moments[0][1], "the next one is read while the first is in the network"
+    assert 0 <= min(moments)[0] <= max(moments)[1] <= time.perf_counter() - start
     for row in rows:
         assert row.seconds == pytest.approx(sum(row.stages.values()))
         assert 0.2 <= row.seconds < 0.4  # one that counted waits would come to 0.6
