@@ -27,14 +27,14 @@ def duration(value: float) -> str:
 
 
 def scaled(value: float) -> str:
-    """A count with the letter of its thousand: 950, 45.6k, 1.23M."""
+    """A count with the letter of its thousand: 950, 45.6k, 1.23M, 4.56T."""
     if value < 999.5:
         return f"{value:.0f}"
     for letter in "kMG":
         value /= 1000
         if value < 999.5:
             return f"{_digits(value)}{letter}"
-    return f"{value / 1000:.0f}T"
+    return f"{_digits(value / 1000)}T"
 
 
 def memory(value: int) -> str:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 import onnxruntime as _onnxruntime
+from onnx import ModelProto
 
 from .graph import INPUT, FloatArray, Graph, Network
 from .onnx import to_onnx
@@ -67,16 +68,7 @@ class CpuGenerator:
         return f"CPU, {self._threads} threads, ONNX Runtime {onnxruntime.__version__}"
 
     def __enter__(self) -> Self:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.use_deterministic_compute = True
-        # The arena keeps the largest patch ever seen; without it memory follows the run.
-        options.enable_cpu_mem_arena = False
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            self._model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = session(self._model, session_options(self._threads))
         return self
 
     def __exit__(
@@ -94,6 +86,25 @@ class CpuGenerator:
         self.graph.check_patch((extents[0], extents[1], extents[2]))
         [translated] = self._session.run(None, {INPUT: patches})
         return translated
+
+
+def session_options(threads: int) -> Any:
+    """How ONNX Runtime is set up here."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    # The arena keeps the largest patch ever seen; without it memory follows the run.
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    return options
+
+
+def session(model: ModelProto, options: Any) -> Any:
+    """A model ready to run on the CPU."""
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def usable_cores() -> int:

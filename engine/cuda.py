@@ -245,10 +245,10 @@ class CudaGenerator:
                 f"A value left the range of {self.options.precision}; use --precision bf16 or fp32."
             )
 
-    def time(self, repeats: int = 20) -> float:
-        """Milliseconds of one run of a batch on the card, copies left out; median."""
+    def times(self, repeats: int) -> list[float]:
+        """Seconds of each of many runs of a batch on the card, copies left out."""
         self._context.use()
-        return self._program.time(repeats)
+        return self._program.times(repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step run by itself; for profiles."""

@@ -83,6 +83,15 @@ class PlanSearch:
             found[shape] = self._algorithm(shape, workspace, search.effort, left)
         return found
 
+    def run(
+        self, shape: Convolution, algorithm: Algorithm, addresses: tuple[int, int, int, int]
+    ) -> None:
+        """Queue a convolution; addresses: of source, weight, target and workspace."""
+        if algorithm.plans is None:
+            self._run_own(shape, addresses)
+        else:
+            algorithm.plans.run(algorithm.index, *addresses)
+
     def _algorithm(
         self, shape: Convolution, workspace: int, effort: Effort, seconds: float
     ) -> Algorithm:

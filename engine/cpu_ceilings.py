@@ -1,0 +1,61 @@
+"""What the CPU does at most, measured with as many threads as the network has."""
+
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from .cpu import session, session_options
+from .measured import Ceilings
+from .onnx import OPSET
+
+_EDGE = 2048
+_COPIED = 256 << 20
+"""Bytes of a copy: more than the caches of most processors hold."""
+
+_REPEATS = 5
+
+
+def measure_ceilings(threads: int) -> Ceilings:
+    """A product of square matrices by ONNX Runtime, and a copy by all threads."""
+    return Ceilings(_matrix_rate(threads), _bandwidth(threads))
+
+
+def _matrix_rate(threads: int) -> float:
+    def matrix(name: str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [_EDGE, _EDGE])
+
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["c"])],
+        "product",
+        [matrix("a"), matrix("b")],
+        [matrix("c")],
+    )
+    opset = helper.make_opsetid("", OPSET)
+    opened = session(
+        helper.make_model(graph, ir_version=8, opset_imports=[opset]), session_options(threads)
+    )
+    noise = np.random.default_rng(0)
+    factors = {name: noise.normal(size=(_EDGE, _EDGE)).astype(np.float32) for name in "ab"}
+    times: list[float] = []
+    for _ in range(_REPEATS):
+        begin = perf_counter()
+        opened.run(None, factors)
+        times.append(perf_counter() - begin)
+    return 2 * _EDGE**3 / median(times)
+
+
+def _bandwidth(threads: int) -> float:
+    source = np.ones(_COPIED, np.uint8)
+    target = np.zeros_like(source)
+    parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    times: list[float] = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(_REPEATS):
+            begin = perf_counter()
+            list(pool.map(lambda part: np.copyto(*part), parts))
+            times.append(perf_counter() - begin)
+    return 2 * _COPIED / median(times)
