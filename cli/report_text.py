@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from ..pipelines.comparing import Comparison, compare
 from ..pipelines.report_reading import StoredReport
 from . import summary
+from .bars import bar
 from .tables import Row, Table
 from .text import counted, memory, printable, seconds
 
 BAR = 30
 """Columns of a stage that takes all the time."""
-
-_FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
     yield ""
     for stage, value in spent.items():
         share = value / total
-        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {_bar(share)}".rstrip()
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * BAR * 8)
-    return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
 
 
 def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:

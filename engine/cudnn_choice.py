@@ -8,7 +8,7 @@ from typing import Any
 from .errors import DeviceUnavailableError
 
 _LIBRARY = "libcudnn.so.9"
-_WORKERS = ("libcudnn_graph", "libcudnn_engines", "libcudnn_ops", "libcudnn_cnn")
+_PARTS = "libcudnn_"
 
 
 def cudnn_library(folder: Path) -> Path:
@@ -39,7 +39,7 @@ def check_cudnn(folder: Path) -> None:
     """Raise DeviceUnavailableError if parts of another cuDNN are at work in this process."""
     home = cudnn_library(folder).parent
     for path in sorted(_loaded()):
-        if path.name.startswith(_WORKERS) and path.parent != home:
+        if path.name.startswith(_PARTS) and path.parent != home:
             raise DeviceUnavailableError(
                 f"{path} was loaded where {home} was asked for; the two cannot be compared here."
             )

@@ -28,9 +28,7 @@ def layer_times(
         share = _computed(step) / voxels[layer] if voxels[layer] else 0.0
         how = plan(step.shape) if isinstance(step, Convolve) else OWN
         arithmetic = round(flops.get(layer, 0) * share)
-        rows.append(
-            LayerTime(layer, described(step), how, seconds, arithmetic, least_bytes(step))
-        )
+        rows.append(LayerTime(layer, described(step), how, seconds, arithmetic, least_bytes(step)))
     return tuple(rows)
 
 

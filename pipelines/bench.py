@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..engine.devices import Device, Precision
+from ..engine.devices import CudaLimits, Device, Precision, choose_device
 from ..engine.graph import FloatArray, Network, Triple
 from ..engine.measured import Budget, Measured
 from ..engine.tuning import cache_folder
 from .bench_subject import Subject, noise
 from .memory import PeakMeter
+from .precision import chosen_precision
+
+_PATCHES: dict[str, Triple] = {"cuda": (128, 128, 128), "cpu": (64, 64, 64)}
+"""For networks that say nothing of patches: such that a first look takes seconds."""
 
 _Keep = Callable[[FloatArray], None]
 
@@ -40,10 +44,38 @@ class Outcome:
     output: FloatArray
 
 
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What the user asked for; None takes the model's or the device's default."""
+
+    subject: Subject
+    device: str
+    limits: CudaLimits
+    precision: Precision | None
+    patch: Triple | None
+    batch: int
+    budget: Budget
+
+
+def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
+    """Check a request, and load its network.
+
+    Raises ModelFileError, PatchShapeError, DeviceUnavailableError or SettingsError.
+    """
+    network, trained_for = request.subject.load()
+    device = choose_device(request.device, request.limits)
+    precision = chosen_precision(request.precision, device, request.device)
+    patch = request.patch or trained_for or _PATCHES[device.kind]
+    network.graph.check_patch(patch)
+    setting = Setting(device, patch, request.batch, precision)
+    return Bench(request.subject, setting, request.budget), network
+
+
 def measure(bench: Bench, network: Network | None = None) -> Outcome:
     """Measure; network: the subject's, where the caller has it already. Raises EngineError."""
     setting = bench.setting
-    network = network or bench.subject.network()
+    if network is None:
+        network, _ = bench.subject.load()
     patches = noise(network.graph.in_channels, setting.patch, setting.batch)
     kept: list[FloatArray] = []
 
@@ -78,6 +110,4 @@ def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) ->
 
     meter = PeakMeter()
     before = meter.read().bytes
-    return measure_on_cpu(
-        network, patches, bench.budget, keep, lambda: meter.read().bytes - before
-    )
+    return measure_on_cpu(network, patches, bench.budget, keep, lambda: meter.read().bytes - before)

@@ -11,13 +11,13 @@ from multiprocessing.connection import Connection
 from typing import IO, cast
 
 from ..engine.errors import EngineError
-from .bench_rivals import CudnnTask, Fallen, Rival, Task
+from .bench_rivals import CudnnTask, Fallen, Result, Task
 
 _START = "from cuda_cyclegan.pipelines.bench_child import main; main()"
 _LONGEST_REASON = 200
 
 
-def in_child(task: Task, seconds: float) -> Rival | Fallen:
+def in_child(task: Task, seconds: float) -> Result:
     """Run a task in a process of its own; what does not end well within `seconds` has fallen."""
     here, there = Pipe()
     with tempfile.TemporaryFile() as output, here:
@@ -41,9 +41,7 @@ def in_child(task: Task, seconds: float) -> Rival | Fallen:
             process.wait()
 
 
-def _answer(
-    connection: "Connection[object, Rival | Fallen]", task: Task, seconds: float
-) -> Rival | Fallen:
+def _answer(connection: "Connection[object, Result]", task: Task, seconds: float) -> Result:
     connection.send(sys.path)
     connection.send(task)
     if not connection.poll(seconds):
@@ -70,7 +68,7 @@ def _death(status: int, output: IO[bytes]) -> str:
 
 def main() -> None:
     """The process; its argument is the descriptor of the connection."""
-    connection = cast("Connection[Rival | Fallen, object]", Connection(int(sys.argv[1])))
+    connection = cast("Connection[Result, object]", Connection(int(sys.argv[1])))
     sys.path[:] = cast("list[str]", connection.recv())
     task = cast(Task, connection.recv())
     connection.send(_done(task))
@@ -78,7 +76,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _done(task: Task) -> Rival | Fallen:
+def _done(task: Task) -> Result:
     try:
         return task.run()
     except EngineError as error:

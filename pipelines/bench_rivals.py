@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from ..engine.graph import FloatArray
 from ..engine.measured import Latency
 from ..engine.reference import relative_error
+from ..engine.torch_modes import modes
 from .bench import Bench, measure
 from .bench_subject import noise
 
@@ -49,20 +50,21 @@ class PytorchTask:
 
     def run(self) -> Rival:
         """Measure it in this process."""
-        from ..engine import torch_modes
+        from ..engine import torch_bench
         from ..engine.torch_network import as_module
 
-        torch: Any = torch_modes.torch
-        setting, network = self.bench.setting, self.bench.subject.network()
+        torch: Any = torch_bench.torch
+        setting = self.bench.setting
+        network, _ = self.bench.subject.load()
         kind, precision = setting.device.kind, setting.precision
-        [mode] = [m for m in torch_modes.modes(kind, precision) if m.name == self.name]
+        [mode] = [m for m in modes(kind, precision) if m.name == self.name]
         place = f"cuda:{setting.device.index}" if kind == "cuda" else "cpu"
         if kind == "cuda":
             torch.cuda.set_device(setting.device.index)
         first = torch.from_numpy(noise(network.graph.in_channels, setting.patch, setting.batch))
         others = [torch.rand_like(first) * 2 - 1 for _ in range(_OTHER_INPUTS)]
         inputs = [patches.to(place) for patches in (first, *others)]
-        made = torch_modes.measure(mode, as_module(network), inputs, self.bench.budget)
+        made = torch_bench.measure(mode, as_module(network), inputs, self.bench.budget)
         return Rival(
             name=self.name,
             runs_on=f"torch {torch.__version__}",
@@ -106,3 +108,4 @@ class CudnnTask:
 
 
 Task: TypeAlias = PytorchTask | CudnnTask
+Result: TypeAlias = Rival | Fallen

@@ -32,15 +32,12 @@ class Subject:
             case spec:
                 return f"U-Net generator, ngf {spec.width}, {spec.levels} levels, drawn weights"
 
-    def network(self) -> Network:
-        """The network. Raises ModelFileError."""
+    def load(self) -> tuple[Network, Triple | None]:
+        """The network, and the patch that it was trained for. Raises ModelFileError."""
         if isinstance(self.source, Path):
-            return load_model(self.source).network
-        return drawn(build(self.source))
-
-    def patch(self) -> Triple | None:
-        """The patch that a model was trained for."""
-        return load_model(self.source).card.patch if isinstance(self.source, Path) else None
+            model = load_model(self.source)
+            return model.network, model.card.patch
+        return drawn(build(self.source)), None
 
 
 def drawn(graph: Graph) -> Network:

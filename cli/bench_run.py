@@ -1,0 +1,75 @@
+"""One measurement of `bench`, and those it is held against."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..engine.cudnn_choice import cudnn_library
+from ..engine.graph import Network
+from ..engine.torch_modes import modes
+from ..pipelines.bench import Bench, Outcome, measure
+from ..pipelines.bench_child import in_child
+from ..pipelines.bench_rivals import CudnnTask, PytorchTask, Result, Task
+from ..pipelines.errors import MissingLibraryError, SettingsError
+from . import bench_json, bench_rivals, bench_text
+from .bench_view import View
+from .text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Whom to measure too. patience: seconds for each."""
+
+    pytorch: bool
+    cudnn: tuple[Path, ...]
+    patience: float
+
+
+def check(view: View, rivals: Rivals) -> None:
+    """Whether all that is asked for can be done; raises before anything is measured."""
+    for folder in rivals.cudnn:
+        cudnn_library(folder)
+    if rivals.pytorch and find_spec("torch") is None:
+        raise MissingLibraryError(
+            "PyTorch is not installed, against which to measure; pip install torch, or leave "
+            "--against out."
+        )
+    if view.plot and find_spec("matplotlib") is None:
+        raise MissingLibraryError(
+            "matplotlib is not installed, which draws plots; pip install 'cuda-cyclegan[plot]', or "
+            "leave --plot out."
+        )
+
+
+def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
+    """Measure, print, and store what was asked for. Raises EngineError, WriteError."""
+    if rivals.cudnn and bench.setting.device.kind == "cpu":
+        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
+    view.progress(f"Measuring {printable(bench.subject.name)}, {bench_text.setting(bench)}")
+    outcome = measure(bench, network)
+    measured = outcome.measured
+    view.show(bench_text.facts(bench, measured))
+    view.show(bench_text.layers(measured, view.columns))
+    view.tell(bench_text.layer_notes(measured))
+    results: list[Result] = []
+    for task in _tasks(bench, outcome, rivals):
+        view.progress(f"Measuring {task.name}")
+        results.append(in_child(task, rivals.patience))
+    view.show(bench_rivals.table(bench, measured, results, view.columns))
+    view.tell(bench_rivals.notes(measured, results))
+    view.store(bench_json.of_measurement(bench, measured, results))
+    if view.plot:
+        from .bench_plots import draw
+
+        draw(bench, measured, view.plot)
+        view.tell([f"Written: {printable(str(view.plot))}"])
+
+
+def _tasks(bench: Bench, outcome: Outcome, rivals: Rivals) -> Iterator[Task]:
+    for folder in rivals.cudnn:
+        yield CudnnTask(folder, bench, outcome.output)
+    if rivals.pytorch:
+        setting = bench.setting
+        for mode in modes(setting.device.kind, setting.precision):
+            yield PytorchTask(mode.name, bench, outcome.output)
