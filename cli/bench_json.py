@@ -11,7 +11,8 @@ measured    batch (fewer than asked for where memory was short), latency and cal
             p95 (seconds) and runs, of a run on the device, and of one from host memory and back;
             patches_per_second, voxels_per_second, flops of a run; memory: planned (null where
             nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null
-layers      in order, each with layer, operation, plan, seconds, flops, bytes (null: not known)
+layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
+            and bytes (null: not known)
 others      each with name, and either reason, if it came to nothing, or runs_on, latency,
             allocated and reserved (bytes, or null), difference (relative L2 error of the output
             against ours), ratio (its median by ours)

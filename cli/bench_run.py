@@ -46,15 +46,15 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     """Measure, print, and store what was asked for. Raises EngineError, WriteError."""
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
-    view.progress(f"Measuring {printable(bench.subject.name)}, {bench_text.setting(bench)}")
+    view.tell([bench_text.heading(bench)])
     outcome = measure(bench, network)
     measured = outcome.measured
-    view.show(bench_text.facts(bench, measured))
+    view.show(bench_text.facts(measured))
     view.show(bench_text.layers(measured, view.columns))
     view.tell(bench_text.layer_notes(measured))
     results: list[Result] = []
     for task in _tasks(bench, outcome, rivals):
-        view.progress(f"Measuring {task.name}")
+        view.progress(f"Measuring {printable(task.name)}")
         results.append(in_child(task, rivals.patience))
     view.show(bench_rivals.table(bench, measured, results, view.columns))
     view.tell(bench_rivals.notes(measured, results))

@@ -7,7 +7,7 @@ from ..pipelines.bench import Bench
 from ..pipelines.bench_layers import LayerGroup, grouped
 from .bars import bar
 from .tables import Row, Table
-from .text import memory, printable, scaled, seconds
+from .text import memory, printable, quantity, scaled, seconds
 
 BAR = 12
 """Columns of the longest bar."""
@@ -15,15 +15,19 @@ BAR = 12
 _LABEL = 15
 
 
-def setting(bench: Bench) -> str:
-    """Patch, batch and precision in words."""
-    patch = "x".join(map(str, bench.setting.patch))
-    return f"patch {patch}, batch {bench.setting.batch}, {bench.setting.precision}"
+def heading(bench: Bench) -> str:
+    """What is measured."""
+    setting = bench.setting
+    patch = "x".join(map(str, setting.patch))
+    return (
+        f"{printable(bench.subject.name)}; patch {patch}, batch {setting.batch}, "
+        f"{setting.precision}"
+    )
 
 
 def milliseconds(value: float) -> str:
-    """Seconds as milliseconds, with three digits or more."""
-    return seconds(value * 1e3)
+    """Seconds as milliseconds: 0.056, 5.60, 56.0."""
+    return f"{value * 1e3:.3f}" if value < 0.9995e-3 else seconds(value * 1e3)
 
 
 def few(value: float) -> str:
@@ -31,10 +35,9 @@ def few(value: float) -> str:
     return seconds(value)
 
 
-def facts(bench: Bench, measured: Measured) -> Iterator[str]:
+def facts(measured: Measured) -> Iterator[str]:
     """The whole network."""
     ceilings, rate = measured.ceilings, measured.flops / measured.latency.median
-    yield f"{printable(bench.subject.name)}, {setting(bench)}"
     yield printable(measured.device)
     yield ""
     yield _fact("latency", _latency(measured.latency))
@@ -45,15 +48,15 @@ def facts(bench: Bench, measured: Measured) -> Iterator[str]:
         f"{few(measured.patches_per_second)} patches/s, "
         f"{scaled(measured.voxels_per_second)} voxels/s",
     )
-    arithmetic = f"{scaled(measured.flops)}FLOP a run, {scaled(rate)}FLOP/s"
+    arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
     if ceilings:
         arithmetic += f", {rate / ceilings.flops:.0%} of the peak"
     yield _fact("arithmetic", arithmetic)
     if ceilings:
         yield _fact(
             "peaks",
-            f"{scaled(ceilings.flops)}FLOP/s in a matrix product, "
-            f"{scaled(ceilings.bandwidth)}B/s in a copy; measured now",
+            f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product, "
+            f"{quantity(ceilings.bandwidth, 'B/s')} in a copy; measured now",
         )
     yield _fact("memory", _memory(measured))
 
@@ -66,7 +69,8 @@ def layers(measured: Measured, columns: int | None) -> Iterator[str]:
     total = sum(group.seconds for group in groups)
     longest = groups[0].seconds
     rows = [_layer(group, total, longest, measured.ceilings) for group in groups]
-    head = Row("layer", ["ms", "share", " " * BAR, "FLOP/s", "peak", "B/s", "peak", "plan"])
+    plans = "plan" if any(row.figures[-1] for row in rows) else ""
+    head = Row("layer", ["ms", "share", " " * BAR, "FLOP/s", "peak", "B/s", "peak", plans])
     last = Row("sum", [milliseconds(total), *[""] * 7])
     yield ""
     yield from Table(head, rows, last).lines(columns)
@@ -99,7 +103,7 @@ def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings |
             f"{flops / ceilings.flops:.0%}" if flops and ceilings else "",
             scaled(moved) if moved else "",
             f"{moved / ceilings.bandwidth:.0%}" if moved and ceilings else "",
-            _engine(group.plan),
+            _engine(group.plan or ""),
         ],
     )
 

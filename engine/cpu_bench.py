@@ -77,7 +77,7 @@ def _layers(network: Network, patches: FloatArray, patch: Triple) -> Iterator[La
         yield LayerTime(
             layer=name,
             operation=f"{found['op_name']}, {'x'.join(map(str, shapes[1:]))}",
-            plan="ONNX Runtime",
+            plan=None,
             seconds=median(times[name]),
             flops=len(patches) * arithmetic.get(name, 0),
             bytes=sum(int(found[f"{part}_size"]) for part in ("activation", "parameter", "output")),

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from math import prod
-from statistics import median
 
 import numpy as np
 
@@ -45,7 +44,8 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
 
     A convolution of single voxels is one: its voxels are the rows, its channels the columns.
     """
-    shape = next((s for s in map(_product, _EDGES, 2 * [precision]) if _bytes(s) <= room), None)
+    shapes = [_product(extents, precision) for extents in _EDGES]
+    shape = next((shape for shape in shapes if _bytes(shape) <= room), None)
     if shape is None:
         raise DeviceMemoryError("There is no room for a matrix product.")
     with ExitStack() as opened:
@@ -92,10 +92,10 @@ def _bandwidth(stream: Stream, room: int) -> float:
 
 
 def _seconds(stream: Stream, queue: Callable[[], None]) -> float:
-    """Seconds of one run, median over runs; the first is not counted."""
+    """Seconds of the fastest of several runs."""
     times: list[float] = []
     for _ in range(_REPEATS + 1):
         with stream.timed() as elapsed:
             queue()
         times.append(elapsed[0] / 1000)
-    return median(times[1:])
+    return min(times[1:])

@@ -29,8 +29,10 @@ class Latency:
     @classmethod
     def of(cls, times: Sequence[float]) -> "Latency":
         """From at least one time."""
-        p5, *_, p95 = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 2
-        return cls(median(times), p5, p95, len(times))
+        if len(times) == 1:
+            return cls(times[0], times[0], times[0], 1)
+        cuts = quantiles(times, n=20, method="inclusive")
+        return cls(median(times), cuts[0], cuts[-1], len(times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,16 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """One step of the compiled network. layer: of the graph. plan: how the device does it.
+    """One step of the compiled network.
 
-    flops: of the layer's arithmetic as the network defines it, 0 where it is no convolution;
-    bytes: the least that must be read and written, None where that is not known.
+    layer: of the graph. plan: how the device does it, None where it has no choice. flops: of the
+    layer's arithmetic as the network defines it, 0 where it is no convolution. bytes: the least
+    that must be read and written, None where that is not known.
     """
 
     layer: str
     operation: str
-    plan: str
+    plan: str | None
     seconds: float
     flops: int
     bytes: int | None

@@ -32,7 +32,7 @@ def in_child(task: Task, seconds: float) -> Result:
                 start_new_session=True,
             )
         try:
-            return _answer(here, task, seconds)
+            return _answer(cast("Connection[object, Result]", here), task, seconds)
         except (EOFError, OSError):
             return Fallen(task.name, _death(process.wait(), output))
         finally:

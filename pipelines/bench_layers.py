@@ -12,7 +12,7 @@ class LayerGroup:
 
     layers: tuple[str, ...]
     operation: str
-    plan: str
+    plan: str | None
     seconds: float
     flops: int
     bytes: int | None
@@ -41,7 +41,7 @@ class LayerGroup:
 
 def grouped(layers: Iterable[LayerTime]) -> list[LayerGroup]:
     """Groups, those that take longest first."""
-    found: dict[tuple[str, str], list[LayerTime]] = {}
+    found: dict[tuple[str, str | None], list[LayerTime]] = {}
     for layer in layers:
         found.setdefault((layer.operation, layer.plan), []).append(layer)
     groups = [

@@ -69,7 +69,7 @@ def candidates(
     """
     usual = [] if only_own else [(edge, edge, edge) for edge in _EDGES]
     patches = {own, *(patch for patch in usual if _fits(graph, patch))}
-    faster = tuple(p for p in device.precisions if p != "fp32")
+    faster: tuple[Precision, ...] = tuple(p for p in device.precisions if p != "fp32")
     return Candidates(
         patches=tuple(sorted(patches, key=prod)),
         batches=(batch,) if batch else _BATCHES,
