@@ -52,18 +52,24 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     view.show(bench_text.facts(measured))
     view.show(bench_text.layers(measured, view.columns))
     view.tell(bench_text.layer_notes(measured))
-    results: list[Result] = []
-    for task in _tasks(bench, outcome, rivals):
-        view.progress(f"Measuring {printable(task.name)}")
-        results.append(in_child(task, rivals.patience))
-    view.show(bench_rivals.table(bench, measured, results, view.columns))
-    view.tell(bench_rivals.notes(measured, results))
-    view.store(bench_json.of_measurement(bench, measured, results))
     if view.plot:
         from .bench_plots import draw
 
         draw(bench, measured, view.plot)
         view.tell([f"Written: {printable(str(view.plot))}"])
+    _compare(bench, outcome, view, rivals)
+
+
+def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None:
+    measured, results = outcome.measured, list[Result]()
+    try:
+        for task in _tasks(bench, outcome, rivals):
+            view.progress(f"Measuring {printable(task.name)}")
+            results.append(in_child(task, rivals.patience))
+    finally:  # whoever stops a long one keeps what there is
+        view.show(bench_rivals.table(bench, measured, results, view.columns))
+        view.tell(bench_rivals.notes(measured, results))
+        view.store(bench_json.of_measurement(bench, measured, results))
 
 
 def _tasks(bench: Bench, outcome: Outcome, rivals: Rivals) -> Iterator[Task]:

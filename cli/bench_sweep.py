@@ -13,7 +13,7 @@ from .bars import bar
 from .bench_text import BAR, few, milliseconds
 from .bench_view import View
 from .tables import Row, Table
-from .text import counted, memory, printable, scaled, seconds
+from .text import counted, memory, printable, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _line(row: Tried, scan: Scan) -> str:
 def _table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[str]:
     ran = [row for row in rows if row.measured]
     highest = max(row.voxels_per_second(scan) for row in ran)
-    head = ["ms a run", "patches/s", "tiles", "s a scan", "memory", "voxels/s", ""]
+    head = ["ms a run", "patches/s", "tiles", "ms a scan", "memory", "voxels/s", ""]
     yield from Table(
         Row("patch, batch, precision", head), [_row(row, scan, highest) for row in rows]
     ).lines(columns)
@@ -85,7 +85,7 @@ def _row(row: Tried, scan: Scan, highest: float) -> Row:
             milliseconds(measured.latency.median),
             few(measured.patches_per_second),
             str(row.tiles),
-            seconds(row.seconds),
+            milliseconds(row.seconds),
             memory(held),
             scaled(rate),
             bar(rate / highest, BAR),

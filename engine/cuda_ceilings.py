@@ -52,7 +52,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         library = opened.enter_context(Cudnn(stream))
         kernels = opened.enter_context(Kernels(precision, context.capability, None))
         search = PlanSearch(library, kernels, stream, TuningCache(None, {}))
-        algorithm = search.algorithms([shape], _WORKSPACE, Search("full", _SECONDS))[shape]
+        algorithm = search.algorithms([shape], _WORKSPACE, Search("quick", _SECONDS))[shape]
         size = _matrix_bytes(shape)
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
         source, weight, target, workspace = (buffer.address + i * size for i in range(4))

@@ -16,7 +16,9 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli import bench_run
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.measured import Latency
 from cuda_cyclegan.engine.work import flops
+from cuda_cyclegan.pipelines.bench_rivals import Fallen, Rival
 
 TINY = (
     "--device",
@@ -68,8 +70,10 @@ def misuse(*arguments: object) -> str:
 
 
 def test_the_tables_and_the_json_tell_the_same() -> None:
-    done = run(*TINY, "--json", "bench.json")
+    done = run(*TINY, "--json", "bench.json", "--plot", "plot.png")
     assert done.exit_code == 0, done.output
+    with Image.open("plot.png") as picture:
+        assert min(picture.size) > 600
     found = json.loads(Path("bench.json").read_text())
     assert found["setting"] == {"patch": [16, 16, 16], "batch": 1, "precision": "fp32"}
     assert found["measured"]["flops"] == flops(build(ResNetSpec(1, 1, 4, 1)), (16, 16, 16))
@@ -84,44 +88,54 @@ def test_the_tables_and_the_json_tell_the_same() -> None:
 
 def test_a_model_file_brings_its_patch(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model.safetensors")
-    found = printed("--model", model, "--seconds", "0.05", "--device", "cpu", "--batch", 2)
+    own = ("--model", model, "--seconds", "0.05", "--device", "cpu", "--batch", 2)
+    found = printed(*own, "--plot", "plot.svg")
+    assert ElementTree.parse("plot.svg").getroot().tag.endswith("svg")
     assert found["network"] == str(model)
     assert found["setting"]["batch"] == 2
     assert found["measured"]["batch"] == 2
 
 
-def test_pytorch_is_a_row_for_each_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    modes = bench_run.modes
-    monkeypatch.setattr(bench_run, "modes", lambda *asked: modes(*asked)[:1])
+def test_modes_are_rows_and_one_that_fails_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def known(task: Any, _: float) -> Rival | Fallen:
+        if "compile" in task.name:
+            return Fallen(task.name, "no compiler was found")
+        return Rival(task.name, "torch 2.9", Latency(5.0, 4.0, 6.0, 9), 1 << 30, 2 << 30, 3e-3)
+
+    monkeypatch.setattr(bench_run, "in_child", known)
+    monkeypatch.setattr(bench_run, "find_spec", lambda _: object())
     done = run(*TINY, "--against", "pytorch", "--json", "bench.json")
-    [other] = json.loads(Path("bench.json").read_text())["others"]
-    assert other["name"] == "eager fp32"
-    assert other["difference"] < 1e-4
-    assert other["ratio"] > 0
-    assert "eager fp32" in done.stdout
+    assert done.exit_code == 0, done.output
+    found = json.loads(Path("bench.json").read_text())
+    ran, fell = found["others"]
+    assert ran["ratio"] == pytest.approx(5.0 / found["measured"]["latency"]["median"])
+    assert fell == {"name": "compile fp32", "reason": "no compiler was found"}
+    [row] = [line for line in done.stdout.splitlines() if line.startswith("eager fp32")]
+    assert "5000  4000  6000" in row
+    assert "1.00 GiB  2.00 GiB    3e-03" in row
     assert "times as long" in done.stdout
+    assert "torch 2.9" in done.stdout
+    assert "compile fp32: no compiler was found" in done.stdout
 
 
-def test_a_mode_that_fails_leaves_the_others() -> None:
-    pytest.importorskip("torch")
-    done = run(*TINY, "--against", "pytorch", "--patience", "1", "--json", "bench.json")
-    assert done.exit_code == 0
-    others = json.loads(Path("bench.json").read_text())["others"]
-    assert [other["name"] for other in others] == ["eager fp32", "compile fp32"]
-    assert others[1]["reason"] == "took longer than 1 s"
-    assert "compile fp32: took longer than 1 s" in done.stdout
+def test_who_stops_a_long_mode_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    done_before: list[str] = []
 
+    def stopped(task: Any, _: float) -> Fallen:
+        if done_before:
+            raise KeyboardInterrupt
+        done_before.append(task.name)
+        return Fallen(task.name, "no reason")
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
-def test_plots_are_pictures(kind: str) -> None:
-    file = Path(f"plot.{kind}")
-    assert run(*TINY, "--plot", file).exit_code == 0
-    if kind == "png":
-        with Image.open(file) as picture:
-            assert min(picture.size) > 600
-    else:
-        assert ElementTree.parse(file).getroot().tag.endswith("svg")
+    monkeypatch.setattr(bench_run, "in_child", stopped)
+    monkeypatch.setattr(bench_run, "find_spec", lambda _: object())
+    done = run(*TINY, "--against", "pytorch", "--json", "bench.json")
+    assert done.exit_code == 130
+    [other] = json.loads(Path("bench.json").read_text())["others"]
+    assert other == {"name": "eager fp32", "reason": "no reason"}
+    assert "eager fp32: no reason" in done.stdout
 
 
 def test_a_sweep_proposes_what_translate_takes(tmp_path: Path) -> None:
