@@ -1,5 +1,6 @@
 """What the CPU does at most, measured with as many threads as the network has."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from time import perf_counter
@@ -16,7 +17,7 @@ _EDGE = 2048
 _COPIED = 256 << 20
 """Bytes of a copy: more than the caches of most processors hold."""
 
-_REPEATS = 5
+_FEWEST, _SECONDS = 2, 0.3
 
 
 def measure_ceilings(threads: int) -> Ceilings:
@@ -40,12 +41,7 @@ def _matrix_rate(threads: int) -> float:
     )
     noise = np.random.default_rng(0)
     factors = {name: noise.normal(size=(_EDGE, _EDGE)).astype(np.float32) for name in "ab"}
-    times: list[float] = []
-    for _ in range(_REPEATS):
-        begin = perf_counter()
-        opened.run(None, factors)
-        times.append(perf_counter() - begin)
-    return 2 * _EDGE**3 / min(times)
+    return 2 * _EDGE**3 / _fastest(lambda: opened.run(None, factors))
 
 
 def _bandwidth(threads: int) -> float:
@@ -56,10 +52,15 @@ def _bandwidth(threads: int) -> float:
     def copy(part: slice) -> None:
         target[part] = source[part]
 
-    times: list[float] = []
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(_REPEATS):
-            begin = perf_counter()
-            list(pool.map(copy, parts))
-            times.append(perf_counter() - begin)
-    return 2 * _COPIED / min(times)
+        return 2 * _COPIED / _fastest(lambda: list(pool.map(copy, parts)))
+
+
+def _fastest(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of several runs."""
+    times: list[float] = []
+    while len(times) < _FEWEST or sum(times) < _SECONDS:
+        begin = perf_counter()
+        run()
+        times.append(perf_counter() - begin)
+    return min(times)
