@@ -13,9 +13,9 @@ measured    batch (fewer than asked for where memory was short), latency and cal
             nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null
 layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
             and bytes (null: not known)
-others      each with name, and either reason, if it came to nothing, or runs_on, latency,
-            allocated and reserved (bytes, or null), difference (relative L2 error of the output
-            against ours), ratio (its median by ours)
+others      each with name, and either reason, if it came to nothing, or runs_on, is_pytorch
+            (false: another cuDNN), latency, allocated and reserved (bytes, or null), difference
+            (relative L2 error of the output against ours), ratio (its median by ours)
 
 Of a sweep there are, in place of the last three: scan (extents, overlap); tried, each a setting
 with tiles and either reason or seconds (of the scan), voxels_per_second (of the finished scan) and

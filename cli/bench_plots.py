@@ -46,26 +46,29 @@ def _roofline(
     points = [(n, g, i, r) for n, (g, i, r) in enumerate(known, start=1) if i and r]
     ridge = ceilings.flops / ceilings.bandwidth
     whole = measured.flops / measured.latency.median
-    left, *_, right = sorted([ridge / 3, ridge * 3, *(i / 2 for _, _, i, _ in points)])
-    right = max([right, *(2 * i for _, _, i, _ in points)])
+    left = min([ridge / 4, *(intensity / 2 for _, _, intensity, _ in points)])
+    right = max([ridge * 4, *(intensity * 2 for _, _, intensity, _ in points)])
     axes.set(xscale="log", yscale="log", xlim=(left, right))
     axes.set_ylim(min([whole, *(rate for *_, rate in points)]) / 2, 1.6 * ceilings.flops)
     axes.plot([left, ridge, right], [left * ceilings.bandwidth, *[ceilings.flops] * 2], color=_INK)
     flops = f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product"
     _note(axes, flops, (right, ceilings.flops), (-4, 4), ha="right")
-    copy, middle = f"{quantity(ceilings.bandwidth, 'B/s')} in a copy", (left * ridge) ** 0.5
-    _note(axes, copy, (middle, middle * ceilings.bandwidth), (8, -4), va="top")
+    copy = f"{quantity(ceilings.bandwidth, 'B/s')} in a copy"
+    _note(axes, copy, (ridge, ceilings.flops), (-12, 4), ha="right")
     axes.axhline(whole, color=_ORANGE, linestyle="--", linewidth=1)
     name = f"the whole network: {quantity(whole, 'FLOP/s')}"
-    _note(axes, name, (left, whole), (6, 4), color=_ORANGE)
+    _note(axes, name, (right, whole), (-4, 4), ha="right", color=_ORANGE)
     for number, group, intensity, rate in points:
         size = _SMALLEST + _LARGEST * group.seconds / groups[0].seconds
         axes.scatter(intensity, rate, s=size, color=_BLUE, alpha=0.6, linewidths=0, zorder=3)
         if number <= _NUMBERED:
             beside = size**0.5 / 2 + 2
             _note(axes, str(number), (intensity, rate), (beside, 0), va="center")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter(_flop_rate)
+    ticker: Any = import_module("matplotlib.ticker")
+    for axis, form in ((axes.xaxis, "{x:g}"), (axes.yaxis, _flop_rate)):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(form)
+        axis.set_minor_formatter(ticker.NullFormatter())
     axes.set_xlabel("FLOP a byte that must be moved")
     axes.set_title(
         "Convolutions under the roof of this device; a larger area took longer", fontsize=10

@@ -24,7 +24,7 @@ _Run: TypeAlias = Callable[[Any], Any]
 @dataclass(frozen=True, slots=True)
 class ModeResult:
     """latency: of a batch. allocated, reserved: peak bytes of tensors, and of PyTorch's pool for
-    them; None on the CPU. output: of the first patches, float32 on the CPU.
+    them; None where it does not count them. output: of the first patches, float32 on the CPU.
     """
 
     latency: Latency
@@ -47,7 +47,8 @@ def measure(mode: Mode, module: Any, inputs: Sequence[Any], budget: Budget) -> M
         allocated = reserved = None
         if is_cuda:
             held = before + sum(patches.nbytes for patches in shaped[1:])
-            allocated, reserved = (size - held for size in _peak(run, shaped[0]))
+            peak, pool = _peak(run, shaped[0])
+            allocated, reserved = None if mode.runs_graph else peak - held, pool - held
         latency = Latency.of(timed([lambda p=patches: run(p) for patches in shaped], budget))
     return ModeResult(latency, allocated, reserved, output)
 

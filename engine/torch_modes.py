@@ -20,6 +20,11 @@ class Mode:
     graph: bool = False
     compile_mode: str | None = None
 
+    @property
+    def runs_graph(self) -> bool:
+        """Whether a CUDA graph runs, in whose own pool PyTorch does not count tensors."""
+        return self.graph or self.compile_mode == "max-autotune"
+
 
 EAGER_DEFAULT = Mode("eager default", "tf32", autotune=False)
 EAGER_HALF = Mode("eager half", "fp16")

@@ -44,10 +44,10 @@ def described(step: Step) -> str:
             return f"{kind} {_times(shape.kernel)}, {channels}, {_times(shape.target_extents)}"
         case ConvolvePatches(kernel=kernel, channels=channels, target=target):
             shape = f"{channels} to {target.channels}, {_times(target.extents)}"
-            return f"first conv {_times(kernel)}, {shape}"
+            return f"conv {_times(kernel)}, {shape}"
         case ConvolveToPatches(kernel=kernel, source=source, channels=channels, extents=extents):
             shape = f"{source.channels} to {channels}, {_times(extents)}"
-            return f"last conv {_times(kernel)}, {shape}"
+            return f"conv {_times(kernel)}, {shape}"
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
         case Pointwise(target=target, table=table, residual=residual):

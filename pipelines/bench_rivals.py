@@ -17,7 +17,7 @@ _OTHER_INPUTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What another way came to. runs_on: library and version.
+    """What another way came to. runs_on: library and version. is_pytorch: else it is another cuDNN.
 
     allocated: peak bytes of tensors and weights; reserved: those of the pool that holds them, or
     what was gone from free memory; None where nobody counts them. difference: of the output from
@@ -26,6 +26,7 @@ class Rival:
 
     name: str
     runs_on: str
+    is_pytorch: bool
     latency: Latency
     allocated: int | None
     reserved: int | None
@@ -68,6 +69,7 @@ class PytorchTask:
         return Rival(
             name=self.name,
             runs_on=f"torch {torch.__version__}",
+            is_pytorch=True,
             latency=made.latency,
             allocated=made.allocated,
             reserved=made.reserved,
@@ -100,6 +102,7 @@ class CudnnTask:
         return Rival(
             name=self.name,
             runs_on=measured.device,
+            is_pytorch=False,
             latency=measured.latency,
             allocated=measured.memory.planned,
             reserved=measured.memory.taken,

@@ -102,7 +102,9 @@ def test_modes_are_rows_and_one_that_fails_leaves_the_others(
     def known(task: Any, _: float) -> Rival | Fallen:
         if "compile" in task.name:
             return Fallen(task.name, "no compiler was found")
-        return Rival(task.name, "torch 2.9", Latency(5.0, 4.0, 6.0, 9), 1 << 30, 2 << 30, 3e-3)
+        return Rival(
+            task.name, "torch 2.9", True, Latency(5.0, 4.0, 6.0, 9), 1 << 30, 2 << 30, 3e-3
+        )
 
     monkeypatch.setattr(bench_run, "in_child", known)
     monkeypatch.setattr(bench_run, "find_spec", lambda _: object())

@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.measured import Budget
 from cuda_cyclegan.pipelines.bench import Bench, Setting, measure
 from cuda_cyclegan.pipelines.bench_child import in_child
 from cuda_cyclegan.pipelines.bench_rivals import CudnnTask, PytorchTask, Rival
-from cuda_cyclegan.pipelines.bench_subject import Subject, noise
+from cuda_cyclegan.pipelines.bench_subject import Subject
 from cuda_cyclegan.pipelines.bench_sweep import Candidates, Scan, sweep
 
 SPEC = ResNetSpec(1, 1, width=32, blocks=9)
@@ -42,18 +42,23 @@ def bench(patch=PATCH, seconds=1.0, layers=False, batch=1) -> Bench:
 
 
 @pytest.mark.parametrize("patch", [(64, 64, 64), PATCH, (128, 128, 128)])
-def test_its_median_agrees_with_an_outside_clock_within_3_percent(patch):
-    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
-    from cuda_cyclegan.engine.plan_search import Search
-    from cuda_cyclegan.engine.tuning import cache_folder
+def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, patch):
+    from cuda_cyclegan.engine import cuda_bench
 
+    outside = []
+
+    class Clocked(cuda_bench.CudaGenerator):
+        """Is also timed by the host: another program of the same network has its own memory."""
+
+        def times(self, repeats):
+            own = super().times(repeats)
+            outside.append(median(clocked(self) for _ in range(ROUNDS)))
+            return own
+
+    monkeypatch.setattr(cuda_bench, "CudaGenerator", Clocked)
     own = measure(bench(patch), NETWORK).measured.latency
-    options = CudaOptions(patch, cache=cache_folder(), search=Search(QUICK.tune))
-    with CudaGenerator(NETWORK, options) as generator:
-        generator(noise(1, patch, 1))
-        outside = median(clocked(generator) for _ in range(ROUNDS))
-    print(f"{patch}: own {own}, outside {outside:.3e} s")
-    assert abs(own.median / outside - 1) < 0.03
+    print(f"{patch}: own {own}, outside {outside}")
+    assert abs(own.median / outside[-1] - 1) < 0.03
 
 
 def clocked(generator) -> float:
