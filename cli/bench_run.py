@@ -14,6 +14,7 @@ from ..pipelines.bench_rivals import CudnnTask, PytorchTask, Result, Task
 from ..pipelines.errors import MissingLibraryError, SettingsError
 from . import bench_json, bench_rivals, bench_text
 from .bench_view import View
+from .lines import tuning_line
 from .text import printable
 
 
@@ -47,7 +48,7 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
     view.tell([bench_text.heading(bench)])
-    outcome = measure(bench, network)
+    outcome = measure(bench, network, _TuningLines(view))
     measured = outcome.measured
     view.show(bench_text.facts(measured))
     view.show(bench_text.layers(measured, view.columns))
@@ -58,6 +59,19 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
         draw(bench, measured, view.plot)
         view.tell([f"Written: {printable(str(view.plot))}"])
     _compare(bench, outcome, view, rivals)
+
+
+class _TuningLines:
+    """Tells that plans are being looked for, and when that is over."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._is_tuning = False
+
+    def __call__(self, _what: str, share: float) -> None:
+        if share == 1 or not self._is_tuning:
+            self._view.progress(tuning_line(share))
+        self._is_tuning = share < 1
 
 
 def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None:

@@ -3,34 +3,43 @@
 from collections.abc import Iterator, Sequence
 
 from ..io.discovery import Skipped
-from ..pipelines.dry_run import DryRow, batch_seconds
+from ..pipelines.dry_run import DryRow, DryRun
 from .lines import failure_text
 from .tables import Row, Table
 from .text import counted, memory, printable, seconds
 
 
-def lines(rows: Sequence[DryRow], columns: int | None) -> Iterator[str]:
+def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     """The table of studies; columns: width of the terminal, or None for no limit."""
+    on_card = any(row.device_bytes for row in plan.rows)
+
+    def figures(ram: str, gpu: str) -> list[str]:
+        return [ram, gpu] if on_card else [ram]
+
     table = Table(
-        head=Row("study", ["tiles", "RAM", "seconds", "would be"]),
+        head=Row("study", ["tiles", *figures("RAM", "GPU"), "seconds", "would be"]),
         rows=[
             Row(
                 printable(str(row.planned.study.name)),
                 [
                     str(row.tiles or ""),
-                    memory(row.host_bytes) if row.host_bytes else "",
+                    *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
                     seconds(row.work.seconds) if row.work else "",
                     _outcome(row),
                 ],
             )
-            for row in rows
+            for row in plan.rows
         ],
     )
     return table.lines(columns)
 
 
-def reasons(rows: Sequence[DryRow], skipped: Sequence[Skipped]) -> Iterator[str]:
-    """Why studies would fail and files are skipped, and what a run would come to."""
+def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> Iterator[str]:
+    """Why studies would fail and files are skipped, and what a run would come to.
+
+    no_card: why no GPU is used, should that need saying.
+    """
+    rows = plan.rows
     failed = [row for row in rows if row.failure]
     for skip in skipped:
         yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
@@ -44,15 +53,42 @@ def reasons(rows: Sequence[DryRow], skipped: Sequence[Skipped]) -> Iterator[str]
             f"RAM for arrays: {memory(largest)} for the largest study alone; "
             "its neighbours' beside it where there is room"
         )
-        wall = batch_seconds(rows)
-        known = "not known yet: it is measured by the first batch" if wall is None else ""
-        yield f"Seconds of work in all: {known or seconds(wall or 0)}"
+        yield from _on_cards(plan)
+        if no_card:
+            yield f"GPU memory: none; {no_card}"
+        known = None if plan.seconds is None else seconds(plan.seconds)
+        yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
     kept = sum(row.planned.action == "keep" for row in rows)
     due = len(rows) - kept - len(failed)
     parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), 'tile')}"]
     parts += [f"{kept} up to date"] if kept else []
     parts += [f"{len(failed)} that would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
+
+
+def _on_cards(plan: DryRun) -> Iterator[str]:
+    """What each GPU would hold: exact, or said to be unknown."""
+    for card, held in zip(plan.devices, plan.device_bytes, strict=True):
+        if card.program is None or held is None:
+            yield (
+                f"GPU memory: not known before the first start on {card.card}, which tries plans "
+                f"of different sizes; {memory(card.room)} at most"
+            )
+            continue
+        beside = (
+            f"CUDA itself takes {memory(card.context)} more"
+            if card.context
+            else ("what CUDA itself takes is not included")
+        )
+        yield (
+            f"GPU memory: {memory(card.program.bytes)} for a program of "
+            f"{counted(card.program.batch, 'tile')} a run, {memory(held)} with the largest arrays "
+            f"that may be on {card.card} at once; {beside}"
+        )
+
+
+def _memory(size: int | None) -> str:
+    return memory(size) if size else ""
 
 
 def _outcome(row: DryRow) -> str:

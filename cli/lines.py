@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone
+from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone, Tuning
 from ..pipelines.plan import PlannedStudy
 from ..pipelines.report import Failure, StudyReport
 from .streams import say, tell
@@ -18,6 +18,7 @@ class PlainLines:
         self._quiet = quiet
         self._verbose = verbose
         self._done = self._total = 0
+        self._is_tuning = False
 
     def __call__(self, event: Event) -> None:
         tell(self._lines(event), sys.stderr)
@@ -30,6 +31,10 @@ class PlainLines:
                 self._total = len(planned)
                 if not self._quiet:
                     yield opening_line(planned)
+            case Tuning(_, share):
+                if not self._quiet and (share == 1 or not self._is_tuning):
+                    yield tuning_line(share)
+                self._is_tuning = share < 1
             case DeviceOpened(device, note):
                 if not self._quiet:
                     yield device_line(device, note)
@@ -44,6 +49,13 @@ class PlainLines:
 def device_line(device: str, note: str | None) -> str:
     """Which device computes, and why if nobody asked for it."""
     return f"Device: {device}" + (f" ({note})" if note else "")
+
+
+def tuning_line(share: float) -> str:
+    """The beginning, with a share of 0 or little, and the end of the search for plans."""
+    if share < 1:
+        return "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)"
+    return "Tuning: done, and kept for later starts"
 
 
 def opening_line(planned: tuple[PlannedStudy, ...]) -> str:

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone, Worked
+from ..pipelines.events import BatchStarted, DeviceOpened, Event, StudyDone, Tuning, Worked
 from ..pipelines.pace import Pace
-from .lines import device_line, opening_line
+from .lines import device_line, opening_line, tuning_line
 from .text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
@@ -32,6 +32,7 @@ class LiveProgress:
         self._name_width = max(12, self._width // 3)
         self._pace = Pace()
         self._shown = ""
+        self._tuning: Tuning | None = None
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -63,6 +64,10 @@ class LiveProgress:
         match event:
             case BatchStarted(planned):
                 self._print(opening_line(planned))
+            case Tuning(_, share):
+                if share == 1:
+                    self._print(tuning_line(share))
+                self._tuning = event if share < 1 else None
             case DeviceOpened(device, note):
                 self._print(device_line(device, note))
             case StudyDone(row, trace):
@@ -84,6 +89,9 @@ class LiveProgress:
             count=f"{pace.done}/{pace.total}",
             speed=left,
         )
+        if self._tuning:
+            self._draw_tuning(self._tuning)
+            return
         if pace.study != self._shown:
             self._shown = pace.study
             name = shortened(printable(pace.study), self._name_width)
@@ -97,6 +105,18 @@ class LiveProgress:
             total=total or None,
             count=f"{done}/{total} tiles" if total else "",
             speed=f"{scaled_rate(rate)} tiles/s" if rate else "",
+        )
+
+    def _draw_tuning(self, tuning: Tuning) -> None:
+        self._shown = ""
+        self._progress.update(
+            self._study,
+            description=shortened("Tuning this GPU, once", self._name_width),
+            visible=True,
+            completed=tuning.share,
+            total=1,
+            count=shortened(tuning.what, self._width // 2),
+            speed="",
         )
 
     def _print(self, line: str) -> None:

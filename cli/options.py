@@ -5,9 +5,13 @@ from pathlib import Path
 
 import typer
 
+from ..engine.devices import CudaLimits
+from ..engine.tuning import Effort
+
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
+_COUNT = re.compile(r"[1-9]\d?")
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
@@ -43,6 +47,21 @@ def parsed_size(option: str, text: str | None) -> int | None:
             f"{text!r} is not a size such as 4GiB or 800MB.", param_hint=f"'{option}'"
         )
     return size
+
+
+def cuda_limits(vram: str | None, tune: Effort, tune_seconds: float, batch: str) -> CudaLimits:
+    """What --vram-limit, --tune, --tune-seconds and --batch ask for together."""
+    return CudaLimits(parsed_size("--vram-limit", vram), tune, tune_seconds, _parsed_batch(batch))
+
+
+def _parsed_batch(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not _COUNT.fullmatch(text):
+        raise typer.BadParameter(
+            f"{text!r} is neither auto nor a number from 1 to 99.", param_hint="'--batch'"
+        )
+    return int(text)
 
 
 def checked_json(option: str, path: Path | None) -> Path | None:

@@ -1,10 +1,12 @@
 """`cuda-cyclegan plan`: what `translate` would do with the same options."""
 
+from ..engine.tuning import TUNING_SECONDS
 from ..io.choice import FEWEST_SLICES
 from .filters import AllowUneven, MinSlices, Modality, SeriesPattern, ShowPhi
 from .translate import translate
 from .translate_options import (
     Arithmetic,
+    BatchSize,
     Blending,
     DeviceName,
     Inputs,
@@ -16,6 +18,7 @@ from .translate_options import (
     Preview,
     ResultFormat,
     Tune,
+    TuneSeconds,
     Verbose,
     VolumeIndex,
     VramLimit,
@@ -31,7 +34,9 @@ def plan(
     device: DeviceName = "auto",
     precision: Arithmetic = None,
     vram_limit: VramLimit = None,
+    batch: BatchSize = "auto",
     tune: Tune = "full",
+    tune_seconds: TuneSeconds = TUNING_SECONDS,
     patch: Patch = None,
     overlap: Overlap = 0.25,
     blend: Blending = "gaussian",
@@ -59,7 +64,9 @@ def plan(
         device=device,
         precision=precision,
         vram_limit=vram_limit,
+        batch=batch,
         tune=tune,
+        tune_seconds=tune_seconds,
         patch=patch,
         overlap=overlap,
         blend=blend,

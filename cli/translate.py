@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
-from ..engine.devices import CudaLimits
+from ..engine.tuning import TUNING_SECONDS
 from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
 from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
-from .options import checked_device, checked_json, parsed_patch, parsed_size
+from .options import checked_device, checked_json, cuda_limits, parsed_patch
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
 from .translate_options import (
     Arithmetic,
+    BatchSize,
     Blending,
     DeviceName,
     Inputs,
@@ -34,6 +35,7 @@ from .translate_options import (
     ResultFormat,
     Seams,
     Tune,
+    TuneSeconds,
     Verbose,
     VolumeIndex,
     VramLimit,
@@ -54,7 +56,9 @@ def translate(
     device: DeviceName = "auto",
     precision: Arithmetic = None,
     vram_limit: VramLimit = None,
+    batch: BatchSize = "auto",
     tune: Tune = "full",
+    tune_seconds: TuneSeconds = TUNING_SECONDS,
     patch: Patch = None,
     overlap: Overlap = 0.25,
     blend: Blending = "gaussian",
@@ -89,7 +93,7 @@ def translate(
     filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
     choice = filters.choice(output_format)
     choices = checked_device(device), parsed_patch(patch)
-    limits = CudaLimits(parsed_size("--vram-limit", vram_limit), tune)
+    limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     for name, file in (("--report", report), ("--trace", trace)):
         checked_json(name, file)
         if dry_run and file:
@@ -219,8 +223,10 @@ def _dry_run(job: "Job") -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    rows = list(dry_run(job))
-    for line in lines(rows, columns_of(sys.stdout)):
+    plan = dry_run(job)
+    for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)
-    tell(reasons(rows, job.discovery.skipped), sys.stdout)
-    return Exit.SOME_FAILED if any(row.failure for row in rows) else Exit.DONE
+    device = job.devices[0]
+    no_card = device.note if device.kind == "cpu" else None
+    tell(reasons(plan, job.discovery.skipped, no_card), sys.stdout)
+    return Exit.SOME_FAILED if any(row.failure for row in plan.rows) else Exit.DONE

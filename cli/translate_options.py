@@ -37,11 +37,25 @@ VramLimit: TypeAlias = Annotated[
         "--vram-limit", metavar="SIZE", help="Memory of a GPU to use at most, such as 4GiB."
     ),
 ]
+BatchSize: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--batch",
+        metavar="N|auto",
+        help="Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
+    ),
+]
 Tune: TypeAlias = Annotated[
     Effort,
     typer.Option(
-        metavar="quick|full|off", help="How hard to look for fast plans on a GPU; kept for later."
+        metavar="quick|full|off",
+        help="Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, "
+        "all, or none. The fastest are kept for later starts.",
     ),
+]
+TuneSeconds: TypeAlias = Annotated[
+    float,
+    typer.Option(min=0.0, help="Time for that at most; what is best by then is taken."),
 ]
 Patch: TypeAlias = Annotated[
     str | None,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.devices import CudaLimits
+from ..engine.tuning import TUNING_SECONDS
 from ..pipelines.errors import QueueLostError
 from .errors import Exit, complain, sentence, status, told
-from .options import checked_device, parsed_size
+from .options import checked_device, cuda_limits
 from .queue_options import QueueOption
 from .streams import say, settle
 from .text import printable, seconds
-from .translate_options import Tune, VramLimit
+from .translate_options import BatchSize, Tune, TuneSeconds, VramLimit
 
 if TYPE_CHECKING:
     from ..pipelines.job_talk import WorkerEvent, WorkerSettings
@@ -37,7 +37,9 @@ def worker(
         int, typer.Option(min=1, help="Give a job up when this many workers died of it.")
     ] = 3,
     vram_limit: VramLimit = None,
+    batch: BatchSize = "auto",
     tune: Tune = "full",
+    tune_seconds: TuneSeconds = TUNING_SECONDS,
     yield_to_others: Annotated[
         bool,
         typer.Option(
@@ -56,7 +58,7 @@ def worker(
     SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
     """
     asked = checked_device(device)
-    limits = CudaLimits(parsed_size("--vram-limit", vram_limit), tune)
+    limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with told(verbose=False):
         from ..pipelines.crew import Crew
         from ..pipelines.job_talk import Manners, WorkerSettings

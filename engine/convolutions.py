@@ -1,5 +1,6 @@
 """cuDNN's convolutions: one graph for a shape, all plans that its heuristics offer for it."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -10,7 +11,20 @@ from .errors import CudaError
 from .graph import Triple
 from .steps import Convolution, Precision
 
-cudnn: Any = import_module("cudnn")  # the package's types are generated and incomplete
+
+def _imported() -> Any:
+    """The frontend without PyTorch, which it would load if installed: 3 s for nothing."""
+    is_hidden = "torch" not in sys.modules
+    if is_hidden:
+        sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        return import_module("cudnn")
+    finally:
+        if is_hidden:
+            del sys.modules["torch"]
+
+
+cudnn: Any = _imported()  # the package's types are generated and incomplete
 
 _SOURCE, _WEIGHT, _TARGET = 1, 2, 3
 

@@ -1,10 +1,11 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -12,27 +13,22 @@ import numpy as np
 
 from .convolutions import Cudnn
 from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
-from .errors import DeviceMemoryError, PatchShapeError, PrecisionOverflowError
+from .cuda_probe import cuda_devices
+from .device_plan import DevicePlan, plan_program, program_key
+from .errors import PatchShapeError, PrecisionOverflowError
+from .fitting import Fitted, Room, Wanted, fit
 from .graph import FloatArray, Network, Triple
 from .kernel_images import Kernels
-from .lowered import Layout, Lowered
-from .lowering import lower
-from .memory_plan import MemoryPlan, plan_memory
+from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
 from .program import Program
-from .steps import Convolution, Convolve, Precision, Step
+from .steps import Convolution, Precision, Step
 from .sweep import Compiled
 from .sweeper import Sweeper
 from .tuning import TuningCache
 from .window import Timing, Window
 
-_SLABS = (112 << 20, 48 << 20, 16 << 20)
-_MATRIX_CAPABILITY = (8, 0)
-_LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
-"""Bytes besides its tensors that a convolution may take at least and at most."""
-
-_RESERVE = 64 << 20
-"""Bytes of the card left alone: cuDNN loads its kernels there."""
+_TIMED_RUNS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +48,40 @@ class CudaOptions:
     cache: Path | None = None
     search: Search = field(default_factory=Search)
 
+    def wanted(self, capability: tuple[int, int]) -> Wanted:
+        """What of this the program depends on, for a card's compute capability."""
+        return Wanted(self.patch, self.batch, self.precision, capability)
+
+
+def _identity(context: Context, library: Cudnn, precision: Precision) -> dict[str, str]:
+    """What findings of plans are valid for."""
+    return {
+        "card": context.name,
+        "driver": str(call(driver.cuDriverGetVersion)),
+        "cudnn": library.version,
+        "precision": precision,
+    }
+
+
+def planned(network: Network, options: CudaOptions) -> DevicePlan:
+    """What a generator with these options would take; nothing is allocated but CUDA's own context.
+
+    Raises DeviceMemoryError if it would find no room.
+    """
+    before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
+    with Context(options.device) as context, Stream() as stream, Cudnn(stream) as library:
+        cache = TuningCache(options.cache, _identity(context, library, options.precision))
+        left = context.memory[0]
+        room = Room(left, options.vram_limit)
+        wanted = options.wanted(context.capability)
+        return DevicePlan(
+            card=context.name,
+            program=plan_program(network, wanted, room, cache, options.search.effort),
+            room=room.bytes,
+            channels=(network.graph.in_channels, network.graph.out_channels),
+            context=None if before is None else before - left,
+        )
+
 
 class CudaGenerator:
     """A network compiled for one card and patch shape; a context manager that owns all of it.
@@ -66,7 +96,7 @@ class CudaGenerator:
         self._network = network
         self._opened = ExitStack()
         self._name = ""
-        self._turn = threading.Lock()
+        self._turn, self._placing = threading.Lock(), threading.Lock()
         self._sweepers: list[Sweeper] = []
         self._idle: list[Sweeper] = []
 
@@ -77,32 +107,64 @@ class CudaGenerator:
     @property
     def batch(self) -> int:
         """Patches in one run."""
-        return self._lowered.layout.batch
+        return self._fitted.lowered.layout.batch
 
     @property
     def memory(self) -> MemoryPlan:
         """Device memory, laid out before any of it was allocated."""
-        return self._plan
+        return self._fitted.memory
+
+    @property
+    def held(self) -> int:
+        """Bytes of device memory that are allocated now."""
+        return self.memory.bytes + sum(sweeper.held for sweeper in self._sweepers)
 
     def __enter__(self) -> Self:
+        options = self.options
         with ExitStack() as opening:
-            self._context = opening.enter_context(Context(self.options.device))
+            self._context = opening.enter_context(Context(options.device))
             self._stream = opening.enter_context(Stream())
             library = opening.enter_context(Cudnn(self._stream))
             self._name, self._version = self._context.name, library.version
             self._kernels = opening.enter_context(
-                Kernels(self.options.precision, self._context.capability, self.options.cache)
+                Kernels(options.precision, self._context.capability, options.cache)
             )
-            cache = TuningCache(self.options.cache, self._identity())
+            cache = TuningCache(options.cache, _identity(self._context, library, options.precision))
             search = PlanSearch(library, self._kernels, self._stream, cache)
-            self._lowered, self._plan, self._algorithms = self._fitted(search)
+            self._room = Room(self._context.memory[0], options.vram_limit)
+            self._fitted = self._fit(search)
             self._program = opening.enter_context(
-                Program(self._lowered, self._plan, self._algorithms, self._kernels, self._stream)
+                Program(
+                    self._fitted.lowered,
+                    self.memory,
+                    self._fitted.algorithms,
+                    self._kernels,
+                    self._stream,
+                )
             )
             self._open_staging(opening)
+            self._keep_time(cache)
             self._stream.fill(self._program.patches, 0, self._into.nbytes)
             self._opened = opening.pop_all()
         return self
+
+    def _fit(self, search: PlanSearch) -> Fitted[Algorithm]:
+        options = self.options
+        return fit(
+            self._network,
+            options.wanted(self._context.capability),
+            self._room,
+            lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
+        )
+
+    def _keep_time(self, cache: TuningCache) -> None:
+        """Have the time of a run known to later plans, measured on noise: zeros run too fast."""
+        key = program_key(self.graph, self._fitted)
+        if cache.time(key) is None:
+            self._into[...] = np.random.default_rng(0).uniform(-1, 1, self._into.shape)
+            self._stream.upload(self._program.patches, self._into.ctypes.data, self._into.nbytes)
+            cache.put_time(key, 1e3 * median(self._program.times(_TIMED_RUNS)))
+            self._into[...] = 0
 
     def sweep(
         self,
@@ -119,8 +181,10 @@ class CudaGenerator:
         """
         self._context.use()
         with self._sweeper() as sweeper:
-            free = self._limit - self._plan.bytes - sum(s.held for s in self._sweepers)
-            return sweeper.run(array, window, target, free + sweeper.held, on_tiles)
+            with self._placing:
+                free = self._room.bytes - self.held + sweeper.held
+                placed = sweeper.place(window, free)
+            return sweeper.run(array, window, target, placed, on_tiles)
 
     @contextmanager
     def _sweeper(self) -> Generator[Sweeper]:
@@ -152,59 +216,6 @@ class CudaGenerator:
         self._flag = opening.enter_context(PinnedBuffer(4)).array((1,)).view(np.int32)
         self._into[...] = 0
 
-    def _identity(self) -> dict[str, str]:
-        return {
-            "card": self._name,
-            "driver": str(call(driver.cuDriverGetVersion)),
-            "cudnn": self._version,
-            "precision": self.options.precision,
-        }
-
-    def _fitted(
-        self, search: PlanSearch
-    ) -> tuple[Lowered, MemoryPlan, dict[Convolution, Algorithm]]:
-        """The largest batch and fastest plans that fit into the memory there is."""
-        free = self._context.memory[0] - _RESERVE
-        self._limit = limit = min(free, self.options.vram_limit or free)
-        ends = self.graph.in_channels, self.graph.out_channels
-        smallest = 0
-        for layout in self._layouts():
-            lowered = lower(self._network, layout)
-            shapes = {
-                index: step.shape
-                for index, step in enumerate(lowered.steps)
-                if isinstance(step, Convolve)
-            }
-            least = plan_memory(lowered, ends, dict.fromkeys(shapes, _LEAST_WORKSPACE)).bytes
-            smallest = min(smallest or least, least)
-            if least > limit:
-                continue
-            for workspace in (min(limit - least, _MOST_WORKSPACE), 0):
-                algorithms = search.algorithms(
-                    [*shapes.values()], workspace + _LEAST_WORKSPACE, self.options.search
-                )
-                needed = {index: algorithms[shape].workspace for index, shape in shapes.items()}
-                plan = plan_memory(lowered, ends, needed)
-                if plan.bytes <= limit:
-                    return lowered, plan, algorithms
-        raise DeviceMemoryError(
-            f"The network needs {_mib(smallest)} MiB of device memory for patches of "
-            f"{'x'.join(map(str, self.options.patch))}, but {_mib(limit)} MiB may be used; "
-            f"use smaller patches or a --vram-limit of at least {_mib(smallest)} MiB."
-        )
-
-    def _layouts(self) -> Iterator[Layout]:
-        options, batch = self.options, self.options.batch
-        has_matrix = (
-            options.precision in ("fp16", "bf16") and self._context.capability >= _MATRIX_CAPABILITY
-        )
-        while batch:
-            for slab_bytes in _SLABS:
-                yield Layout(
-                    self.options.patch, batch, self.options.precision, slab_bytes, has_matrix
-                )
-            batch //= 2
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -234,6 +245,7 @@ class CudaGenerator:
 
     def _run(self, patches: FloatArray) -> None:
         self._into[: len(patches)] = patches
+        self._into[len(patches) :] = 0  # an earlier patch could overflow again
         self._stream.upload(self._program.patches, self._into.ctypes.data, self._into.nbytes)
         self._program.launch()
         target = self._out_of.ctypes.data
@@ -257,13 +269,9 @@ class CudaGenerator:
 
     def algorithm(self, shape: Convolution) -> str:
         """How a convolution of the program is done."""
-        return self._algorithms[shape].name
+        return self._fitted.algorithms[shape].name
 
     def poison(self) -> None:
         """Fill all memory that a run must write with NaN, so that a test sees what it leaves."""
         self._context.use()
         self._program.poison()
-
-
-def _mib(size: int) -> int:
-    return -(-size // 2**20)

@@ -4,25 +4,18 @@ import ctypes
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
+
+from .cuda_packages import why_not_these_packages
 
 OLDEST_CAPABILITY = (7, 5)
 
-_PACKAGES = {
-    "cuda.bindings": "cuda-bindings",
-    "cuda.pathfinder": "cuda-pathfinder",
-    "cudnn": "nvidia-cudnn-frontend",
-}
-_LIBRARIES = {
-    "cuDNN": ("nvidia-cudnn-cu{}",),
-    "NVRTC": ("nvidia-cuda-nvrtc-cu{}", "nvidia-cuda-nvrtc"),
-    "the CUDA runtime headers": ("nvidia-cuda-runtime-cu{}", "nvidia-cuda-runtime"),
-}
-_MAJORS = (12, 13)
-_FRONTENDS = (1, 20), (1, 27)  # the oldest, and the first that is too new
 _NO_DEVICE = 100
+_INIT_ERRORS = {
+    802: "the system is not ready; start the NVIDIA services, such as the fabric manager",
+    803: "its library and its kernel module are of different versions; restart the machine",
+    804: "the installed forward-compatibility package does not fit this card; remove it",
+}
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
@@ -46,7 +39,8 @@ def why_no_cuda() -> str | None:
     """One sentence on what is missing and what to install, or None if nothing is."""
     try:
         library, newest = _driver()
-        _check_packages(newest)
+        if sentence := why_not_these_packages(newest):
+            return sentence
         if not any(device.capability >= OLDEST_CAPABILITY for device in _devices(library, newest)):
             raise _ObstacleError(
                 "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
@@ -76,60 +70,11 @@ def _driver() -> tuple[Any, int]:
     if status == _NO_DEVICE:
         raise _ObstacleError("the NVIDIA driver shows no card")
     if status:
-        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status})")
+        why = _INIT_ERRORS.get(status, "see the system's log")
+        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status}): {why}")
     newest = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(newest))
     return library, newest.value
-
-
-def _check_packages(newest: int) -> None:
-    advice = f'install "cuda-cyclegan[cuda{min(max(newest // 1000, 12), 13)}]"'
-    for module, package in _PACKAGES.items():
-        if not _is_importable(module):
-            raise _ObstacleError(f"the package {package} is not installed: {advice}")
-    frontend = _version("nvidia-cudnn-frontend")
-    if frontend and not _FRONTENDS[0] <= _numbers(frontend)[:2] < _FRONTENDS[1]:
-        raise _ObstacleError(
-            f"nvidia-cudnn-frontend {frontend} is installed, but one from 1.20 to 1.26 is needed: "
-            f"{advice}"
-        )
-    bindings = _version("cuda-bindings") or "12"
-    major = _numbers(bindings)[0]
-    if major not in _MAJORS:
-        raise _ObstacleError(
-            f"cuda-bindings {bindings} is installed, but 12 or 13 is needed: {advice}"
-        )
-    if newest // 1000 < major:
-        raise _ObstacleError(
-            f"the NVIDIA driver supports CUDA {newest // 1000}.{newest % 1000 // 10}, but "
-            f"cuda-bindings {bindings} needs CUDA {major}: update the driver or {advice}"
-        )
-    for library, packages in _LIBRARIES.items():
-        names = [package.format(major) for package in packages]
-        found = [v for v in map(_version, names) if v]
-        if not found:
-            raise _ObstacleError(
-                f"{library} for CUDA {major} (package {names[0]}) is not installed, which "
-                f'cuda-bindings {bindings} needs: install "cuda-cyclegan[cuda{major}]"'
-            )
-
-
-def _is_importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
 def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:

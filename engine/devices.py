@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
-from .tuning import Effort, cache_folder
+from .tuning import TUNING_SECONDS, Effort, Progress, cache_folder, unheard
 
 if TYPE_CHECKING:
     from .cpu import Generator
+    from .cuda import CudaOptions
+    from .device_plan import DevicePlan
     from .graph import Network, Triple
 
 Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
@@ -23,11 +25,14 @@ class CudaLimits:
     """What a program on a card may take. Nothing here changes a voxel beyond rounding.
 
     vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
-    tune: how hard to look for the fastest plans where none are known yet.
+    tune: how hard to look for the fastest plans where none are known yet, and tune_seconds: for how
+    long. batch: patches in one run at most; None for what pays.
     """
 
     vram: int | None = None
     tune: Effort = "full"
+    tune_seconds: float = TUNING_SECONDS
+    batch: int | None = None
 
 
 NO_LIMITS = CudaLimits()
@@ -85,27 +90,57 @@ def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
 
 
 def open_generator(
-    network: "Network", device: Device, precision: Precision, patch: "Triple"
+    network: "Network",
+    device: Device,
+    precision: Precision,
+    patch: "Triple",
+    progress: Progress = unheard,
 ) -> "AbstractContextManager[Generator]":
     """The network, ready to run on the device between `__enter__` and `__exit__`.
 
-    patch: extents (D, H, W) of the patches, for which a CUDA device compiles it.
+    patch: extents (D, H, W) of the patches, for which a CUDA device compiles it. progress: told of
+    the search for fast plans, should there be one.
     """
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
     if device.kind == "cuda":
-        from .cuda import CudaGenerator, CudaOptions
-        from .plan_search import Search
+        from .cuda import CudaGenerator
 
-        options = CudaOptions(
-            patch,
-            precision=precision,
-            device=device.index,
-            vram_limit=device.limits.vram,
-            cache=cache_folder(),
-            search=Search(device.limits.tune),
-        )
-        return CudaGenerator(network, options)
+        return CudaGenerator(network, cuda_options(device, precision, patch, progress))
     from .cpu import CpuGenerator
 
     return CpuGenerator(network)
+
+
+def plan_device(
+    network: "Network", device: Device, precision: Precision, patch: "Triple"
+) -> "DevicePlan | None":
+    """What `open_generator` would take on a card; None for the CPU, whose runtime does not tell.
+
+    Raises DeviceMemoryError if it would find no room.
+    """
+    if device.kind == "cpu":
+        return None
+    from .cuda import planned
+
+    return planned(network, cuda_options(device, precision, patch, unheard))
+
+
+def cuda_options(
+    device: Device, precision: Precision, patch: "Triple", progress: Progress
+) -> "CudaOptions":
+    """How a generator on a card is compiled, with the device's limits."""
+    from .cuda import CudaOptions
+    from .fitting import usual_batch
+    from .plan_search import Search
+
+    limits = device.limits
+    return CudaOptions(
+        patch,
+        batch=limits.batch or usual_batch(patch),
+        precision=precision,
+        device=device.index,
+        vram_limit=limits.vram,
+        cache=cache_folder(),
+        search=Search(limits.tune, limits.tune_seconds, progress),
+    )

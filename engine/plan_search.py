@@ -1,11 +1,10 @@
 """Finds the fastest way of doing each convolution by trying them on the card."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from statistics import median
 from time import monotonic
-from typing import TypeAlias
 
 import numpy as np
 
@@ -22,11 +21,19 @@ from .steps import (
     Region,
     Tensor,
 )
-from .tuning import OWN, Candidate, Effort, Findings, TuningCache, worth_keeping
+from .tuning import (
+    OWN,
+    TUNING_SECONDS,
+    Candidate,
+    Effort,
+    Findings,
+    Progress,
+    TuningCache,
+    key_of,
+    unheard,
+    worth_keeping,
+)
 from .weight_layout import encoded
-
-Progress: TypeAlias = Callable[[str, float], None]
-"""Told what is being measured, and the share of the work that is done."""
 
 _QUICK_PLANS = 8
 
@@ -36,8 +43,8 @@ class Search:
     """How hard to look: effort, seconds for all convolutions together, and who is told."""
 
     effort: Effort = "full"
-    seconds: float = 60.0
-    progress: Progress | None = None
+    seconds: float = TUNING_SECONDS
+    progress: Progress = unheard
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,19 @@ class PlanSearch:
         """An algorithm for each shape that takes at most `workspace` bytes besides its tensors."""
         deadline = monotonic() + search.seconds
         found: dict[Convolution, Algorithm] = {}
+        is_told = False
         different = list(dict.fromkeys(shapes))
         for index, shape in enumerate(different):
-            if search.progress is not None:
+            plans = self._plans(shape)
+            known = self._known(shape, plans, workspace, search.effort)
+            if known is None:
                 search.progress(_described(shape), index / len(different))
-            left = max(0.0, deadline - monotonic()) / (len(different) - index)
-            found[shape] = self._algorithm(shape, workspace, search.effort, left)
+                left = max(0.0, deadline - monotonic()) / (len(different) - index)
+                known = self._found(shape, plans, workspace, search.effort, left)
+                is_told = True
+            found[shape] = known
+        if is_told:
+            search.progress("", 1.0)
         return found
 
     def run(
@@ -92,24 +106,31 @@ class PlanSearch:
         else:
             algorithm.plans.run(algorithm.index, *addresses)
 
-    def _algorithm(
-        self, shape: Convolution, workspace: int, effort: Effort, seconds: float
-    ) -> Algorithm:
-        plans = self._plans(shape)
-        key = _key(shape)
-        known = self._cache.get(key)
+    def _known(
+        self, shape: Convolution, plans: ConvolutionPlans | None, workspace: int, effort: Effort
+    ) -> Algorithm | None:
+        """What needs no measuring."""
+        known = self._cache.get(key_of(shape))
         best = known.best(workspace) if known and known.covers(effort, workspace) else None
         ready = self._ready(plans, best.plan) if best else None
         if ready is not None and ready.workspace <= workspace:
             return ready
-        if effort == "off":
-            return self._first(plans, workspace)
+        return self._first(plans, workspace) if effort == "off" else None
+
+    def _found(
+        self,
+        shape: Convolution,
+        plans: ConvolutionPlans | None,
+        workspace: int,
+        effort: Effort,
+        seconds: float,
+    ) -> Algorithm:
         candidates = self._measured(shape, plans, workspace, effort, seconds)
         if not candidates:
             raise CudaError(
                 "convolution", f"no plan runs {_described(shape)}", "run again with --device cpu"
             )
-        self._cache.put(key, Findings(effort, workspace, candidates))
+        self._cache.put(key_of(shape), Findings(effort, workspace, candidates))
         ready = self._ready(plans, candidates[0].plan)
         assert ready is not None  # it has just been measured
         return ready
@@ -270,7 +291,3 @@ def _described(shape: Convolution) -> str:
     kernel = "x".join(str(k) for k in shape.kernel)
     channels = f"{shape.source_channels} to {shape.target_channels} channels"
     return f"{kind} {kernel}, {channels}, {shape.batch} x {extents}"
-
-
-def _key(shape: Convolution) -> str:
-    return " ".join(f"{name}={value}" for name, value in asdict(shape).items())

@@ -1,34 +1,33 @@
 """A whole array through a program on the card: cut, translated and blended there, row by row.
 
-Of the array, and of what is made of it, the card holds a ring of rows along D, so it may be of any
-depth. While one row of tiles is computed, the next is copied in and the last one copied out, each
-on a stream of its own. The host waits once a row of tiles, never once a patch.
+Of the array, and of what is made of it, the card holds a ring of rows along the axis that is the
+slowest in memory, so it may be of any length there. While one row of tiles is computed, the next is
+copied in and the last one copied out, each on a stream of its own. The host waits once a row of
+tiles, never once a patch.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from . import kernel_arguments as arguments
-from .card import SmallVolumePadding
 from .cuda_driver import Event, PinnedBuffer, Stream
 from .errors import PrecisionOverflowError
 from .graph import FloatArray, Triple
-from .launch import BLOCK, Launch
+from .places import Places
+from .sweep_launches import blend, cut, patch_bytes
 from .window import Part, Rows, Timing, Window, steps
 
 if TYPE_CHECKING:
     from .kernel_images import Kernels
     from .program import Program
 
-_FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
 SLOT_BYTES = 16 << 20
 """Bytes of a pinned slot; large enough to copy at full speed."""
 
@@ -45,31 +44,6 @@ class Compiled:
     turn: threading.Lock
     batch: int
     channels: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Device addresses of what a sweep holds besides the program, and rows of the rings."""
-
-    source: int
-    mean: int
-    total: int
-    weights: int
-    lowest: int
-    overflowed: int
-    rows: int
-
-    def at(self, base: int) -> "Places":
-        """Addresses from offsets."""
-        return Places(
-            self.source + base,
-            self.mean + base,
-            self.total + base,
-            self.weights + base,
-            self.lowest + base,
-            self.overflowed + base,
-            self.rows,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +69,7 @@ class Sweep:
         self._marks: list[tuple[Part, Event, Event]] = []
         self._uploaded, self._computed = ([self._event() for _ in self._steps] for _ in range(2))
         self._free: list[Event | None] = [None, None]
+        self._due: list[tuple[int, Triple]] = []
         self._next_slot = 0
 
     def run(
@@ -114,7 +89,7 @@ class Sweep:
         tiles = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0, source, lag)
         for step in range(last + 1):
-            self._compute(step)
+            self._compute(step, waits=lag > 1 and step < last)
             if step < last:
                 self._upload(step + 1, source, lag)
             if step + 1 - lag >= 0:
@@ -149,7 +124,8 @@ class Sweep:
             self._free[index] = mark.stop
         self._uploaded[step].record(self._into)
 
-    def _compute(self, step: int) -> None:
+    def _compute(self, step: int, *, waits: bool) -> None:
+        """Queue the tiles of a step; waits: whether too few for a batch wait for the next step."""
         stream, window = self._compiled.stream, self._window
         touched = self._steps[step][0]
         with self._compiled.turn:
@@ -163,63 +139,37 @@ class Sweep:
                     size = len(rows) * self._plane * 4
                     stream.fill(self._row(base, channel, rows.start), 0, size)
         origins = product([window.origins[0][step]], *window.origins[1:])
-        while group := tuple(islice(origins, self._compiled.batch)):
+        self._due += [(step, origin) for origin in origins]
+        batch = self._compiled.batch
+        while self._due and (not waits or len(self._due) >= batch or self._due[0][0] < step):
+            group, self._due = self._due[:batch], self._due[batch:]
+            left = {number for number, _ in self._due}
             with self._compiled.turn:
-                self._translate(group)
-        with self._compiled.turn:
-            self._computed[step].record(stream)
+                self._translate([origin for _, origin in group])
+                for number in {number for number, _ in group} - left:
+                    self._computed[number].record(stream)
 
-    def _translate(self, origins: tuple[Triple, ...]) -> None:
-        """Queue one run of the program; the caller has the turn."""
-        compiled = self._compiled
+    def _translate(self, origins: list[Triple]) -> None:
+        """Queue one run of the program; the caller has the turn.
+
+        What is left of the batch repeats the last patch, so that nothing but this array's patches
+        decides whether a result is finite.
+        """
+        compiled, window, places = self._compiled, self._window, self._places
+        into, out_of = compiled.channels
+        spare = [origins[-1]] * (compiled.batch - len(origins))
         with self._mark("cut", compiled.stream):
-            for slot, origin in enumerate(origins):
-                compiled.kernels.launch(compiled.stream, self._cut(slot, origin))
+            for slot, origin in enumerate([*origins, *spare]):
+                patch = compiled.program.patches + slot * patch_bytes(window, into)
+                compiled.kernels.launch(compiled.stream, cut(window, places, into, origin, patch))
         with self._mark("compute", compiled.stream):
             compiled.program.launch()
         with self._mark("blend", compiled.stream):
+            overflow = compiled.program.overflow
             for slot, origin in enumerate(origins):
-                compiled.kernels.launch(compiled.stream, self._blend(slot, origin))
-
-    def _cut(self, slot: int, origin: Triple) -> Launch:
-        window, places, channels = self._window, self._places, self._compiled.channels[0]
-        depth, height, width = window.patch
-        values = arguments.Cut(
-            places.source,
-            places.lowest,
-            self._compiled.program.patches + slot * channels * prod(window.patch) * 4,
-            arguments.Three(*window.extents),
-            arguments.Three(*window.patch),
-            arguments.Three(*origin),
-            places.rows,
-            _FILLS[window.padding],
-        )
-        grid = -(-height * width // BLOCK), depth, channels
-        return Launch("sweep", "cut", grid, (BLOCK, 1, 1), 0, values)
-
-    def _blend(self, slot: int, origin: Triple) -> Launch:
-        window, places, channels = self._window, self._places, self._compiled.channels[1]
-        place = [max(o, 0) for o in origin]
-        first = [p - o for p, o in zip(place, origin, strict=True)]
-        ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
-        count = [end - start for end, start in zip(ends, place, strict=True)]
-        values = arguments.Blend(
-            self._compiled.program.translated + slot * channels * prod(window.patch) * 4,
-            places.weights,
-            places.mean,
-            places.total,
-            self._compiled.program.overflow,
-            places.overflowed,
-            arguments.Three(*window.extents),
-            arguments.Three(*window.patch),
-            arguments.Three(*first),
-            arguments.Three(*count),
-            arguments.Three(*place),
-            places.rows,
-            channels,
-        )
-        grid = -(-count[1] * count[2] // BLOCK), count[0], 1
-        return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
+                patch = compiled.program.translated + slot * patch_bytes(window, out_of)
+                launch = blend(window, places, out_of, origin, patch, overflow)
+                compiled.kernels.launch(compiled.stream, launch)
 
     def _download(self, step: int, target: FloatArray) -> None:
         """Copy the finished rows of a step out, one piece while the one before is stored.

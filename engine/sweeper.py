@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from itertools import accumulate
+from dataclasses import replace
 from math import prod
 from typing import Self
 
 from .cuda_driver import DeviceBuffer, PinnedBuffer, Stream
 from .errors import CudaError, DeviceMemoryError
 from .graph import FloatArray
-from .sweep import SLOT_BYTES, Compiled, Own, Places, Sweep
-from .window import Timing, Window, ring_rows
+from .places import Rings, rings
+from .sweep import SLOT_BYTES, Compiled, Own, Sweep
+from .window import Grid, Timing, Window
 
 
 class Sweeper:
@@ -38,33 +39,41 @@ class Sweeper:
         """Bytes of device memory."""
         return self._device[1].size if self._device[1] else 0
 
+    def place(self, window: Grid, most_bytes: int) -> Rings:
+        """Memory for an array, until the next is placed.
+
+        Raises DeviceMemoryError if it needs more than `most_bytes`.
+        """
+        found = rings(window, self._compiled.channels, most_bytes)
+        if found is None:
+            raise DeviceMemoryError("The card has no room for the rows of one row of tiles.")
+        stack, buffer = self._device
+        if buffer is None or buffer.size < found.bytes:
+            stack.close()
+            self._device = stack, None
+            stack = ExitStack()
+            buffer = stack.enter_context(DeviceBuffer(found.bytes))
+            self._device = stack, buffer
+        return replace(found, places=found.places.at(buffer.address))
+
     def run(
         self,
         array: FloatArray,
         window: Window,
         target: FloatArray,
-        most_bytes: int,
+        placed: Rings,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Raises DeviceMemoryError if that needs more than `most_bytes` of device memory, and
-        PrecisionOverflowError if a result is not finite.
+        Raises PrecisionOverflowError if a result is not finite.
         """
-        for spare in (True, False):
-            rows = ring_rows(window, spare=spare)
-            places, size = laid_out(window, rows, self._compiled.channels)
-            if size <= most_bytes:
-                break
-        else:
-            raise DeviceMemoryError(f"A row of tiles needs {size >> 20} MiB of device memory.")
-        places = self._placed(places, size)
         slots = self._slots(prod(window.extents[1:]) * 4)
         with ExitStack() as owned:
             own = Own(self._into, self._out_of, slots, owned)
             try:
-                return Sweep(self._compiled, window, places, own).run(
-                    array, target, 2 if spare else 1, on_tiles
+                return Sweep(self._compiled, window, placed.places, own).run(
+                    array, target, placed.lag, on_tiles
                 )
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
@@ -81,22 +90,3 @@ class Sweeper:
             slots = [stack.enter_context(PinnedBuffer(size)) for _ in range(4)]
             self._pinned = stack, slots
         return slots
-
-    def _placed(self, places: Places, size: int) -> Places:
-        stack, buffer = self._device
-        if buffer is None or buffer.size < size:
-            stack.close()
-            stack = ExitStack()
-            buffer = stack.enter_context(DeviceBuffer(size))
-            self._device = stack, buffer
-        return places.at(buffer.address)
-
-
-def laid_out(window: Window, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
-    """Offsets, and bytes in all."""
-    ring = rows * prod(window.extents[1:]) * 4
-    sizes = [channels[0] * ring, channels[1] * ring, ring, prod(window.patch) * 4, 4 * channels[0]]
-    source, mean, total, weights, lowest, overflowed, end = accumulate(
-        (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
-    )
-    return Places(source, mean, total, weights, lowest, overflowed, rows), end

@@ -3,15 +3,29 @@
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from .steps import Convolution
 
 Effort: TypeAlias = Literal["quick", "full", "off"]
 """quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
 
+TUNING_SECONDS = 60.0
+"""Time that a search takes at most; what is best by then is taken and kept."""
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""Told what is being measured, and the share of the work that is done; 1 at the end."""
+
 _FASTEST = 8
+
+
+def unheard(_what: str, _share: float) -> None:
+    """Progress that nobody wants to hear of."""
+
 
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
@@ -24,6 +38,11 @@ class Candidate:
     plan: str
     workspace: int
     microseconds: float
+
+    @property
+    def name(self) -> str:
+        """cuDNN's name of the plan."""
+        return self.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +65,15 @@ class Findings:
         return next((c for c in self.candidates if c.workspace <= workspace), None)
 
 
+def key_of(shape: "Convolution") -> str:
+    """Under which the findings of a convolution are kept."""
+    return " ".join(f"{name}={value}" for name, value in asdict(shape).items())
+
+
 class TuningCache:
     """Findings by convolution in one JSON file for a card, driver, cuDNN version and precision.
+
+    Beside them the times of whole programs, which tell how long a batch of studies will take.
 
     A file that cannot be read, or was written for something else, counts as empty: findings can
     always be measured again.
@@ -57,7 +83,7 @@ class TuningCache:
         self._identity = dict(identity)
         name = "-".join(_plain(part) for part in identity.values())
         self._path = folder / f"plans-{name}.json" if folder else None
-        self._findings = self._read()
+        self._findings, self._times = self._read()
 
     def get(self, key: str) -> Findings | None:
         """What is known of a convolution."""
@@ -65,12 +91,28 @@ class TuningCache:
 
     def put(self, key: str, findings: Findings) -> None:
         """Keep findings, on disk too."""
-        self._findings = {**self._read(), **self._findings, key: findings}
+        self._findings = {**self._findings, key: findings}
+        self._write()
+
+    def time(self, program: str) -> float | None:
+        """Milliseconds of one run of a program, if it was measured."""
+        return self._times.get(program)
+
+    def put_time(self, program: str, milliseconds: float) -> None:
+        """Keep the time of a program, on disk too."""
+        self._times = {**self._times, program: milliseconds}
+        self._write()
+
+    def _write(self) -> None:
+        """With what another process has put there in the meantime."""
         if self._path is None:
             return
+        findings, times = self._read()
+        self._findings, self._times = {**findings, **self._findings}, {**times, **self._times}
         content = {
             "identity": self._identity,
             "findings": {key: asdict(findings) for key, findings in self._findings.items()},
+            "times": self._times,
         }
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,15 +122,19 @@ class TuningCache:
         except OSError:
             self._path = None  # a folder that cannot be written costs the next start some time
 
-    def _read(self) -> dict[str, Findings]:
+    def _read(self) -> tuple[dict[str, Findings], dict[str, float]]:
         try:
             content: Any = json.loads(self._path.read_text()) if self._path else {}
             if content["identity"] != self._identity:
-                return {}
+                return {}, {}
             found: dict[str, Any] = content["findings"]
-            return {key: _findings(value) for key, value in found.items()}
+            times: dict[str, Any] = content.get("times", {})
+            return (
+                {key: _findings(value) for key, value in found.items()},
+                {key: float(value) for key, value in times.items()},
+            )
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return {}
+            return {}, {}
 
 
 def cache_folder() -> Path:

@@ -9,20 +9,40 @@ from .card import SmallVolumePadding
 from .graph import FloatArray, Triple
 
 Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
+Origins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Where patches lie in an array, in plain numbers.
+class Grid:
+    """Where patches lie in an array, along its axes from the slowest in memory to the fastest.
 
-    extents: of the array, patch: of each patch (D, H, W). origins: ascending along each axis, of
-    the patches' first voxels; below 0 where the array is smaller than the patch. weights: of the
-    voxels of a patch in the blend, (D, H, W). padding: what fills patches beyond the array.
+    extents: of the array, patch: of each patch. origins: ascending along each axis, of the
+    patches' first voxels; below 0 where the array is smaller than the patch. axes: which of the
+    network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is.
     """
 
     extents: Triple
     patch: Triple
-    origins: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    origins: Origins
+    axes: Triple
+
+    @property
+    def patch_steps(self) -> Triple:
+        """Voxels of a patch, as the network takes it, from one to its next along each axis."""
+        _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
+        step = height * width, width, 1
+        first, second, third = (step[axis] for axis in self.axes)
+        return first, second, third
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Grid):
+    """A grid and how it is gone over.
+
+    weights: of the voxels of a patch in the blend, along the array's axes. padding: what fills
+    patches beyond the array.
+    """
+
     weights: FloatArray
     padding: SmallVolumePadding
 
@@ -38,7 +58,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows [start, stop) along D."""
+    """Rows [start, stop) along the slowest axis."""
 
     start: int
     stop: int
@@ -55,7 +75,7 @@ class Rows:
             start = stop
 
 
-def steps(window: Window) -> list[tuple[Rows, Rows]]:
+def steps(window: Grid) -> list[tuple[Rows, Rows]]:
     """For each row of tiles: which rows of the array it touches, and which are finished with it."""
     depth = window.extents[0]
     touched = [
@@ -65,7 +85,7 @@ def steps(window: Window) -> list[tuple[Rows, Rows]]:
     return [(rows, Rows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
 
 
-def ring_rows(window: Window, *, spare: bool) -> int:
+def ring_rows(window: Grid, *, spare: bool) -> int:
     """Rows of a ring for one row of tiles; spare: with room for the copies of its neighbours."""
     most = min(window.patch[0], window.extents[0])
     gaps = [later.start - sooner.start for (sooner, _), (later, _) in pairwise(steps(window))]

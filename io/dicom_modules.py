@@ -9,14 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pydicom.sr.codedict import codes as _codes
-
 from .dicom_instance import DataSet, word
 from .dicom_kinds import MADE_BY
 from .dicom_library import PARSING_ERRORS, pydicom
 from .volume import Derivation
-
-codes: Any = _codes  # made at run time
 
 LONGEST_DESCRIPTION = 64
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
@@ -109,7 +105,7 @@ def derivation_codes(uneven: str | None) -> list[DataSet]:
     """What was done, as codes; uneven: why the source was resampled, if so."""
     # CID 7203 has no code for synthesis; the 99 marks a coding scheme of one's own.
     synthesis = ("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
-    resampling = [codes.CID7203.SpatialResampling[:3]] if uneven else []
+    resampling = [_codes().CID7203.SpatialResampling[:3]] if uneven else []
     return [coded(*code) for code in (synthesis, *resampling)]
 
 
@@ -134,7 +130,7 @@ def source_image(sop_class: str, instance: str, frame: int | None, preserved: st
     if frame is not None:
         item.ReferencedFrameNumber = frame
     item.SpatialLocationsPreserved = preserved
-    purpose = codes.CID7202.SourceImageForImageProcessingOperation
+    purpose = _codes().CID7202.SourceImageForImageProcessingOperation
     item.PurposeOfReferenceCodeSequence = [coded(*purpose[:3])]
     return item
 
@@ -148,11 +144,18 @@ def coded(value: str, scheme: str, meaning: str) -> DataSet:
     return item
 
 
+def _codes() -> Any:
+    """DICOM's own codes; loaded with the first result, as that takes a third of a second."""
+    from pydicom.sr.codedict import codes
+
+    return codes
+
+
 def _scanner(source: DataSet) -> DataSet:
     item = kept(source, _EQUIPMENT)
     if not word(item, "Manufacturer"):
         item.Manufacturer = "unknown"
-    item.PurposeOfReferenceCodeSequence = [coded(*codes.CID7005.AcquisitionEquipment[:3])]
+    item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.AcquisitionEquipment[:3])]
     return item
 
 
@@ -162,5 +165,5 @@ def _synthesizer(derivation: Derivation) -> DataSet:
     item.ManufacturerModelName = derivation.model[:LONGEST_DESCRIPTION]
     item.SoftwareVersions = derivation.program
     item.ContributionDescription = NOTICE
-    item.PurposeOfReferenceCodeSequence = [coded(*codes.CID7005.SynthesizingEquipment[:3])]
+    item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.SynthesizingEquipment[:3])]
     return item

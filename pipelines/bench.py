@@ -1,12 +1,12 @@
 """Measures one network under one setting, in this process."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..engine.devices import CudaLimits, Device, Precision, choose_device
+from ..engine.devices import CudaLimits, Device, Precision, choose_device, cuda_options
 from ..engine.graph import FloatArray, Network, Triple
 from ..engine.measured import Budget, Measured
-from ..engine.tuning import cache_folder
+from ..engine.tuning import Progress, unheard
 from .bench_subject import Subject, noise
 from .memory import PeakMeter
 from .precision import chosen_precision
@@ -71,8 +71,11 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     return Bench(request.subject, setting, request.budget), network
 
 
-def measure(bench: Bench, network: Network | None = None) -> Outcome:
-    """Measure; network: the subject's, where the caller has it already. Raises EngineError."""
+def measure(bench: Bench, network: Network | None = None, progress: Progress = unheard) -> Outcome:
+    """Measure; network: the subject's, where the caller has it already. Raises EngineError.
+
+    progress: told of the search for fast plans, should there be one.
+    """
     setting = bench.setting
     if network is None:
         network, _ = bench.subject.load()
@@ -82,26 +85,22 @@ def measure(bench: Bench, network: Network | None = None) -> Outcome:
     def keep(output: FloatArray) -> None:
         kept.append(output[:1].copy())
 
-    measure_on = _on_card if setting.device.kind == "cuda" else _on_cpu
-    return Outcome(measure_on(network, bench, patches, keep), kept[0])
+    if setting.device.kind == "cuda":
+        measured = _on_card(network, bench, patches, keep, progress)
+    else:
+        measured = _on_cpu(network, bench, patches, keep)
+    return Outcome(measured, kept[0])
 
 
-def _on_card(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:
-    from ..engine.cuda import CudaOptions
+def _on_card(
+    network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
+) -> Measured:
     from ..engine.cuda_bench import measure_on_card
-    from ..engine.plan_search import Search
 
     setting = bench.setting
-    limits = setting.device.limits
-    options = CudaOptions(
-        setting.patch,
-        batch=setting.batch,
-        precision=setting.precision,
-        device=setting.device.index,
-        vram_limit=limits.vram,
-        cache=cache_folder(),
-        search=Search(limits.tune),
-    )
+    limits = replace(setting.device.limits, batch=setting.batch)
+    device = replace(setting.device, limits=limits)
+    options = cuda_options(device, setting.precision, setting.patch, progress)
     return measure_on_card(network, options, patches, bench.budget, keep)
 
 

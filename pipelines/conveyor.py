@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from ..io.atomic import remove_parts_of_this_process
-from .events import DeviceOpened, Event
+from .events import DeviceOpened, Event, Tuning
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
@@ -145,7 +145,7 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        with task.open_generator(task.settings.precision) as generator:
+        with task.open_generator(task.settings.precision, self._tune) as generator:
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             others = list(
@@ -159,6 +159,9 @@ class Conveyor:
             for other in others:
                 other.join()
         self._end_writers()
+
+    def _tune(self, what: str, share: float) -> None:
+        self._heard.put(Tuning(what, share))
 
     def _infer(self, translator: Translator) -> None:
         while (loaded := self._next_loaded()) is not None:

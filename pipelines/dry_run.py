@@ -1,58 +1,131 @@
 """What a batch would do and cost: everything short of the network, and nothing is written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ..engine.devices import plan_device
 from ..engine.tuning import cache_folder
 from .failures import failure_of
 from .footprint import footprint
+from .inference import sweep_grid
 from .plan import PlannedStudy
-from .rates import RateCache, Rates, Work, wall_seconds
+from .rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
 from .report import Failure
 from .stopwatch import Stopwatch
 from .study_run import prepare_study, read_study
-from .translate import Job
+from .tiling import Tiling
+from .translate import Job, lanes_of
+
+if TYPE_CHECKING:
+    from ..engine.device_plan import DevicePlan
+    from ..engine.window import Grid
 
 
 @dataclass(frozen=True, slots=True)
 class DryRow:
     """One study: its plan, what it would take if it is due, and why it would fail if it would.
 
-    host_bytes: held at its largest, besides the program itself. work: None if nothing of the kind
-    was measured on this machine yet.
+    host_bytes: held at its largest, besides the program itself. device_bytes: held on a card while
+    it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
+    None if nothing of the kind was measured on this machine yet.
     """
 
     planned: PlannedStudy
-    tiles: int = 0
+    tiling: Tiling | None = None
+    grid: "Grid | None" = None
     host_bytes: int = 0
+    device_bytes: int | None = None
     work: Work | None = None
     failure: Failure | None = None
 
-
-def dry_run(job: Job) -> Iterator[DryRow]:
-    """One row a study; studies that are due are read and prepared, one at a time."""
-    rates = RateCache(cache_folder()).get(job.rate_key)
-    for planned in job.plan():
-        yield _row(job, planned, rates)
+    @property
+    def tiles(self) -> int:
+        return len(self.tiling) if self.tiling else 0
 
 
-def batch_seconds(rows: Sequence[DryRow]) -> float | None:
-    """Wall time of the whole batch; None if it is not known for each study that is due."""
-    due = [row for row in rows if row.tiles]
-    works = [row.work for row in due if row.work]
-    return wall_seconds(works) if due and len(works) == len(due) else None
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """A batch that was only planned.
+
+    devices: what each card would hold besides arrays; none for the CPU. device_bytes: of each, with
+    as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
+    if not known for each study that is due.
+    """
+
+    rows: tuple[DryRow, ...]
+    devices: "tuple[DevicePlan, ...]"
+    device_bytes: tuple[int | None, ...]
+    seconds: float | None
 
 
-def _row(job: Job, planned: PlannedStudy, rates: Rates | None) -> DryRow:
-    if planned.action != "translate":
-        return DryRow(planned, failure=planned.refusal)
-    watch = Stopwatch()
-    try:
-        volume = read_study(planned.study, job.settings, watch)
-        held = footprint(volume, job.model.card, job.settings.patch).peak
-        study = prepare_study(volume, job.model, job.settings, watch)
-    except Exception as error:  # as in a batch, a study's trouble is its own
-        return DryRow(planned, failure=failure_of(error, watch.stage))
-    tiles = len(study.tiling)
-    work = Work.of(volume.voxels.size, tiles, rates) if rates else None
-    return DryRow(planned, tiles, held, work)
+def dry_run(job: Job) -> DryRun:
+    """Plan a job; studies that are due are read and prepared, one at a time.
+
+    Raises DeviceMemoryError if a card has no room for the program.
+    """
+    settings = job.settings
+    plans = [
+        plan_device(job.model.network, device, settings.precision, settings.patch)
+        for device in job.devices
+    ]
+    cards = tuple(plan for plan in plans if plan)
+    foresight = _Foresight(job, cards)
+    rows = tuple(foresight.row(planned) for planned in job.plan())
+    grids = [row.grid for row in rows if row.grid]
+    at_once = lanes_of(job.devices[0], len(job.devices)).networks
+    held = tuple(card.held(grids, at_once) for card in cards)
+    return DryRun(rows, cards, held, foresight.wall(rows))
+
+
+class _Foresight:
+    """Judges studies by what earlier batches and the search for plans have measured."""
+
+    def __init__(self, job: Job, cards: "Sequence[DevicePlan]") -> None:
+        self._job = job
+        self._cards = cards
+        self._cache = RateCache(cache_folder())
+        self._network = self._cache.get(NetworkRates, job.network_key)
+
+    def row(self, planned: PlannedStudy) -> DryRow:
+        if planned.action != "translate":
+            return DryRow(planned, failure=planned.refusal)
+        job, watch = self._job, Stopwatch()
+        try:
+            volume = read_study(planned.study, job.settings, watch)
+            held = footprint(volume, job.model.card, job.settings.patch).peak
+            study = prepare_study(volume, job.model, job.settings, watch)
+            tiling, grid = study.tiling, sweep_grid(study.prepared.array, study.tiling)
+        except Exception as error:  # as in a batch, a study's trouble is its own
+            return DryRow(planned, failure=failure_of(error, watch.stage))
+        on_card = [card.held([grid]) for card in self._cards]
+        known = [size for size in on_card if size is not None]
+        work = self._work(planned, volume.voxels.size, len(tiling))
+        return DryRow(planned, tiling, grid, held, max(known, default=None), work)
+
+    def wall(self, rows: Sequence[DryRow]) -> float | None:
+        due = [row for row in rows if row.tiling]
+        works = [row.work for row in due if row.work]
+        if not due or len(works) < len(due):
+            return None
+        count = len(self._job.devices)
+        lanes = lanes_of(self._job.devices[0], count)
+        last = self._cache.get(NetworkRates, self._job.network_key, self._job.opening_key)
+        opening = last.opening if last else 0.0
+        return wall_seconds(
+            works, Line(lanes.readers * count, count, lanes.writers * count, opening)
+        )
+
+    def _work(self, planned: PlannedStudy, voxels: int, tiles: int) -> Work | None:
+        host = self._cache.get(HostRates, *self._job.host_keys(planned.study))
+        network = self._on_device(tiles)
+        if host is None or network is None:
+            return None
+        return Work(voxels * host.load, network, voxels * host.store)
+
+    def _on_device(self, tiles: int) -> float | None:
+        """By the measured time of the very program, or else by the last batch of the kind."""
+        for card in self._cards:
+            if card.program and (seconds := card.program.seconds(tiles)) is not None:
+                return seconds
+        return tiles * self._network.tile if self._network else None

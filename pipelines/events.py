@@ -17,6 +17,17 @@ class BatchStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Tuning:
+    """A device that is being opened tries out plans, which it keeps for later starts.
+
+    what: the convolution at hand. share: of the convolutions, how many are done; 1 at the end.
+    """
+
+    what: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceOpened:
     """A device is ready to compute. note: why it was taken, if nobody asked for it."""
 
@@ -58,5 +69,7 @@ class StudyDone:
     trace: str | None = None
 
 
-Event: TypeAlias = BatchStarted | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
+Event: TypeAlias = (
+    BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
+)
 Listen: TypeAlias = Callable[[Event], None]

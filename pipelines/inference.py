@@ -1,20 +1,23 @@
 """A prepared array through the generator, patch by patch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from ..engine.card import SmallVolumePadding
 from ..engine.cpu import Generator, Sweeping
 from ..engine.errors import DeviceMemoryError
-from ..engine.graph import FloatArray
-from ..engine.window import Part, Window
+from ..engine.graph import FloatArray, Triple
+from ..engine.window import Grid, Part, Window
 from .blending import Blender, Slab, patch_weights
 from .settings import Blend
 from .stopwatch import Stage, Stopwatch
 from .tiling import Tile, Tiling
+
+Value = TypeVar("Value")
 
 _STAGES: dict[Part, Stage] = {
     "copy in": "copy",
@@ -51,11 +54,10 @@ def translate_array(
     if array.shape[1:] != tiling.extents:
         raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     channels = generator.graph.out_channels
-    translated = np.empty((channels, *tiling.extents), np.float32)
     if isinstance(generator, Sweeping):
         with suppress(DeviceMemoryError):
-            _sweep(array, generator, window, watch, on_tiles, translated)
-            return translated
+            return _sweep(array, generator, window, watch, on_tiles, channels)
+    translated = np.empty((channels, *tiling.extents), np.float32)
     blender = Blender(tiling, channels, window.blend)
     cutter = _Cutter(array, tiling, window.padding)
     for tile in tiling:
@@ -77,23 +79,49 @@ def _sweep(
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
-    translated: FloatArray,
-) -> None:
-    tiling = window.tiling
-    depth, height, width = (
-        tuple(origin - before for origin in row)
-        for row, before in zip(tiling.origins, tiling.before, strict=True)
-    )
-    plan = Window(
-        extents=tiling.extents,
-        patch=tiling.patch,
-        origins=(depth, height, width),
-        weights=patch_weights(tiling, window.blend),
-        padding=window.padding,
-    )
-    for timing in generator.sweep(array, plan, translated, on_tiles):
+    channels: int,
+) -> FloatArray:
+    """The result lies in memory as the array does, so neither is ever transposed there."""
+    plan = _sweep_window(array, window)
+    translated = np.empty((channels, *plan.extents), np.float32)
+    seen = array.transpose(0, *(1 + axis for axis in plan.axes))
+    for timing in generator.sweep(seen, plan, translated, on_tiles):
         lane = timing.part if "copy" in timing.part else "card"
         watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
+    return translated.transpose(0, *(1 + plan.axes.index(axis) for axis in range(3)))
+
+
+def _sweep_window(array: FloatArray, window: SlidingWindow) -> Window:
+    grid = sweep_grid(array, window.tiling)
+    return Window(
+        extents=grid.extents,
+        patch=grid.patch,
+        origins=grid.origins,
+        axes=grid.axes,
+        weights=patch_weights(window.tiling, window.blend).transpose(grid.axes),
+        padding=window.padding,
+    )
+
+
+def sweep_grid(array: FloatArray, tiling: Tiling) -> Grid:
+    """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
+    slowest, middle, fastest = sorted(range(3), key=lambda axis: -abs(array.strides[1 + axis]))
+    axes = slowest, middle, fastest
+    origins = [
+        tuple(origin - before for origin in row)
+        for row, before in zip(tiling.origins, tiling.before, strict=True)
+    ]
+    return Grid(
+        extents=_picked(tiling.extents, axes),
+        patch=_picked(tiling.patch, axes),
+        origins=_picked(origins, axes),
+        axes=axes,
+    )
+
+
+def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]:
+    first, second, third = (values[axis] for axis in axes)
+    return first, second, third
 
 
 def _place(slab: Slab, translated: FloatArray) -> None:

@@ -56,13 +56,16 @@ def study_range(volume: Volume) -> Range:
 def percentiles(volume: Volume, low: float, high: float) -> Range:
     """Values below which `low` and `high` percent lie, interpolated as numpy.percentile does.
 
-    Integers of up to 16 bits are counted; other types need one more copy of the voxels.
+    Takes one more copy of the voxels for a moment: to count integers instead would hold the
+    interpreter's lock, and with it the studies beside this one.
     """
     flips = volume.slope < 0
     asked = [100 - high, 100 - low] if flips else [low, high]
     last = volume.voxels.size - 1
     ranks = [percent / 100 * last for percent in asked]
-    at = _values_at(volume.voxels, [bound for rank in ranks for bound in (floor(rank), ceil(rank))])
+    places = sorted({bound for rank in ranks for bound in (floor(rank), ceil(rank))})
+    ordered = np.partition(_flat(volume.voxels), places)
+    at = {place: float(ordered[place]) for place in places}
     stored = [
         at[floor(rank)] + (at[ceil(rank)] - at[floor(rank)]) * (rank - floor(rank))
         for rank in ranks
@@ -79,19 +82,6 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
         float(np.square(part.astype(np.float64) - mean).sum()) for part in _chunks(volume.voxels)
     )
     return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
-
-
-def _values_at(voxels: AnyArray, ranks: list[int]) -> dict[int, float]:
-    """The values at these places of the sorted voxels, in float64 so that none overflows."""
-    if voxels.dtype.kind not in "iu" or voxels.dtype.itemsize > 2:
-        ordered = np.partition(_flat(voxels), ranks)
-        return {rank: float(ordered[rank]) for rank in ranks}
-    lowest = int(voxels.min())
-    counts = np.zeros(int(voxels.max()) - lowest + 1, np.int64)
-    for part in _chunks(voxels):
-        counts += np.bincount(part.astype(np.int64) - lowest, minlength=len(counts))
-    up_to = np.cumsum(counts)
-    return {rank: float(lowest + np.searchsorted(up_to, rank, side="right")) for rank in ranks}
 
 
 def _scaled(volume: Volume, stored: float) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,20 +13,25 @@ from .errors import PreparationError
 from .intensity import Scaling, fit
 from .measuring import Range, study_range
 from .orientation import Orientation, orientation
+from .parallel import beside_each_other
 from .resampling import Resampling, Rows, resampling
 from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
 
-_SLAB = 1 << 21
-"""Voxels handled at once; a few times their float64 copy is all the memory that a step takes."""
+Part: TypeAlias = tuple[slice, ...]
+
+_SLAB = 1 << 19
+"""Voxels handled at once; a few times their float64 copy is all the memory that a step takes, and
+that stays near a processor's caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A scan as the network takes it, and what leads back.
 
-    array: [1, D, H, W] in network intensity. source: the scan without the memory of its voxels.
-    outward: from the scan's values to network intensities, for the contrast that comes out.
-    steps: how many steps of its voxel type the scan's own values span.
+    array: [1, D, H, W] in network intensity, in memory in the order of the scan's axes unless it
+    was resampled. source: the scan without the memory of its voxels. outward: from the scan's
+    values to network intensities, for the contrast that comes out. steps: how many steps of its
+    voxel type the scan's own values span.
     """
 
     array: FloatArray
@@ -60,7 +66,10 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
     resample = resampling(_extents(view), spacing, card.spacing)
     _check_grid(_extents(view) if resample is None else resample.target)
     stored = scaling.of_stored(volume.slope, volume.intercept)
-    array = _gathered(lambda start, stop: stored.forward(view[start:stop]), view, resample)
+    if resample is None:
+        array = _mapped(stored, view)
+    else:
+        array = _resampled(lambda start, stop: stored.forward(view[start:stop]), resample)
     return Prepared(
         array=array[None],
         source=_without_voxels(volume),
@@ -88,25 +97,39 @@ def finish(prepared: Prepared, translated: FloatArray, card: ModelCard) -> Volum
     return prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
 
 
-def _gathered(read: Rows, view: AnyArray, resample: Resampling | None) -> FloatArray:
-    extents = _extents(view) if resample is None else resample.target
-    array = np.empty(extents, np.float32)
-    for start, stop in _slabs(extents):
-        rows = read(start, stop) if resample is None else resample.rows(read, start, stop)
-        array[start:stop] = rows
+def _mapped(stored: Scaling, view: AnyArray) -> FloatArray:
+    array = np.empty_like(view, np.float32)  # lies in memory as the scan does
+
+    def fill(slab: Part) -> None:
+        array[slab] = stored.forward(view[slab])
+
+    beside_each_other(fill, _slabs(view))
+    return array
+
+
+def _resampled(read: Rows, resample: Resampling) -> FloatArray:
+    array = np.empty(resample.target, np.float32)
+    for start, stop in _rows(resample.target):
+        array[start:stop] = resample.rows(read, start, stop)
     return array
 
 
 def _scatter(network: FloatArray, prepared: Prepared, storage: Storage, view: AnyArray) -> None:
     outward = prepared.outward.of_stored(storage.slope, storage.intercept)
-    back = prepared.resampling.inverse if prepared.resampling else None
+    if prepared.resampling is None:
+
+        def fill(slab: Part) -> None:
+            storage.store(outward.inverse(network[slab], view.dtype), view[slab])
+
+        beside_each_other(fill, _slabs(network))
+        return
+    back = prepared.resampling.inverse
 
     def read(start: int, stop: int) -> FloatArray:
         return network[start:stop]
 
-    for start, stop in _slabs(_extents(view)):
-        rows = read(start, stop) if back is None else back.rows(read, start, stop)
-        storage.store(outward.inverse(rows), view[start:stop])
+    for start, stop in _rows(_extents(view)):
+        storage.store(outward.inverse(back.rows(read, start, stop), view.dtype), view[start:stop])
 
 
 def _produced_range(network: FloatArray) -> Range:
@@ -133,10 +156,19 @@ def _without_voxels(volume: Volume) -> Volume:
     return volume.with_voxels(np.broadcast_to(blank, volume.shape), volume.slope, volume.intercept)
 
 
-def _slabs(extents: Triple) -> Iterator[tuple[int, int]]:
+def _slabs(source: AnyArray) -> Iterator[Part]:
+    """Parts of what is read, along whichever of its axes is the slowest in memory."""
+    axis = int(np.argmax(np.abs(source.strides)))
+    extent = source.shape[axis]
+    count = max(_SLAB * extent // source.size, 1)
+    for start in range(0, extent, count):
+        yield (slice(None),) * axis + (slice(start, start + count),)
+
+
+def _rows(extents: Triple) -> Iterator[tuple[int, int]]:
     depth, height, width = extents
-    rows = max(_SLAB // (height * width), 1)
-    return ((start, min(start + rows, depth)) for start in range(0, depth, rows))
+    count = max(_SLAB // (height * width), 1)
+    return ((start, min(start + count, depth)) for start in range(0, depth, count))
 
 
 def _extents(array: AnyArray) -> Triple:

@@ -3,14 +3,18 @@
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from ..engine.cpu import Generator
+from ..engine.devices import Precision
 from ..engine.errors import CudaError
 from ..engine.model import Model
-from ..engine.recovery import OpenGenerator, with_recovery
-from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from ..engine.recovery import with_recovery
+from ..engine.tuning import Progress
+from .events import Event, StudyDone, StudyStarted, TilesDone, Tuning, Worked
 from .failures import failure_of
 from .footprint import footprint
 from .manifest import FileState
@@ -34,6 +38,8 @@ from .study_run import (
 )
 
 Made = TypeVar("Made")
+OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[Generator]]
+"""Opens the network in some precision, and tells of the search for plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,7 @@ class Stations:
         outcome = with_recovery(
             translator.generator,
             self._task.settings.precision,
-            self._task.open_generator,
+            lambda wider: self._task.open_generator(wider, self._tune),
             lambda generator: infer_study(
                 study, replace(translator, generator=generator), ticket.watch, on_tiles
             ),
@@ -205,6 +211,9 @@ class Stations:
         self._memory.give(ticket.held)
         row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
         return StudyDone(row, trace)
+
+    def _tune(self, what: str, share: float) -> None:
+        self._tell(Tuning(what, share))
 
     def _record(self, span: Span) -> None:
         self._tell(Worked(span))

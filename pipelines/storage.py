@@ -22,7 +22,7 @@ class Storage:
     slope: float = 1.0
     intercept: float = 0.0
 
-    def store(self, stored: npt.NDArray[np.float64], out: AnyArray) -> None:
+    def store(self, stored: npt.NDArray[np.floating], out: AnyArray) -> None:
         """Write values, already divided by the slope, to `out`; may change `stored`.
 
         Integers are rounded half to even and kept within the type; nothing wraps around.

@@ -1,6 +1,9 @@
 """How well a batch keeps its machine busy."""
 
-from .events import DeviceOpened, Event, Worked
+import time
+from collections.abc import Callable
+
+from .events import DeviceOpened, Event, Tuning, Worked
 from .report import Use
 from .stopwatch import Stage
 
@@ -31,3 +34,29 @@ class Timeline:
         """The sums so far."""
         wall = self._last - self._first
         return Use(wall, self._busy, self._computing, len(self.devices))
+
+
+class Opening:
+    """Hears how long it takes until a device is ready. seconds: None while it is not.
+
+    The search for plans, which later starts will be spared, is left out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._tuned_since: float | None = None
+        self.seconds: float | None = None
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event."""
+        match event:
+            case Tuning(_, share):
+                now = self._clock()
+                if self._tuned_since is not None:
+                    self._started += now - self._tuned_since
+                self._tuned_since = now if share < 1 else None
+            case DeviceOpened() if self.seconds is None:
+                self.seconds = self._clock() - self._started
+            case _:
+                pass

@@ -19,10 +19,11 @@ from ..engine.devices import (
 from ..engine.graph import Network, Triple
 from ..engine.model import Model
 from ..engine.model_file import load_model
-from ..engine.tuning import cache_folder
+from ..engine.tuning import Progress, cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery, discover
+from ..io.volume import Study
 from .batch import Line, run_batch
 from .conveyor import Conveyor, Lanes
 from .errors import SettingsError
@@ -32,12 +33,12 @@ from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .precision import chosen_precision
-from .rates import RateCache, Rates, rate_key
-from .report import BatchReport, ModelName, Skip
+from .rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
+from .report import BatchReport, ModelName, Skip, StudyReport
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
 from .storing import Store
-from .timeline import Timeline
+from .timeline import Opening, Timeline
 from .worker import Setup
 
 
@@ -80,11 +81,23 @@ class Job:
         return Recipe(self.model.sha256, self.settings.sha256())
 
     @property
-    def rate_key(self) -> str:
-        """Under which the speed of this job's kind is remembered."""
+    def network_key(self) -> str:
+        """Under which the speed of this job's network is remembered."""
         settings = self.settings
-        device = f"{self.devices[0].kind} of --device {self.request.device}"
-        return rate_key(self.model.sha256, settings.patch, settings.precision, device)
+        return network_key(self.model.sha256, settings.patch, settings.precision, self._devices)
+
+    @property
+    def opening_key(self) -> str:
+        """Under which it is remembered how long its devices take to open."""
+        return opening_key(self._devices)
+
+    @property
+    def _devices(self) -> str:
+        return f"{self.devices[0].kind} of --device {self.request.device}"
+
+    def host_keys(self, study: Study) -> tuple[str, str]:
+        """Under which the speed of reading and writing such studies is remembered."""
+        return host_keys(study, self.model.sha256, self.request.choice.format)
 
     def planner(self, entries: Mapping[str, Entry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""
@@ -130,17 +143,18 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             if study.refreshed:
                 manifest.append(study.refreshed)
         timeline = Timeline()
+        opening = Opening()
 
         def hear(event: Event) -> None:
             timeline.hear(event)
+            opening.hear(event)
             if isinstance(event, DeviceOpened):
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
         listen(BatchStarted(planned))
         rows = run_batch(planned, _line(job, planned, manifest), hear)
-    if rates := Rates.measured(rows):
-        RateCache(cache_folder()).put(job.rate_key, rates)
+    _remember(job, planned, rows, opening)
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
         settings=settings,
@@ -154,6 +168,22 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
+
+
+def _remember(
+    job: Job, planned: Sequence[PlannedStudy], rows: Sequence[StudyReport], opening: Opening
+) -> None:
+    """Keep how fast this batch went, for plans of the next."""
+    cache = RateCache(cache_folder())
+    if opening.seconds is not None and (network := NetworkRates.measured(rows, opening.seconds)):
+        cache.put(network, job.network_key, job.opening_key)
+    keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}
+    by_keys: dict[tuple[str, str], list[StudyReport]] = {}
+    for row in rows:
+        by_keys.setdefault(keys[row.name], []).append(row)
+    for of_kind, alike in by_keys.items():
+        if host := HostRates.measured(alike):
+            cache.put(host, *of_kind)
 
 
 def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
@@ -193,8 +223,10 @@ class Opener:
     device: Device
     patch: Triple
 
-    def __call__(self, precision: Precision) -> AbstractContextManager[Generator]:
-        return open_generator(self.network, self.device, precision, self.patch)
+    def __call__(
+        self, precision: Precision, progress: Progress
+    ) -> AbstractContextManager[Generator]:
+        return open_generator(self.network, self.device, precision, self.patch, progress)
 
 
 def lanes_of(device: Device, sharing: int = 1) -> Lanes:

@@ -16,13 +16,12 @@ from typing import TypeAlias, cast
 
 from ..engine.errors import EngineError
 from ..engine.model import Model
-from ..engine.recovery import OpenGenerator
 from .conveyor import Conveyor, Lanes
 from .events import Event
 from .manifest import Entry, Recipe
 from .plan import PlannedStudy
 from .settings import Extras, TranslateSettings
-from .stations import DeviceLostError, Task
+from .stations import DeviceLostError, OpenGenerator, Task
 from .storing import Store
 
 

@@ -111,8 +111,8 @@ class Workshop:
         task = Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda wider: open_generator(
-                tool.model.network, self._device, wider, job.patch
+            open_generator=lambda wider, progress: open_generator(
+                tool.model.network, self._device, wider, job.patch, progress
             ),
             store=Store(manifest, recipe, tool.model.card),
             extras=Extras(job.preview, job.seam_score),

@@ -1,6 +1,10 @@
 // Patches out of a volume and back into it, float, channels first.
 //
-// A volume is held in part: row r along D lies at r % rows of a ring [channels][rows][H][W].
+// A volume is held in part: row r along its slowest axis lies at r % rows of a ring
+// [channels][rows][..][..]. Its axes may come in another order than the network's D, H and W: a
+// patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] + b * patch_steps[1] +
+// c * patch_steps[2] of the patch. Threads follow the volume; a patch fits into the L2 cache, where
+// its scattered words are gathered.
 // cut: reads and writes each voxel of a patch once. blend: reads a translated patch and its weights
 // once, reads and writes what they cover of the ring once. The arithmetic is that of the blending
 // on the host, operation by operation and without contraction, so that both give the same bits.
@@ -13,8 +17,9 @@ struct Cut {
     const float* ring;
     const float* lowest;      // [channels], for FILL_LOWEST
     float* patch;             // [channels][D][H][W]
-    int extents[3];           // of the volume
+    int extents[3];           // of the volume, as all that follows in the order of its axes
     int patch_extents[3];
+    int patch_steps[3];
     int origin[3];            // of the patch in the volume; it may lie before and end behind it
     int rows, fill;
 };
@@ -34,9 +39,9 @@ extern "C" __global__ void cut(Cut p) {
     const int height = p.patch_extents[1], width = p.patch_extents[2];
     const int voxel = blockIdx.x * blockDim.x + threadIdx.x;
     if (voxel >= height * width) return;
-    const int plane = blockIdx.y, channel = blockIdx.z;
-    const int at[3] = {
-        p.origin[0] + plane, p.origin[1] + voxel / width, p.origin[2] + voxel % width};
+    const int plane = blockIdx.y, line = voxel / width, column = voxel % width;
+    const int channel = blockIdx.z;
+    const int at[3] = {p.origin[0] + plane, p.origin[1] + line, p.origin[2] + column};
     int from[3];
     bool outside = false;
     for (int axis = 0; axis < 3; ++axis) {
@@ -45,19 +50,22 @@ extern "C" __global__ void cut(Cut p) {
     }
     const Index row = (Index)channel * p.rows + from[0] % p.rows;
     const float value = p.ring[(row * p.extents[1] + from[1]) * p.extents[2] + from[2]];
-    p.patch[((Index)channel * p.patch_extents[0] + plane) * height * width + voxel] =
+    const Index target = (Index)plane * p.patch_steps[0] + line * p.patch_steps[1] +
+                         column * p.patch_steps[2];
+    p.patch[(Index)channel * p.patch_extents[0] * height * width + target] =
         outside && p.fill == FILL_LOWEST ? p.lowest[channel] : value;
 }
 
 struct Blend {
     const float* patch;       // [channels][D][H][W]
-    const float* weights;     // [D][H][W]
+    const float* weights;     // of a patch's voxels, in the order of the volume's axes
     float* mean;              // ring
     float* total;             // ring of one channel
     const int* overflow;      // of the run that made the patch
     int* overflowed;          // of all runs
-    int extents[3];           // of the volume
+    int extents[3];           // of the volume, as all that follows in the order of its axes
     int patch_extents[3];
+    int patch_steps[3];
     int first[3];             // voxel of the patch that lies in the volume
     int count[3];             // voxels that do
     int place[3];             // where the first of them lies
@@ -71,12 +79,13 @@ extern "C" __global__ void blend(Blend p) {
     if (voxel >= p.count[1] * p.count[2]) return;
     const int plane = blockIdx.y, line = voxel / p.count[2], column = voxel % p.count[2];
     const Index patch_plane = (Index)p.patch_extents[1] * p.patch_extents[2];
-    const Index source = (p.first[0] + plane) * patch_plane +
-                         (Index)(p.first[1] + line) * p.patch_extents[2] + p.first[2] + column;
+    const int at[3] = {p.first[0] + plane, p.first[1] + line, p.first[2] + column};
+    const Index source = (Index)at[0] * p.patch_steps[0] + at[1] * p.patch_steps[1] +
+                         at[2] * p.patch_steps[2];
     const Index volume_plane = (Index)p.extents[1] * p.extents[2];
     const Index target = (Index)((p.place[0] + plane) % p.rows) * volume_plane +
                          (Index)(p.place[1] + line) * p.extents[2] + p.place[2] + column;
-    const float weight = p.weights[source];
+    const float weight = p.weights[at[0] * patch_plane + at[1] * p.patch_extents[2] + at[2]];
     const float total = __fadd_rn(p.total[target], weight);
     const float share = __fdiv_rn(weight, total);
     p.total[target] = total;

@@ -1,105 +1,263 @@
-"""A batch on the card: what copying and blending cost, and how much of the time it computes.
+"""A batch on one card against its own parts: files alone, all host work alone, the network alone.
 
-    python tests/benchmarks/batch_on_a_card.py [--studies N] [--suffix .nii.gz]
+    PYTHONPATH=tests python tests/benchmarks/batch_on_a_card.py
 
 Studies of 256x256x180 int16, a generator of width 32 with 9 blocks, patches of 128^3, overlap 0.25.
+In alternation, for files with and without compression: the batch; "files", the same files read
+and the batch's own results written by as many threads, without hashes, preparation or network;
+"host", the whole batch with a network that only copies. Medians over the rounds.
 """
 
-import argparse
-import json
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from queue import Empty, SimpleQueue
+from statistics import median
+from typing import Any
 
-import nibabel
-import numpy as np
+from helpers.bench_batches import DISTINCT, make_scans, write_model
+from helpers.bench_command import keep, options
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.card import ModelCard, Percentiles, Provenance, Reference
+from cuda_cyclegan.engine.cpu import Generator
 from cuda_cyclegan.engine.devices import choose_device, open_generator
-from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.graph import FloatArray, Graph
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.model_file import load_model
+from cuda_cyclegan.engine.window import Timing, Window
+from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.batch import run_batch
-from cuda_cyclegan.pipelines.conveyor import Conveyor
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
+from cuda_cyclegan.pipelines.events import Event, Worked
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.plan import PlannedStudy
+from cuda_cyclegan.pipelines.report import Use
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stations import Task
+from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.storing import Store
+from cuda_cyclegan.pipelines.study_run import Translator, infer_study, prepare_study
 from cuda_cyclegan.pipelines.timeline import Timeline
 from cuda_cyclegan.pipelines.translate import lanes_of
 
-SHAPE, PATCH = (256, 256, 180), (128, 128, 128)
+QUIET_SWEEPS = 5
+TARGETS = {
+    "wall_by_larger_part": "<= 1.25",
+    "copy_and_blend_by_compute": "<= 0.05",
+    "computing_share": ">= 0.85 for .nii",
+}
 
 
-def model() -> Model:
-    spec = ResNetSpec(1, 1, 32, 9)
-    random = np.random.default_rng(0)
-    weights = {
-        name: random.normal(0, 1 / np.sqrt(max(1, np.prod(shape[1:]))), shape).astype(np.float32)
-        for name, shape in build(spec).weight_shapes()
+@dataclass(frozen=True)
+class Copying:
+    """Stands where the network stands, and does no more than hand the array on."""
+
+    graph: Graph
+    device: str = "none"
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        return patches
+
+    def sweep(
+        self,
+        array: FloatArray,
+        _: Window,
+        target: FloatArray,
+        on_tiles: Callable[[int], None],
+    ) -> list[Timing]:
+        target[...] = array
+        on_tiles(1)
+        return []
+
+
+@dataclass
+class Case:
+    """A batch of studies; seconds: of each way to run it, a round each."""
+
+    model: Model
+    settings: TranslateSettings
+    lanes: Lanes
+    scans: list[Path]
+    results: Path
+    seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+    def run(self, generator: Generator, name: str) -> tuple[Use, list[Span]]:
+        """All studies with this generator in the network's place."""
+        timeline, spans = Timeline(), list[Span]()
+
+        def hear(event: Event) -> None:
+            timeline.hear(event)
+            if isinstance(event, Worked):
+                spans.append(event.span)
+
+        planned = [
+            PlannedStudy(study(scan), self.results / scan.name, "translate", replaces=True)
+            for scan in self.scans
+        ]
+        with Manifest(self.results) as manifest:
+            store = Store(manifest, Recipe("", ""), self.model.card)
+            task = Task(self.model, self.settings, lambda *_: nullcontext(generator), store)
+            begin = time.perf_counter()
+            rows = run_batch(planned, Conveyor(task, planned, self.lanes), hear)
+            self.seconds.setdefault(name, []).append(time.perf_counter() - begin)
+        if failures := [row.failure for row in rows if row.failure]:
+            raise SystemExit(f"studies failed: {failures}")
+        return timeline.use(), spans
+
+    def run_files(self) -> None:
+        """Read the scans and write as many results, each by as many threads as the batch has."""
+        made = [read(study(self.results / scan.name), None) for scan in self.scans[:DISTINCT]]
+        reads = [lambda scan=scan: read(study(scan), None) for scan in self.scans]
+        writes = [
+            lambda number=number, scan=scan: write(
+                made[number % len(made)], self.results / "files" / scan.name
+            )
+            for number, scan in enumerate(self.scans)
+        ]
+        begin = time.perf_counter()
+        together(
+            *workers(reads, self.lanes.readers),
+            *workers(writes, self.lanes.writers),
+        )
+        self.seconds.setdefault("files", []).append(time.perf_counter() - begin)
+
+
+def study(path: Path) -> Study:
+    return Study(PurePosixPath(path.name), (path,), "nifti")
+
+
+def workers(tasks: Iterable[Callable[[], object]], count: int) -> list[Callable[[], None]]:
+    queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    for task in tasks:
+        queue.put(task)
+
+    def work() -> None:
+        while True:
+            try:
+                queue.get_nowait()()
+            except Empty:
+                return
+
+    return [work] * count
+
+
+def together(*works: Callable[[], None]) -> None:
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
+    """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
+    watch = Stopwatch()
+    prepared = prepare_study(read(study(case.scans[0]), None), case.model, case.settings, watch)
+    translator = Translator(case.model, generator, case.settings)
+    infer_study(prepared, translator, watch, lambda *_: None)
+    watch = Stopwatch()
+    begin = time.perf_counter()
+    for _ in range(QUIET_SWEEPS):
+        infer_study(prepared, translator, watch, lambda *_: None)
+    seconds = {**watch.seconds, "wall": time.perf_counter() - begin}
+    return {name: spent / QUIET_SWEEPS for name, spent in seconds.items()}
+
+
+def covered(spans: Sequence[Span]) -> float:
+    """Seconds in which at least one of the spans ran."""
+    total, reached = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda span: span.start):
+        total += max(0.0, span.stop - max(span.start, reached))
+        reached = max(reached, span.stop)
+    return total
+
+
+def measure(case: Case, generator: Generator, rounds: int) -> dict[str, Any]:
+    shares, added, stages = list[float](), list[float](), dict[str, list[float]]()
+    case.run(generator, "warm-up")
+    quiet = quiet_stages(case, generator)
+    for _ in range(rounds):
+        use, spans = case.run(generator, "batch")
+        shares.append(use.computing_share)
+        on_card = [span for span in spans if span.stage in ("copy", "infer", "blend")]
+        computing = covered([span for span in on_card if span.stage == "infer"])
+        added.append(covered(on_card) / computing - 1)
+        for stage in {span.stage for span in spans}:
+            spent = sum(span.seconds for span in spans if span.stage == stage)
+            stages.setdefault(stage, []).append(spent / len(case.scans))
+        case.run_files()
+        case.run(Copying(generator.graph), "host")
+    del case.seconds["warm-up"]
+    seconds = {name: median(spent) for name, spent in case.seconds.items()}
+    compute = quiet["infer"] * len(case.scans)
+    larger = max(seconds["files"], compute)
+    return {
+        "seconds": {**rounded(seconds), "compute": round(compute, 3)},
+        "all_seconds": {name: [round(s, 3) for s in spent] for name, spent in case.seconds.items()},
+        "stages_a_study": rounded({name: median(spent) for name, spent in stages.items()}),
+        "quiet_stages_a_study": rounded(quiet),
+        "studies_a_minute": round(60 * len(case.scans) / seconds["batch"], 1),
+        "wall_by_larger_part": round(seconds["batch"] / larger, 3),
+        "wall_by_larger_part_all_host_work": round(
+            seconds["batch"] / max(seconds["host"], compute), 3
+        ),
+        "copy_and_blend_by_compute": round(median(added), 4),
+        "quiet_blend_by_compute": round(quiet.get("blend", 0) / quiet["infer"], 4),
+        "quiet_wall_by_compute": round(quiet["wall"] / quiet["infer"], 4),
+        "computing_share": round(median(shares), 3),
     }
-    card = ModelCard(
-        "bench", spec, "T1", "T2", ("T1",), ("T2",), "RAS", None, PATCH, Percentiles(1, 99),
-        Percentiles(1, 99), "edge", Provenance("none", "", "none", "bench"),
-        Reference("", "", "cuda-cyclegan"),
-    )  # fmt: skip
-    empty = np.empty(0, np.float32)
-    return Model(card, Network(build(spec), weights), empty, empty, "")
+
+
+def rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = options("batch_on_a_card", __doc__)
     parser.add_argument("--studies", type=int, default=20)
-    parser.add_argument("--suffix", default=".nii.gz")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--suffixes", nargs="+", default=[".nii", ".nii.gz"])
     asked = parser.parse_args()
-    bench, device = model(), choose_device("cuda")
-    with tempfile.TemporaryDirectory() as root:
+    device = choose_device(asked.device)
+    lanes, precision = lanes_of(device), device.default_precision
+    settings = TranslateSettings(asked.patch, precision=precision)
+    record: dict[str, Any] = {
+        "what": (__doc__ or "").splitlines()[0],
+        "studies": asked.studies,
+        "volume": asked.shape,
+        "patch": asked.patch,
+        "network": f"ResNet of width {asked.width} with {asked.blocks} blocks",
+        "lanes": str(lanes),
+        "targets": TARGETS,
+    }
+    with tempfile.TemporaryDirectory(dir=asked.folder) as root:
         folder = Path(root)
-        scans = []
-        i, j, k = np.ogrid[: SHAPE[0], : SHAPE[1], : SHAPE[2]]
-        tissue = 900 * np.sin(i / 60) * np.cos(j / 70) * np.sin(k / 50)
-        for seed in range(4):
-            noise = np.random.default_rng(seed).integers(-12, 12, SHAPE)
-            path = folder / f"{seed}{asked.suffix}"
-            nibabel.Nifti1Image((tissue + noise).astype(np.int16), np.eye(4)).to_filename(path)
-            scans.append(path)
-        planned = [
-            PlannedStudy(
-                Study(PurePosixPath(f"{n}{asked.suffix}"), (scans[n % 4],), "nifti"),
-                folder / "out" / f"{n}{asked.suffix}",
-                "translate",
-                replaces=True,
-            )
-            for n in range(asked.studies)
-        ]
-        timeline = Timeline()
-        with (
-            Manifest(folder / "out") as manifest,
-            open_generator(bench.network, device, "fp16", PATCH) as generator,
-        ):
-            store = Store(manifest, Recipe("", ""), bench.card)
-            task = Task(bench, TranslateSettings(PATCH), lambda _: nullcontext(generator), store)
-            run_batch(planned[:2], Conveyor(task, planned[:2], lanes_of(device)), lambda _: None)
-            begin = time.perf_counter()
-            line = Conveyor(task, planned, lanes_of(device))
-            rows = run_batch(planned, line, timeline.hear)
-            wall = time.perf_counter() - begin
-        use = timeline.use()
-        stages = {}
-        for row in rows:
-            if row.failure:
-                raise SystemExit(row.failure)
-            for stage, spent in row.stages.items():
-                stages[stage] = round(stages.get(stage, 0) + spent / len(rows), 4)
-        print(json.dumps({
-            "suffix": asked.suffix, "studies": len(rows), "wall": round(wall, 3),
-            "seconds_a_study": round(wall / len(rows), 4), "overlap": round(use.overlap, 2),
-            "computing_share": round(use.computing_share, 3), "stages_a_study": stages,
-            "lanes": str(lanes_of(device)),
-        }), flush=True)  # fmt: skip
+        model = load_model(
+            write_model(folder / "model.safetensors", asked.width, asked.blocks, asked.patch)
+        )
+        with open_generator(model.network, device, precision, asked.patch) as generator:
+            record["device"] = generator.device
+            for suffix in asked.suffixes:
+                scans = make_scans(folder / f"scans{suffix}", asked.studies, asked.shape, suffix)
+                case = Case(model, settings, lanes, scans, folder / f"results{suffix}")
+                record[suffix] = measure(case, generator, asked.rounds)
+    keep(record, asked.output)
 
 
-main()
+if __name__ == "__main__":
+    main()

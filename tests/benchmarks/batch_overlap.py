@@ -143,7 +143,7 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
     with Manifest(output) as manifest:
         model = model_of(case.network)
         store = Store(manifest, Recipe("", ""), model.card)
-        task = Task(model, TranslateSettings(PATCH), lambda _: case.opened(), store)
+        task = Task(model, TranslateSettings(PATCH), lambda *_: case.opened(), store)
         rows = run_batch(planned, Conveyor(task, planned, Lanes(PLENTY)), timeline.hear)
     if failures := [row.failure for row in rows if row.failure]:
         raise RuntimeError(failures)

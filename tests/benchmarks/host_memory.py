@@ -125,7 +125,7 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     with Manifest(output) as manifest:
         model = model_of(case)
         store = Store(manifest, Recipe("", ""), model.card)
-        task = Task(model, settings, lambda _: nullcontext(CopyingGenerator()), store)
+        task = Task(model, settings, lambda *_: nullcontext(CopyingGenerator()), store)
         planned = PlannedStudy(study, target, "translate", replaces=True)
         lanes = Lanes(available_memory() // 2)
         [row] = run_batch([planned], Conveyor(task, [planned], lanes), lambda _: None)

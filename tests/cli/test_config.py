@@ -63,7 +63,7 @@ def test_translate_takes_its_defaults(tmp_path: Path) -> None:
         ("color = 1", "color is not known; there are queue"),
         ("[jobs]\nx = 1", "jobs is not known"),
         ("worker = 3", "worker is not known"),
-        ("[worker]\nspeed = 3", "[worker] speed is not known; there are device"),
+        ("[worker]\nspeed = 3", "[worker] speed is not known; there are batch, device"),
         ("[worker]\ntries = 0", "[worker] tries: "),
         ("[translate]\noverlap = 7", "[translate] overlap: "),
         ("[submit]\npriority = 'soon'", "[submit] priority: "),

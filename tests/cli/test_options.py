@@ -3,7 +3,8 @@
 import pytest
 import typer
 
-from cuda_cyclegan.cli.options import parsed_size
+from cuda_cyclegan.cli.options import cuda_limits, parsed_size
+from cuda_cyclegan.engine.devices import CudaLimits
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,15 @@ def test_other_sizes_are_refused_with_an_example(text: str) -> None:
 
 def test_no_size_is_no_limit() -> None:
     assert parsed_size("--vram-limit", None) is None
+
+
+@pytest.mark.parametrize(("text", "batch"), [("auto", None), ("1", 1), ("16", 16)])
+def test_a_batch_is_a_number_or_left_to_the_program(text: str, batch: int | None) -> None:
+    limits = cuda_limits("4GiB", "quick", 10.0, text)
+    assert limits == CudaLimits(4 << 30, "quick", 10.0, batch)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "100", ""])
+def test_other_batches_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="neither auto nor a number from 1 to 99"):
+        cuda_limits(None, "full", 60.0, text)

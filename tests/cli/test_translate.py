@@ -472,7 +472,7 @@ class TestPlan:
         assert world.translate().exit_code == 0
         told = CliRunner().invoke(app, command).stdout
         assert "not known yet" not in told
-        assert re.search(r"Seconds of work in all: \d", told)
+        assert re.search(r"Seconds in all: \d", told)
 
     def test_ram_is_at_least_that_of_the_arrays(self, world: World) -> None:
         scan(world.inputs / "a.nii", shape=(128, 128, 128))

@@ -16,7 +16,8 @@ from helpers.numerics_models import FunctionGenerator, translated
 from cuda_cyclegan.engine import sweep, sweeper
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.window import Window, ring_rows
+from cuda_cyclegan.engine.places import laid_out
+from cuda_cyclegan.engine.window import Grid, ring_rows
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -46,12 +47,11 @@ class FakeGenerator(FunctionGenerator):
 
     def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         size = [
-            sweeper.laid_out(window, ring_rows(window, spare=spare), (1, 1))[1]
-            for spare in (False, True)
+            laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
-            return opened.run(array, window, target, most, on_tiles)
+            return opened.run(array, window, target, opened.place(window, most), on_tiles)
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,67 @@ def test_a_sweep_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there, here)
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    edges,
+    patches,
+    st.permutations(range(3)),
+    st.sampled_from(get_args(SmallVolumePadding)),
+    st.integers(0, 10**6),
+)
+def test_an_array_is_swept_in_the_order_of_its_memory(
+    extents: Any, patch: Any, axes: list[int], padding: SmallVolumePadding, seed: int
+) -> None:
+    """Tiles come in another order then, which changes the rounding of their mean, no more."""
+    lying = np.random.default_rng(seed).uniform(-1, 1, (1, *(extents[axis] for axis in axes)))
+    array = lying.astype(np.float32).transpose(0, *(1 + axes.index(axis) for axis in range(3)))
+    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
+    here = translated(array, FunctionGenerator(bent), window.tiling, "gaussian", padding)
+    there = swept(array, window, bent, seed=seed)
+    np.testing.assert_allclose(there, here, rtol=0, atol=2e-6)
+    if min(extents) > 1:
+        assert there.strides == array.strides
+
+
+@pytest.mark.parametrize(
+    ("batch", "most", "runs"),
+    [(1, None, 18), (2, None, 9), (4, None, 5), (8, None, 3), (4, 0, 6), (8, 0, 3)],
+)
+def test_only_the_last_run_of_an_array_has_patches_to_spare(
+    batch: int, most: int | None, runs: int
+) -> None:
+    """Three rows of six tiles; without spare rows in the rings, each row ends with a run."""
+    extents, patch = (20, 18, 12), (8, 8, 8)
+    array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
+    window = SlidingWindow(tile(extents, patch, 0.25), "gaussian", "edge")
+    assert [len(row) for row in window.tiling.origins] == [3, 3, 2]
+    done: list[int] = []
+
+    def counted(given_patches: Any) -> Any:
+        done.append(len(given_patches))
+        return bent(given_patches)
+
+    swept(array, window, counted, batch=batch, most=most)
+    assert done == [batch] * runs
+
+
+def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
+    def overflowing(given_patches: Any) -> Any:
+        return np.where(given_patches > 5, np.inf, given_patches)
+
+    extents = (4, 6, 18), (4, 6, 12)
+    windows = [SlidingWindow(tile(e, (4, 6, 6), 0), "gaussian", "edge") for e in extents]
+    arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
+    card = Card(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeper, "Stream", card.stream)
+        generator = FakeGenerator(overflowing).on(card, (4, 6, 6), 3, None)
+        with pytest.raises(PrecisionOverflowError):
+            translate_array(arrays[0], generator, windows[0], Stopwatch(), lambda _: None)
+        made = translate_array(arrays[1], generator, windows[1], Stopwatch(), lambda _: None)
+    np.testing.assert_allclose(made, arrays[1])
+
+
 def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
     array = np.ones((1, 20, 6, 6), np.float32)
     window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
@@ -125,15 +186,14 @@ def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> No
 
 def test_memory_does_not_grow_with_the_depth() -> None:
     sizes = [
-        sweeper.laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
+        laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
         for depth in (400, 4000)
         for window in [
-            Window(
+            Grid(
                 (depth, 64, 64),
                 (32, 32, 32),
                 tile((depth, 64, 64), (32, 32, 32), 0.25).origins,
-                np.ones((32, 32, 32), np.float32),
-                "edge",
+                (0, 1, 2),
             )
         ]
     ]

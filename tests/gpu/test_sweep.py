@@ -1,6 +1,7 @@
 """Cutting and blending on the card gives what they give on the host."""
 
 import threading
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -64,6 +65,18 @@ def test_volumes(opened, extents, blend, batch):
     assert set(watch.seconds) == {"copy", "blend", "infer"}
 
 
+@pytest.mark.parametrize("axes", list(permutations(range(3))))
+def test_arrays_of_any_order_in_memory(opened, axes):
+    extents = (100, 41, 60)
+    lying = np.ascontiguousarray(array_of(extents).transpose(0, *(1 + axis for axis in axes)))
+    array = lying.transpose(0, *(1 + axes.index(axis) for axis in range(3)))
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    there, _, _ = translated(opened[2], array, window)
+    here, _, _ = translated(OneByOne(opened[2]), array, window)
+    assert there.strides == array.strides
+    assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
+
+
 @pytest.mark.parametrize("padding", ["edge", "reflect", "minimum"])
 @pytest.mark.parametrize("extents", [(5, 41, 60), (1, 1, 1), (60, 3, 90), (23, 19, 2)])
 def test_volumes_smaller_than_a_patch(opened, extents, padding):
@@ -75,24 +88,25 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.sweeper import laid_out
-    from cuda_cyclegan.engine.window import Window, ring_rows
+    from cuda_cyclegan.engine.places import laid_out
+    from cuda_cyclegan.engine.window import Grid, Window, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
     array = array_of(extents)
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
-    plan = Window(extents, PATCH, window.tiling.origins, np.ones(PATCH, np.float32), "edge")
+    plan = Grid(extents, PATCH, window.tiling.origins, (0, 1, 2))
     tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
         with generator._sweeper() as sweeper:
-            sweep = plan.__class__(extents, PATCH, window.tiling.origins, _weights(window), "edge")
+            fields = {name: getattr(plan, name) for name in ("extents", "patch", "origins", "axes")}
+            sweep = Window(**fields, weights=_weights(window), padding="edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
-                    sweeper.run(array, sweep, target, most, lambda _: None)
+                    sweeper.place(sweep, most)
                 continue
-            sweeper.run(array, sweep, target, most, lambda _: None)
+            sweeper.run(array, sweep, target, sweeper.place(sweep, most), lambda _: None)
         np.testing.assert_array_equal(target, roomy)
 
 

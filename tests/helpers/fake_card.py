@@ -135,7 +135,7 @@ def floats(address: int, *shape: int) -> Any:
 def cut(p: arguments.Cut, channels: int) -> None:
     depth, height, width = p.extents
     ring = floats(p.ring, channels, p.rows, height, width)
-    patch = floats(p.patch, channels, *p.patch_extents)
+    patch = patches_at(p, channels)
     at = [np.arange(o, o + e) for o, e in zip(p.origin, p.patch_extents, strict=True)]
     places = [within(a, e, p.fill) for a, e in zip(at, p.extents, strict=True)]
     patch[:] = ring[:, places[0] % p.rows][:, :, places[1]][:, :, :, places[2]]
@@ -144,6 +144,13 @@ def cut(p: arguments.Cut, channels: int) -> None:
         outside = ~np.multiply.outer(np.multiply.outer(*inside[:2]), inside[2])
         for channel in range(channels):
             patch[channel][outside] = floats(p.lowest, channels)[channel]
+
+
+def patches_at(p: Any, channels: int) -> Any:
+    """A patch of the network's axes, seen along the array's."""
+    flat = floats(p.patch, channels, int(np.prod([*p.patch_extents])))
+    steps = [4 * step for step in (flat.shape[1], *p.patch_steps)]
+    return np.lib.stride_tricks.as_strided(flat, (channels, *p.patch_extents), steps)
 
 
 def within(position: Any, extent: int, fill: int) -> Any:
@@ -163,7 +170,7 @@ def blend(p: arguments.Blend, _: int) -> None:
     weights = floats(p.weights, *p.patch_extents)[box]
     total[rows, *plane] += weights
     share = weights / total[rows, *plane]
-    for channel, patch in enumerate(floats(p.patch, p.channels, *p.patch_extents)):
+    for channel, patch in enumerate(patches_at(p, p.channels)):
         mean = floats(p.mean, p.channels, p.rows, height, width)[channel]
         mean[rows, *plane] += (patch[box] - mean[rows, *plane]) * share
     if ctypes.c_int.from_address(p.overflow).value:

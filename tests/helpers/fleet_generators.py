@@ -13,6 +13,7 @@ from helpers.numerics_models import FunctionGenerator
 from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
+from cuda_cyclegan.engine.tuning import Progress
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Opener:
     seconds: float = 0.0
 
     @contextmanager
-    def __call__(self, _: Precision) -> Iterator[FunctionGenerator]:
+    def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         if self.refuse:
             raise EngineError("The card fell off the bus.")
         yield FunctionGenerator(self._run)

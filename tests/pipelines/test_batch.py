@@ -79,7 +79,10 @@ class World:
             planned = planner.plan(discover([self.inputs], self.output).studies)
             scripted = Scripted(self.generator, script or {})
             task = Task(
-                self.model, SETTINGS, lambda _: nullcontext(scripted), Store(manifest, RECIPE, CARD)
+                self.model,
+                SETTINGS,
+                lambda *_: nullcontext(scripted),
+                Store(manifest, RECIPE, CARD),
             )
             return list(run_batch(planned, Conveyor(task, planned, LANES), self.events.append))
 

@@ -19,11 +19,12 @@ from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines import stations
 from cuda_cyclegan.pipelines.batch import run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.events import Event, StudyStarted, TilesDone
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyStarted, TilesDone, Tuning
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import Planner
 from cuda_cyclegan.pipelines.report import StudyReport
@@ -54,11 +55,11 @@ class World:
         self, network: Callable[[FloatArray], FloatArray] = lambda p: p, lanes: Lanes | None = None
     ) -> list[StudyReport]:
         opened: Any = nullcontext(FunctionGenerator(network))
-        return self.run_opened(lambda _: opened, lanes)
+        return self.run_opened(lambda *_: opened, lanes)
 
     def run_opened(
         self,
-        opened: Callable[[Precision], Any],
+        opened: Callable[[Precision, Progress], Any],
         lanes: Lanes | None = None,
         precision: Precision = "fp32",
     ) -> list[StudyReport]:
@@ -184,7 +185,7 @@ def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -
 
 def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(world: World) -> None:
     @contextmanager
-    def broken(_: Precision) -> Iterator[Generator]:
+    def broken(_: Precision, __: Progress) -> Iterator[Generator]:
         raise EngineError("The card fell off.")
         yield
 
@@ -193,11 +194,24 @@ def test_a_device_that_does_not_open_ends_the_batch_with_its_own_error(world: Wo
     assert world.made() == []
 
 
+def test_the_search_for_plans_is_told_before_the_device_is_there(world: World) -> None:
+    @contextmanager
+    def opened(_: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
+        progress("convolution 3x3x3", 0.0)
+        progress("", 1.0)
+        yield FunctionGenerator()
+
+    world.run_opened(opened)
+    told = [event for event in world.events if isinstance(event, Tuning | DeviceOpened)]
+    assert told[:2] == [Tuning("convolution 3x3x3", 0.0), Tuning("", 1.0)]
+    assert isinstance(told[2], DeviceOpened)
+
+
 def test_the_generator_is_closed_when_the_batch_is_over(world: World) -> None:
     states: list[str] = []
 
     @contextmanager
-    def opened(_: Precision) -> Iterator[FunctionGenerator]:
+    def opened(_: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         states.append("open")
         yield FunctionGenerator()
         states.append("closed")
@@ -267,7 +281,7 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: World)
     patches_seen: list[str] = []
 
     @contextmanager
-    def opened(precision: Precision) -> Iterator[FunctionGenerator]:
+    def opened(precision: Precision, _: Progress) -> Iterator[FunctionGenerator]:
         def run(patches: FloatArray) -> FloatArray:
             patches_seen.append(precision)
             if precision == "fp16" and len(patches_seen) == 2:
