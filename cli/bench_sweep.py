@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..engine.devices import Precision
 from ..engine.graph import Network, Triple
@@ -39,8 +40,9 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
         own,
         asked.batch,
         asked.precision,
-        only_own=asked.patch is not None,
+        0 if asked.patch else max(scan.extents),
     )
+    view.tell([printable(bench.subject.name)])
     rows: list[Tried] = []
     for row in sweep(bench, network, tried, scan):
         rows.append(row)
@@ -96,6 +98,8 @@ def _row(row: Tried, scan: Scan, highest: float) -> Row:
 def _proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> Iterator[str]:
     own = bench.setting.patch
     extents = "x".join(map(str, scan.extents))
+    if fastest.measured:
+        yield printable(fastest.measured.device)
     yield (
         f"voxels/s are those of a finished scan of {extents} at overlap {scan.overlap:g}, the "
         "network's time alone"
@@ -106,7 +110,7 @@ def _proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -
         f"Proposed: --patch {patch} --batch {setting.batch} --precision {setting.precision}, "
         f"{scaled(fastest.voxels_per_second(scan))} voxels/s"
     )
-    if setting.patch != own:
+    if setting.patch != own and isinstance(bench.subject.source, Path):
         yield (
             "Another patch than the model was trained for changes what its norms see, and so the "
             "result: compare before you use it"

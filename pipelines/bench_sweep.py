@@ -59,15 +59,14 @@ def candidates(
     own: Triple,
     batch: int | None,
     precision: Precision | None,
-    *,
-    only_own: bool,
+    longest: int,
 ) -> Candidates:
     """What is asked for, and the usual choices where that is None.
 
-    own: the patch to try in any case; only_own: and no other. Of precisions, fp32 is left out
-    where there are faster ones, unless it is asked for.
+    own: the patch to try in any case. longest: edge of others, 0 for no others. Of precisions,
+    fp32 is left out where there are faster ones, unless it is asked for.
     """
-    usual = [] if only_own else [(edge, edge, edge) for edge in _EDGES]
+    usual = [(edge, edge, edge) for edge in _EDGES if edge <= longest]
     patches = {own, *(patch for patch in usual if _fits(graph, patch))}
     faster: tuple[Precision, ...] = tuple(p for p in device.precisions if p != "fp32")
     return Candidates(

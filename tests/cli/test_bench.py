@@ -150,6 +150,7 @@ def test_a_sweep_proposes_what_translate_takes(tmp_path: Path) -> None:
     written = tomllib.loads(file.read_text())["translate"]
     assert written["patch"] == "8,8,8"
     assert written["precision"] == "fp32"
+    assert written["batch"] == 1
     scan(tmp_path / "in" / "a.nii")
     translate = ["translate", tmp_path / "in", "--model", model, "--output", "out"]
     report = ["--device", "cpu", "--report", "report.json"]

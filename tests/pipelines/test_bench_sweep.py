@@ -105,11 +105,10 @@ def test_other_troubles_are_rows_too_but_a_lost_card_is_the_end(
 
 def test_what_is_not_given_is_found() -> None:
     graph, own = NETWORK.graph, (96, 128, 128)
-    every = candidates(graph, CARD, own, None, None, only_own=False)
-    assert own in every.patches
-    assert (64, 64, 64) in every.patches
+    every = candidates(graph, CARD, own, None, None, longest=128)
+    assert every.patches == ((64, 64, 64), (96, 96, 96), own, (128, 128, 128))
     assert every.precisions == ("fp16", "bf16", "tf32")
-    given = candidates(graph, CARD, own, 3, "fp32", only_own=True)
+    given = candidates(graph, CARD, own, 3, "fp32", longest=0)
     assert given == Candidates((own,), (3,), ("fp32",))
     cpu = Device("cpu", "fp32", ("fp32",))
-    assert candidates(graph, cpu, own, None, None, only_own=False).precisions == ("fp32",)
+    assert candidates(graph, cpu, own, None, None, longest=0).precisions == ("fp32",)
