@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import discover, doctor, jobs, model, plan, report, submit, translate, watch, worker
+from . import bench, discover, doctor, jobs, model, plan, report, submit, translate, watch, worker
 from .errors import told
 from .streams import lost_with_its_reader, settle
 
@@ -37,6 +37,7 @@ app.add_typer(jobs.app, name="jobs")
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.add_typer(model.app, name="model")
 

@@ -32,11 +32,11 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
             _set_for_all(_Source(context, f"{path}: "), root, tables.pop("queue"), defaults)
         shared = tables.get("translate", {})
         for name in _LIKE_TRANSLATE:
-            options = _options(root.commands[name])
+            options = options_of(root.commands[name])
             common = {key: value for key, value in shared.items() if key in options}
             _set(_Source(context, f"{path}: [translate] "), options, common, defaults, name)
         for name, keys in tables.items():
-            options = _options(root.commands[name])
+            options = options_of(root.commands[name])
             _set(_Source(context, f"{path}: [{name}] "), options, keys, defaults, name)
     return defaults
 
@@ -68,7 +68,7 @@ class _Source:
 
 
 def _check_tables(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
-    known = [name for name, command in root.commands.items() if _options(command)]
+    known = [name for name, command in root.commands.items() if options_of(command)]
     for name, keys in tables.items():
         if name != "queue" and (name not in known or not isinstance(keys, dict)):
             raise ConfigError(
@@ -95,11 +95,11 @@ def _set_for_all(source: _Source, group: TyperGroup, queue: Any, defaults: Defau
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             _set_for_all(source, command, queue, defaults.setdefault(name, {}))
-        elif "queue" in (options := _options(command)):
+        elif "queue" in (options := options_of(command)):
             _set(source, options, {"queue": queue}, defaults, name)
 
 
-def _options(command: Any) -> dict[str, TyperOption]:
+def options_of(command: Any) -> dict[str, TyperOption]:
     """A command's options by what a file calls them: the first long name without its dashes."""
     return {
         option.opts[0].removeprefix("--"): option

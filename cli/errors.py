@@ -10,7 +10,7 @@ import typer
 
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
-from ..pipelines.errors import PipelineError
+from ..pipelines.errors import MissingLibraryError, PipelineError
 from .streams import say, tell
 from .text import printable, printable_lines
 
@@ -45,7 +45,7 @@ def told(*, verbose: bool) -> Generator[None]:
 def status(error: Exception) -> Exit:
     """The exit status of an error that ends the whole command."""
     match error:
-        case DeviceUnavailableError() | ImportError():
+        case DeviceUnavailableError() | MissingLibraryError() | ImportError():
             return Exit.MISSING
         case EngineError() | ScanError() | PipelineError() | OSError():
             return Exit.USAGE

@@ -24,14 +24,14 @@ def checked_device(text: str) -> str:
     return text
 
 
-def parsed_patch(text: str | None) -> tuple[int, int, int] | None:
+def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
     """Extents D,H,W, each at least 1."""
     if text is None:
         return None
     found = _PATCH.fullmatch(text)
     if found is None or min(extents := tuple(map(int, found.groups()))) < 1:
         raise typer.BadParameter(
-            f"{text!r} is not three extents D,H,W such as 128,128,128.", param_hint="'--patch'"
+            f"{text!r} is not three extents D,H,W such as 128,128,128.", param_hint=f"'{option}'"
         )
     depth, height, width = extents
     return depth, height, width

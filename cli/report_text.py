@@ -7,6 +7,7 @@ from ..pipelines.comparing import Comparison, compare
 from ..pipelines.report import BatchReport, StudyReport
 from ..pipelines.report_reading import StoredReport
 from . import summary
+from .bars import bar
 from .tables import Row, Table
 from .text import counted, memory, printable, seconds
 
@@ -15,8 +16,6 @@ BAR = 30
 
 MOST_MOMENTS = 40
 """Studies whose time is shown line by line."""
-
-_FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
     yield ""
     for stage, value in spent.items():
         share = value / total
-        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {_bar(share)}".rstrip()
+        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
 
 
 def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
@@ -107,12 +106,7 @@ def _stretches(row: StudyReport, last: float) -> str:
     ]
     begin, end = min(first for first, _ in columns), max(stop for _, stop in columns)
     worked = {column for first, stop in columns for column in range(first, stop)}
-    return " " * begin + "".join(_FULL if at in worked else "·" for at in range(begin, end))
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * BAR * 8)
-    return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    return " " * begin + "".join("█" if at in worked else "·" for at in range(begin, end))
 
 
 def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:

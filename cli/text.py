@@ -27,14 +27,14 @@ def duration(value: float) -> str:
 
 
 def scaled(value: float) -> str:
-    """A count with the letter of its thousand: 950, 45.6k, 1.23M."""
+    """A count with the letter of its thousand: 950, 45.6k, 1.23M, 4.56T."""
     if value < 999.5:
         return f"{value:.0f}"
     for letter in "kMG":
         value /= 1000
         if value < 999.5:
             return f"{_digits(value)}{letter}"
-    return f"{value / 1000:.0f}T"
+    return f"{_digits(value / 1000)}T"
 
 
 def memory(value: int) -> str:
@@ -44,9 +44,14 @@ def memory(value: int) -> str:
 
 
 def file_size(value: int) -> str:
-    """Bytes of a file with the letter of their thousand: 950 B, 45.6 kB, 1.23 MB."""
+    """Bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
+    return quantity(value, "B")
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit and the letter of its thousand: 950 B/s, 1.23 TB/s."""
     number = scaled(value)
-    return f"{number} B" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}B"
+    return f"{number} {unit}" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}{unit}"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -4,10 +4,13 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from .graph import INPUT, FloatArray, Graph, Network
 from .window import Timing, Window
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 class Generator(Protocol):
@@ -65,17 +68,7 @@ class CpuGenerator:
     def __enter__(self) -> Self:
         from .onnx import to_onnx
 
-        onnxruntime = _onnxruntime()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.use_deterministic_compute = True
-        # The arena keeps the largest patch ever seen; without it memory follows the run.
-        options.enable_cpu_mem_arena = False
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(
-            to_onnx(self._network).SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = session(to_onnx(self._network), session_options(self._threads))
         return self
 
     def __exit__(
@@ -98,6 +91,25 @@ class CpuGenerator:
 def _onnxruntime() -> Any:
     """The package, which ships no types; without it and onnx a GPU's start is 0.3 s shorter."""
     return import_module("onnxruntime")
+
+
+def session_options(threads: int) -> Any:
+    """How ONNX Runtime is set up here."""
+    options = _onnxruntime().SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.use_deterministic_compute = True
+    # The arena keeps the largest patch ever seen; without it memory follows the run.
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 3
+    return options
+
+
+def session(model: "ModelProto", options: Any) -> Any:
+    """A model ready to run on the CPU."""
+    return _onnxruntime().InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def usable_cores() -> int:

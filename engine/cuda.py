@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,8 @@ from .sweep import Compiled
 from .sweeper import Sweeper
 from .tuning import TuningCache
 from .window import Timing, Window
+
+_TIMED_RUNS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class CudaGenerator:
         if cache.time(key) is None:
             self._into[...] = np.random.default_rng(0).uniform(-1, 1, self._into.shape)
             self._stream.upload(self._program.patches, self._into.ctypes.data, self._into.nbytes)
-            cache.put_time(key, self._program.time(9))
+            cache.put_time(key, 1e3 * median(self._program.times(_TIMED_RUNS)))
             self._into[...] = 0
 
     def sweep(
@@ -255,10 +258,10 @@ class CudaGenerator:
                 f"A value left the range of {self.options.precision}; use --precision bf16 or fp32."
             )
 
-    def time(self, repeats: int = 20) -> float:
-        """Milliseconds of one run of a batch on the card, copies left out; median."""
+    def times(self, repeats: int) -> list[float]:
+        """Seconds of each of many runs of a batch on the card, copies left out."""
         self._context.use()
-        return self._program.time(repeats)
+        return self._program.times(repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step run by itself; for profiles."""

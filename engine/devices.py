@@ -106,7 +106,7 @@ def open_generator(
     if device.kind == "cuda":
         from .cuda import CudaGenerator
 
-        return CudaGenerator(network, _options(device, precision, patch, progress))
+        return CudaGenerator(network, cuda_options(device, precision, patch, progress))
     from .cpu import CpuGenerator
 
     return CpuGenerator(network)
@@ -123,12 +123,13 @@ def plan_device(
         return None
     from .cuda import planned
 
-    return planned(network, _options(device, precision, patch, unheard))
+    return planned(network, cuda_options(device, precision, patch, unheard))
 
 
-def _options(
+def cuda_options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
+    """How a generator on a card is compiled, with the device's limits."""
     from .cuda import CudaOptions
     from .plan_search import Search
 

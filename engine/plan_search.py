@@ -97,6 +97,15 @@ class PlanSearch:
             search.progress("", 1.0)
         return found
 
+    def run(
+        self, shape: Convolution, algorithm: Algorithm, addresses: tuple[int, int, int, int]
+    ) -> None:
+        """Queue a convolution; addresses: of source, weight, target and workspace."""
+        if algorithm.plans is None:
+            self._run_own(shape, addresses)
+        else:
+            algorithm.plans.run(algorithm.index, *addresses)
+
     def _known(
         self, shape: Convolution, plans: ConvolutionPlans | None, workspace: int, effort: Effort
     ) -> Algorithm | None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Self
 
-from .cuda_driver import CapturedGraph, DeviceBuffer, Stream
+from .cuda_driver import CapturedGraph, DeviceBuffer, Event, Stream
 from .errors import CudaError
 from .kernel_images import Kernels
 from .launch import OVERFLOW, region_address
@@ -79,14 +79,17 @@ class Program:
         """Queue one run."""
         self._graph.launch()
 
-    def time(self, repeats: int) -> float:
-        """Milliseconds of one run on the card, median."""
-        times: list[float] = []
-        for _ in range(repeats):
-            with self._stream.timed() as elapsed:
+    def times(self, repeats: int) -> list[float]:
+        """Seconds of each of many runs on the card, queued without a pause between them."""
+        with ExitStack() as opened:
+            marks = [opened.enter_context(Event()) for _ in range(repeats + 1)]
+            self.launch()  # so that the card is at work while the host queues the first timed run
+            marks[0].record(self._stream)
+            for mark in marks[1:]:
                 self.launch()
-            times += elapsed
-        return median(times)
+                mark.record(self._stream)
+            marks[-1].wait()
+            return [after.seconds_since(before) for before, after in pairwise(marks)]
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step, run again and again by itself; median."""

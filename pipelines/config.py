@@ -22,7 +22,7 @@ def config_files(named: Path | None) -> list[Path]:
         if not named.is_file():
             raise ConfigError(f"There is no config file {named}.")
         return [named]
-    found = [path for path in (_of_user(), Path(NAME)) if path.is_file()]
+    found = [path for path in (user_config(), Path(NAME)) if path.is_file()]
     for path in found:
         _check_trusted(path)
     return found
@@ -38,7 +38,8 @@ def read_config(path: Path) -> Tables:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
-def _of_user() -> Path:
+def user_config() -> Path:
+    """The file of this user, there or not."""
     from platformdirs import user_config_path
 
     return user_config_path("cuda-cyclegan", appauthor=False) / NAME

@@ -8,6 +8,7 @@ PipelineError
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
 │   └── QueueLostError it could be used before; trying again later may help
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
+├── MissingLibraryError  a library that only this request needs is not installed
 └── ReportFileError    a file is no report of a batch, or a damaged one
 Settings and output folder stop a batch before its first study.
 """
@@ -43,6 +44,10 @@ class QueueLostError(QueueError):
 
 class ConfigError(PipelineError):
     """A config file cannot be read, or holds a key or value that is not known."""
+
+
+class MissingLibraryError(PipelineError):
+    """An optional library is not installed."""
 
 
 class ReportFileError(PipelineError):

@@ -16,7 +16,6 @@ from ..engine.devices import (
     choose_devices,
     open_generator,
 )
-from ..engine.errors import DeviceUnavailableError
 from ..engine.graph import Network, Triple
 from ..engine.model import Model
 from ..engine.model_file import load_model
@@ -33,6 +32,7 @@ from .fleet import Fleet
 from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
+from .precision import chosen_precision
 from .rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
 from .relay import Relay
 from .report import BatchReport, ModelName, Skip, StudyReport
@@ -122,7 +122,7 @@ def open_job(request: Request) -> Job:
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
         blend=request.blend,
-        precision=_precision(request, devices[0]),
+        precision=chosen_precision(request.precision, devices[0], request.device),
         volume_index=request.volume_index,
         keep_private=request.choice.keep_private,
     )
@@ -249,19 +249,3 @@ def check_channels(model: Model) -> None:
             f"{len(card.output_channels)} channels; only models of one channel can translate a "
             "study so far."
         )
-
-
-def _precision(request: Request, device: Device) -> Precision:
-    asked = request.precision
-    if asked is None:
-        return device.default_precision
-    if asked in device.precisions:
-        return asked
-    if request.device == "auto":
-        raise DeviceUnavailableError(
-            f"Precision {asked} needs a CUDA device, and {device.note}; leave --precision out."
-        )
-    raise SettingsError(
-        f"The CPU computes in fp32 only, not in {asked}; leave --precision out or choose a CUDA "
-        "device."
-    )

@@ -2,16 +2,15 @@
 
     PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main|others]
 
-Both start from patches on the device and end with translated patches on the device. Times are
-medians by CUDA events over runs that take different random patches in turn. Memory is that of the
-tensors: PyTorch's allocator peak, and the engine's arena with its weights; context and library code
-are the same for both.
+What `cuda-cyclegan bench --against pytorch` does for one network and precision, for many, with the
+module of a training repository and with errors against fp32. Both start from patches on the device
+and end with translated patches on the device. Memory is that of the tensors: PyTorch's allocator
+peak, and the engine's arena with its weights; context and library code are the same for both.
 """
 
 import argparse
 import json
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -21,13 +20,17 @@ from typing import Any
 import numpy as np
 import torch
 from helpers.torch_generators import padded_resnet
-from pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode, as_input, running
 from torch import Tensor, nn
 
+from cuda_cyclegan.engine import cuda_bench, torch_bench
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
-from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.cuda import CudaOptions
+from cuda_cyclegan.engine.cuda_ceilings import measure_ceilings
+from cuda_cyclegan.engine.graph import FloatArray, Network
+from cuda_cyclegan.engine.measured import Budget, Latency
 from cuda_cyclegan.engine.plan_search import Search
+from cuda_cyclegan.engine.reference import relative_error
+from cuda_cyclegan.engine.torch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.work import flops
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
@@ -63,34 +66,43 @@ OTHERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Seconds of one launch of a batch of patches, peak bytes, and the error against fp32."""
+class Row:
+    """Seconds of one launch of a batch of patches, peak bytes, and the error against fp32.
+
+    allocated: None where a CUDA graph runs in a pool of its own.
+    """
 
     median: float
     p5: float
     p95: float
-    allocated: int
+    allocated: int | None
     reserved: int
     error: float
+
+    @classmethod
+    def of(cls, latency: Latency, allocated: int | None, reserved: int, error: float) -> "Row":
+        return cls(latency.median, latency.p5, latency.p95, allocated, reserved, error)
 
 
 def main() -> None:
     arguments = _arguments()
     cases = {"all": MAIN + OTHERS, "main": MAIN, "others": OTHERS}[arguments.cases]
+    ceilings = measure_ceilings(0, "fp16", 4 << 30)
+    assert ceilings is not None
     record: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "card": torch.cuda.get_device_name(),
         "versions": versions(),
-        "matrix_flops": matrix_rate(),
+        "matrix_flops": ceilings.flops,
         "cases": [],
     }
     for case in cases:
-        record["cases"].append(measure(case, record["matrix_flops"], arguments.seconds))
+        record["cases"].append(measure(case, ceilings.flops, Budget(arguments.seconds, False)))
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(record, indent=2) + "\n")
 
 
-def measure(case: Case, flops_a_second: float, seconds: float) -> dict[str, Any]:
+def measure(case: Case, flops_a_second: float, budget: Budget) -> dict[str, Any]:
     """Every mode that has the case's arithmetics, and the engine in them."""
     spec = ResNetSpec(1, 1, case.width, case.blocks, padding="reflect")
     module = padded_resnet(width=case.width, blocks=case.blocks).eval()
@@ -100,14 +112,14 @@ def measure(case: Case, flops_a_second: float, seconds: float) -> dict[str, Any]
     reference = exact(module, inputs[0])
     floor = case.batch * flops(network.graph, case.patch) / flops_a_second
     print(f"\n{case.name}: {floor * 1e3:.2f} ms at the card's matrix rate", flush=True)
-    rows: dict[str, Measured] = {}
+    rows: dict[str, Row] = {}
     for mode in MODES:
         if mode.arithmetic in case.arithmetics or mode == EAGER_DEFAULT:
-            rows[mode.name] = pytorch(mode, module, inputs, reference, seconds)
+            rows[mode.name] = pytorch(mode, module, inputs, reference, budget)
             show(mode.name, rows[mode.name])
-    ours: dict[str, Measured] = {}
+    ours: dict[str, Row] = {}
     for arithmetic in case.arithmetics:
-        ours[arithmetic] = engine(network, case, arithmetic, inputs, reference, seconds)
+        ours[arithmetic] = engine(network, case, arithmetic, inputs[0], reference, budget)
         show(f"cuda-cyclegan {arithmetic}", ours[arithmetic])
     ratios = dict(compared(rows, ours, floor))
     for name, ratio in ratios.items():
@@ -122,71 +134,36 @@ def measure(case: Case, flops_a_second: float, seconds: float) -> dict[str, Any]
 
 
 def pytorch(
-    mode: Mode, module: nn.Module, inputs: Sequence[Tensor], reference: Tensor, seconds: float
-) -> Measured:
+    mode: Mode, module: nn.Module, inputs: Sequence[Tensor], reference: FloatArray, budget: Budget
+) -> Row:
     """One PyTorch mode."""
-    before = torch.cuda.memory_allocated()
-    with running(mode, module, inputs[0]) as run:
-        shaped = [as_input(patches, mode) for patches in inputs]
-        error = relative_error(run(shaped[0]), reference)
-        extra = sum(patches.nbytes for patches in shaped[1:])
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        run(shaped[0])
-        torch.cuda.synchronize()
-        allocated = torch.cuda.max_memory_allocated() - before - extra
-        reserved = torch.cuda.memory_reserved() - before - extra
-        times = timed([lambda p=patches: run(p) for patches in shaped], seconds)
-    return measured(times, allocated, reserved, error)
+    found = torch_bench.measure(mode, module, inputs, budget)
+    assert found.reserved is not None
+    error = relative_error(found.output.numpy(), reference)
+    return Row.of(found.latency, found.allocated, found.reserved, error)
 
 
 def engine(
     network: Network,
     case: Case,
     arithmetic: str,
-    inputs: Sequence[Tensor],
-    reference: Tensor,
-    seconds: float,
-) -> Measured:
+    patches: Tensor,
+    reference: FloatArray,
+    budget: Budget,
+) -> Row:
     """The engine in one precision."""
     options = CudaOptions(case.patch, case.batch, arithmetic, search=Search("full"))
-    with CudaGenerator(network, options) as generator:
-        translated = torch.from_numpy(generator(inputs[0].cpu().numpy()))
-        error = relative_error(translated.cuda(), reference)
-        times = [generator.time(1) / 1e3 for _ in range(max(20, int(seconds / 0.02)))]
-        size = generator.memory.bytes
-        return measured(times, size, size, error)
-
-
-def timed(runs: Sequence[Callable[[], object]], seconds: float) -> list[float]:
-    """Seconds of each of many runs, in turn over the given ones."""
-    pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-    begin = torch.cuda.Event(enable_timing=True)
-    end = torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for run in runs:
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    rounds = max(5, int(seconds * 1e3 / begin.elapsed_time(end)))
-    for _ in range(rounds):
-        for run in runs:
-            pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            pair[0].record()
-            run()
-            pair[1].record()
-            pairs.append(pair)
-    torch.cuda.synchronize()
-    return [start.elapsed_time(stop) / 1e3 for start, stop in pairs]
-
-
-def measured(times: Sequence[float], allocated: int, reserved: int, error: float) -> Measured:
-    p5, *_, p95 = statistics.quantiles(times, n=20)
-    return Measured(statistics.median(times), p5, p95, allocated, reserved, error)
+    outputs: list[FloatArray] = []
+    found = cuda_bench.measure_on_card(
+        network, options, patches.cpu().numpy(), budget, outputs.append
+    )
+    size = found.memory.planned
+    assert size is not None
+    return Row.of(found.latency, size, size, relative_error(outputs[0], reference))
 
 
 def compared(
-    rows: dict[str, Measured], ours: dict[str, Measured], floor: float
+    rows: dict[str, Row], ours: dict[str, Row], floor: float
 ) -> Iterator[tuple[str, float]]:
     """Ours over theirs, below 1 is faster or smaller."""
     for arithmetic, own in ours.items():
@@ -196,31 +173,19 @@ def compared(
         half = rows[EAGER_HALF.name]
         yield "time, fp16 / eager default", own.median / rows[EAGER_DEFAULT.name].median
         yield "time, fp16 / FLOPs at the matrix rate", own.median / floor
-        yield "bytes, fp16 / eager half", own.allocated / half.allocated
+        if own.allocated and half.allocated:
+            yield "bytes, fp16 / eager half", own.allocated / half.allocated
 
 
-def exact(module: nn.Module, patches: Tensor) -> Tensor:
+def exact(module: nn.Module, patches: Tensor) -> FloatArray:
     """The module's output in fp32 without TF32."""
     torch.backends.cudnn.allow_tf32 = False
     placed = module.cuda()
     with torch.inference_mode():
-        result = placed(patches).clone()
+        result = placed(patches).cpu().numpy()
     module.cpu()
     torch.cuda.empty_cache()
     return result
-
-
-def relative_error(output: Tensor, reference: Tensor) -> float:
-    difference = (output.double() - reference.double()).norm()
-    return float(difference / reference.double().norm())
-
-
-def matrix_rate() -> float:
-    """FLOP/s of a large half-precision matrix product: the card's own ceiling."""
-    n = 8192
-    a, b = (torch.randn(n, n, device="cuda", dtype=torch.float16) for _ in range(2))
-    times = timed([lambda: a @ b], 1.0)
-    return 2 * n**3 / statistics.median(times)
 
 
 def network_of(spec: ResNetSpec, module: nn.Module) -> Network:
@@ -232,12 +197,10 @@ def network_of(spec: ResNetSpec, module: nn.Module) -> Network:
     return Network(graph, weights)
 
 
-def show(name: str, row: Measured) -> None:
-    print(
-        f"  {name:44} {row.median * 1e3:8.3f} ms  {row.allocated / 2**20:7.0f} MiB  "
-        f"error {row.error:.1e}",
-        flush=True,
-    )
+def show(name: str, row: Row) -> None:
+    size = f"{(row.allocated or row.reserved) / 2**20:7.0f} MiB"
+    pool = " " if row.allocated else " of its pool "
+    print(f"  {name:44} {row.median * 1e3:8.3f} ms  {size}{pool} error {row.error:.1e}", flush=True)
 
 
 def versions() -> dict[str, str]:

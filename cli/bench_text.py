@@ -1,0 +1,131 @@
+"""A measurement of `bench` as lines for a terminal: the whole network, then its layers."""
+
+from collections.abc import Iterator
+
+from ..engine.measured import Ceilings, Latency, Measured
+from ..pipelines.bench import Bench
+from ..pipelines.bench_layers import LayerGroup, grouped
+from .bars import bar
+from .tables import Row, Table
+from .text import memory, printable, quantity, scaled, seconds
+
+BAR = 12
+"""Columns of the longest bar."""
+
+_LABEL = 15
+
+
+def heading(bench: Bench) -> str:
+    """What is measured."""
+    setting = bench.setting
+    patch = "x".join(map(str, setting.patch))
+    return (
+        f"{printable(bench.subject.name)}; patch {patch}, batch {setting.batch}, "
+        f"{setting.precision}"
+    )
+
+
+def milliseconds(value: float) -> str:
+    """Seconds as milliseconds: 0.056, 5.60, 56.0."""
+    return f"{value * 1e3:.3f}" if value < 0.9995e-3 else seconds(value * 1e3)
+
+
+def few(value: float) -> str:
+    """A rate with three digits or more: 0.12, 4.56, 123."""
+    return seconds(value)
+
+
+def facts(measured: Measured) -> Iterator[str]:
+    """The whole network."""
+    ceilings, rate = measured.ceilings, measured.flops / measured.latency.median
+    yield printable(measured.device)
+    yield ""
+    yield _fact("latency", _latency(measured.latency))
+    if measured.call != measured.latency:
+        yield _fact("with copies", f"{_latency(measured.call)}; from host memory and back")
+    yield _fact(
+        "throughput",
+        f"{few(measured.patches_per_second)} patches/s, "
+        f"{scaled(measured.voxels_per_second)} voxels/s",
+    )
+    arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
+    if ceilings:
+        arithmetic += f", {rate / ceilings.flops:.0%} of the peak"
+    yield _fact("arithmetic", arithmetic)
+    if ceilings:
+        yield _fact(
+            "peaks",
+            f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product, "
+            f"{quantity(ceilings.bandwidth, 'B/s')} in a copy; measured now",
+        )
+    yield _fact("memory", _memory(measured))
+
+
+def layers(measured: Measured, columns: int | None) -> Iterator[str]:
+    """The table of layers: alike ones in one row, those that take longest first."""
+    groups = grouped(measured.layers)
+    if not groups:
+        return
+    total = sum(group.seconds for group in groups)
+    longest = groups[0].seconds
+    rows = [_layer(group, total, longest, measured.ceilings) for group in groups]
+    plans = "plan" if any(row.figures[-1] for row in rows) else ""
+    head = Row("layer", ["ms", "share", " " * BAR, "FLOP/s", "peak", "B/s", "peak", plans])
+    last = Row("sum", [milliseconds(total), *[""] * 7])
+    yield ""
+    yield from Table(head, rows, last).lines(columns)
+
+
+def layer_notes(measured: Measured) -> Iterator[str]:
+    """What to know about the table."""
+    groups, ceilings = grouped(measured.layers), measured.ceilings
+    if not groups:
+        return
+    yield (
+        "Each layer is timed by itself; FLOP/s count the network's own arithmetic, and B/s the "
+        "least that must be read and written"
+    )
+    if ceilings is None:
+        yield "There was no room to measure the peaks of this device, so there are no shares of it"
+    elif any((group.byte_rate or 0) > ceilings.bandwidth for group in groups):
+        yield "More than 100% of a copy's bytes: the cache held them"
+
+
+def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings | None) -> Row:
+    flops, moved = group.flop_rate, group.byte_rate
+    return Row(
+        printable(group.name),
+        [
+            milliseconds(group.seconds),
+            f"{group.seconds / total:.1%}",
+            f"{bar(group.seconds / longest, BAR):<{BAR}}",
+            scaled(flops) if flops else "",
+            f"{flops / ceilings.flops:.0%}" if flops and ceilings else "",
+            scaled(moved) if moved else "",
+            f"{moved / ceilings.bandwidth:.0%}" if moved and ceilings else "",
+            _engine(group.plan or ""),
+        ],
+    )
+
+
+def _engine(plan: str) -> str:
+    """A plan without its knobs, which only the JSON holds: they are dozens of characters."""
+    return plan.split("_k")[0]
+
+
+def _latency(latency: Latency) -> str:
+    return (
+        f"{milliseconds(latency.median)} ms, 90% within {milliseconds(latency.p5)} to "
+        f"{milliseconds(latency.p95)} ms; {latency.runs} runs"
+    )
+
+
+def _memory(measured: Measured) -> str:
+    planned, taken = measured.memory.planned, memory(measured.memory.taken)
+    if planned is None:
+        return f"{taken} of RAM taken; ONNX Runtime plans none beforehand"
+    return f"{memory(planned)} planned, {taken} taken from the card, with the kernels loaded"
+
+
+def _fact(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
