@@ -150,7 +150,8 @@ __device__ __forceinline__ float* conclude(
             total.y += one.y;
         }
         const float offset = total.x / p.voxels;
-        const float variance = fmaxf(total.y / p.voxels - offset * offset, 0.0f);
+        float variance = total.y / p.voxels - offset * offset;
+        if (variance < 0.0f) variance = 0.0f;  // what is not a number stays so
         float factor = 1.0f / sqrtf(variance + p.epsilon);
         if (p.scale) factor *= p.scale[channel];
         shared[local] = factor;
