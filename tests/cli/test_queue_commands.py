@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -259,3 +260,41 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
     assert lost["reason"].startswith("write: ")
     assert world.run("jobs", "summary", batch).exit_code == 1
     assert "newer version" in world.did("jobs", batch)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of a quarter of a megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_fails_the_jobs_that_do_not_fit(world: QueueWorld, small_disk: Path) -> None:
+    world.output = small_disk / "out"
+    scan(world.inputs / "large.nii", shape=(64, 64, 64))
+    scan(world.inputs / "small.nii")
+    batch = world.submit()
+    world.work()
+    large, small = world.jobs(batch)
+    assert (large["state"], small["state"]) == ("failed", "done")
+    assert "the disk is full; make room" in large["reason"]
+    assert world.made() == {"small.nii"}
+    assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
+
+
+def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -> None:
+    small_disk.chmod(0o700)
+    world.queue = str(small_disk / "queue.db")
+    world.scans(1)
+    refused = world.run(
+        *("submit", str(world.inputs), "--model", str(world.model)),
+        *("--output", str(world.output)),
+    )
+    assert refused.exit_code == 2
+    assert "disk or server is there and not full" in refused.stderr
+    assert "Traceback" not in refused.stderr

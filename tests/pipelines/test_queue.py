@@ -18,6 +18,7 @@ from cuda_cyclegan.pipelines.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_job import StudyJob
 from cuda_cyclegan.pipelines.queue_life import life
+from cuda_cyclegan.pipelines.queue_locks import ServerLocks
 from cuda_cyclegan.pipelines.queue_place import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
 from cuda_cyclegan.pipelines.queue_tables import QueueTables
@@ -360,3 +361,47 @@ def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch(0o600)
     with pytest.raises(QueueError, match="empty"), open_queue(queue_place(f"{tmp_path}/empty.db")):
         pass
+
+
+def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgres.Server) -> None:
+    place = queue_place(server.url)
+    with QueueTables(place, create=True), ServerLocks(place.url) as locks:
+        assert locks.hold("one")
+        connection = locks._connection  # pyright: ignore[reportPrivateUsage]
+        assert connection
+        for setting, seconds in (("idle", "10"), ("interval", "5"), ("count", "3")):
+            query = f"SHOW tcp_keepalives_{setting}"
+            assert connection.execute(query.encode()).fetchone() == (seconds,)
+
+
+def test_a_server_is_shown_without_its_password_and_options() -> None:
+    place = queue_place("postgres://me:secret@host/jobs?sslmode=require&connect_timeout=9")
+    assert str(place) == "postgresql://me:***@host/jobs"
+    assert place.url.count("connect_timeout") == 1
+    assert "sslmode=require" in place.url
+    assert "keepalives_idle=10" in place.url
+
+
+def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    place = queue_place(str(tmp_path / "private" / "queue.db"))
+    with QueueTables(place, create=True) as tables:
+        queue, claims = Queue(tables), Claims(tables, "one")
+        batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+        claim = claims.take(NORMAL)
+        assert claim
+        result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
+        _limit(tables, 1)
+        with pytest.raises(QueueLostError, match="not full"):
+            claims.end(claim, result, well=True)
+        with pytest.raises(QueueLostError, match="full"):
+            queue.submit(jobs(tmp_path, 900, output="/b"), NORMAL)
+        _limit(tables, 1_000_000)
+        assert claims.end(claim, result, well=True)
+        assert states(queue, batch) == ["done"]
+        assert len(queue.batches()) == 1
+
+
+def _limit(tables: QueueTables, pages: int) -> None:
+    """How large the file may get; it cannot get smaller than it is."""
+    with tables.begin() as connection:
+        connection.execute(sa.text(f"PRAGMA max_page_count = {pages}"))
