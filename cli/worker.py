@@ -65,7 +65,8 @@ def worker(
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
         settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
-        crew = Crew(_Child(queue_place(queue), settings), devices, _FINAL, _tell_death)
+        child = _Child(queue_place(queue), settings)
+        crew = Crew(child, devices, _MODULES, _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:
             _log(
@@ -79,6 +80,7 @@ def worker(
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
+_MODULES = ("cuda_cyclegan.cli.app", __name__, "cuda_cyclegan.pipelines.job_process")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final, TypeAlias
 
@@ -39,7 +40,7 @@ class Member:
         """Start the process unless it runs, or its predecessor died a moment ago."""
         if self._process is None and time.monotonic() >= self._due:
             self._started = time.monotonic()
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context("forkserver")
             self._process = context.Process(target=target, args=(self.device,), name=self.device)
             self._process.start()
 
@@ -66,20 +67,29 @@ class Member:
         """Whether the process has not ended yet."""
         return self._process is not None
 
+    @property
+    def sentinels(self) -> list[int]:
+        """What becomes ready when the process ends; nothing while there is none."""
+        return [self._process.sentinel] if self._process else []
+
 
 class Crew:
-    """One member a device.
+    """One member a device, forked from a process that has imported what they need and has no thread
+    and no device: so a successor is at work at once.
 
-    final: exit statuses after which a member is not replaced. died: told of every other.
+    modules: what is imported there. final: exit statuses after which a member is not replaced.
+    died: told of every other.
     """
 
     def __init__(
         self,
         target: Target,
         devices: Sequence[str],
+        modules: Sequence[str],
         final: Collection[int],
         died: Callable[[str, int], None],
     ) -> None:
+        multiprocessing.set_forkserver_preload(list(modules))
         self._target = target
         self._members = [Member(device) for device in devices]
         self._final = final
@@ -98,7 +108,9 @@ class Crew:
         while not all(member.status is not None for member in self._members):
             for member in self._members:
                 self._care_for(member)
-            time.sleep(TICK_SECONDS)
+            running = [sentinel for member in self._members for sentinel in member.sentinels]
+            if not wait(running, TICK_SECONDS) and not running:
+                time.sleep(TICK_SECONDS)
         return max(member.status or 0 for member in self._members)
 
     def _care_for(self, member: Member) -> None:

@@ -24,6 +24,7 @@ from helpers import queue_postgres
 from helpers.batch_world import scan
 from helpers.queue_world import COMMAND, QueueWorld, children
 
+from cuda_cyclegan.pipelines.crew import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.queue import Queue
 from cuda_cyclegan.pipelines.queue_job import StudyJob
 from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
@@ -72,15 +73,19 @@ def idle(world: QueueWorld) -> dict[str, Any]:
 
 
 def killed_child(world: QueueWorld) -> dict[str, Any]:
-    """Seconds from the kill of the only worker's child to the lost job's next start."""
-    world.scans(40)
-    for number in range(40):
+    """Seconds from the kill of the only worker's child to the lost job's next start.
+
+    A child that dies young is replaced later and later, so each one is let live for a while.
+    """
+    for number in range(100):
         scan(world.inputs / f"{number:03}.nii", number, (160, 160, 128))
     world.submit()
     worker = world.start("worker", "--tries", "1000")
     delays: list[float] = []
     for _ in range(REPEATS):
-        _line_with(worker, " translated")
+        youth = time.monotonic() + HEALTHY_SECONDS
+        while time.monotonic() < youth:
+            _line_with(worker, " translated")
         _line_with(worker, " started")
         [child] = children(worker.pid)
         begin = time.perf_counter()
