@@ -51,10 +51,7 @@ def submit(world: QueueWorld) -> dict[str, Any]:
 
 def jobs(world: QueueWorld) -> dict[str, Any]:
     """Seconds of `jobs` and `jobs BATCH` with a long history."""
-    with QueueTables(queue_place(world.queue), create=True) as tables:
-        batch = _done_batch(tables, world.folder, 0)
-        for number in range(1, HISTORY // BATCH):
-            _done_batch(tables, world.folder, number)
+    batch = _history(world)
     return {
         "history": HISTORY,
         "jobs, median seconds": _median_seconds(world, "jobs"),
@@ -64,6 +61,7 @@ def jobs(world: QueueWorld) -> dict[str, Any]:
 
 def idle(world: QueueWorld) -> dict[str, Any]:
     """Share of one core that a worker without jobs takes, both of its processes together."""
+    _history(world)
     worker = _waiting_worker(world)
     [child] = children(worker.pid)
     before = _processor_seconds(worker.pid) + _processor_seconds(child)
@@ -94,6 +92,12 @@ def killed_child(world: QueueWorld) -> dict[str, Any]:
         _line_with(worker, " started")
         delays.append(time.perf_counter() - begin)
     return {"median": round(median(delays), 2), "longest": round(max(delays), 2)}
+
+
+def _history(world: QueueWorld) -> str:
+    """Fill the queue with batches of the past; the last one's name."""
+    with QueueTables(queue_place(world.queue), create=True) as tables:
+        return [_done_batch(tables, world.folder, batch) for batch in range(HISTORY // BATCH)].pop()
 
 
 def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
