@@ -114,7 +114,8 @@ class Claims:
 
     def _running(self, tokens: Collection[str]) -> list[Any]:
         """The jobs of these tokens; the state, which they imply, has an index."""
-        return [self._tables.are(["running"]), self._tables.jobs.c.owner_xid.in_(tokens)]
+        jobs = self._tables.jobs.c
+        return [jobs.status == NAMES["running"], jobs.owner_xid.in_(tokens)]
 
     def _one_try_less(self) -> Any:
         return self._tables.jobs.c.recovery_attempts - 1
