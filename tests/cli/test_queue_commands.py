@@ -14,7 +14,9 @@ import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
 from helpers.queue_world import QueueWorld, children, eventually
 
+from cuda_cyclegan.cli.jobs_watch import fitting
 from cuda_cyclegan.pipelines.job_talk import JobEnded
+from cuda_cyclegan.pipelines.queue import open_queue
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
@@ -154,6 +156,23 @@ def test_a_closed_window_keeps_jobs_and_a_pause_all(world: QueueWorld) -> None:
     world.did("jobs", "resume")
     world.work()
     assert {job["state"] for job in world.jobs(batch)} == {"done"}
+
+
+def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> None:
+    world.scans(30)
+    batch = world.submit()
+    with open_queue(queue_place(world.queue)) as queue:
+        assert len(fitting(queue, batch, 40)) == 33
+        with QueueTables(queue_place(world.queue), create=False) as tables:
+            claims = Claims(tables, "one")
+            for _ in range(20):
+                claim = claims.take(Lane("normal"))
+                assert claim
+                if not claim.job.endswith("20"):
+                    claims.end(claim, {}, well=True)
+        shown = fitting(queue, batch, 10)
+    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30"]
+    assert shown[-1] == "30 jobs: 10 queued, 1 running, 19 done"
 
 
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
