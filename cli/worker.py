@@ -75,7 +75,8 @@ def worker(
             crew.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, stop)
         raise typer.Exit(crew.run())
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final, TypeAlias
@@ -89,7 +90,7 @@ class Crew:
         final: Collection[int],
         died: Callable[[str, int], None],
     ) -> None:
-        multiprocessing.set_forkserver_preload(list(modules))
+        _prepare_to_fork(modules)
         self._target = target
         self._members = [Member(device) for device in devices]
         self._final = final
@@ -127,3 +128,11 @@ class Crew:
             member.status = 0
         elif not self._stopping:
             member.start_if_due(self._target)
+
+
+def _prepare_to_fork(modules: Sequence[str]) -> None:
+    """Start the process to fork from, in a way that a closed terminal does not end it."""
+    multiprocessing.set_forkserver_preload(list(modules))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which a new process inherits
+    forkserver.ensure_running()
+    signal.signal(signal.SIGHUP, before)

@@ -317,3 +317,17 @@ def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -
     assert refused.exit_code == 2
     assert "disk or server is there and not full" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_closed_terminal_ends_all_processes_in_order(world: QueueWorld) -> None:
+    """SIGHUP comes to each of them; the first one ends last."""
+    scan(world.inputs / "large.nii", shape=(200, 200, 200))
+    batch = world.submit()
+    worker = world.start("worker", start_new_session=True)
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    [child] = children(worker.pid)
+    os.killpg(worker.pid, signal.SIGHUP)
+    worker.communicate()
+    assert worker.returncode == 0
+    assert not Path(f"/proc/{child}").exists()
+    assert world.jobs(batch)[0]["state"] in ("done", "queued")  # as far as the network had come

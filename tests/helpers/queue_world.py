@@ -57,12 +57,13 @@ class QueueWorld:
         paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
         return self.did("submit", *paths, *options).strip()
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, VARIABLE: self.queue},
+            start_new_session=start_new_session,
         )
         self._processes.append(process)
         return process

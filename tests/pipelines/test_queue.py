@@ -251,6 +251,35 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     assert other.end(taken, {}, well=True)
 
 
+def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_first(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    queue.submit(jobs(tmp_path, 4), NORMAL)
+    dead, other = Claims(tables, "dead"), Claims(tables, "other")
+    lost = [dead.take(NORMAL) for _ in range(2)]
+    assert [claim and (claim.tries, claim.alone) for claim in lost] == [(1, False)] * 2
+    assert other.take(NORMAL)  # 00003
+    assert other.take_over(other.held()["dead"]) == 2
+    taken = [other.take(NORMAL) for _ in range(3)]
+    found = [claim and (claim.job[-1], claim.tries, claim.alone) for claim in taken]
+    assert found == [("1", 1, True), ("2", 1, True), ("4", 1, False)]
+
+
+def test_a_job_that_is_handed_back_was_never_taken(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    claims = Claims(tables, "one")
+    for _ in range(5):
+        claim = claims.take(NORMAL)
+        assert claim
+        assert (claim.tries, claim.alone) == (1, False)
+        claims.hand_back(claim)
+        claims.hand_back(claim)
+    [row] = queue.jobs(batch)
+    assert (row.state, row.tries) == ("queued", 0)
+
+
 def test_pruning_forgets_what_ended_and_nothing_else(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
