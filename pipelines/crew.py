@@ -75,8 +75,9 @@ class Member:
 
 
 class Crew:
-    """One member a device, forked from a process that has imported what they need and has no thread
-    and no device: so a successor is at work at once.
+    """One member a device, forked from a process that has imported what they need, so that a
+    successor is at work at once. That process does nothing else: it has no device, and the threads
+    that libraries start on import wait there and hold no lock.
 
     modules: what is imported there. final: exit statuses after which a member is not replaced.
     died: told of every other.
