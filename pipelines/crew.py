@@ -110,9 +110,7 @@ class Crew:
         while not all(member.status is not None for member in self._members):
             for member in self._members:
                 self._care_for(member)
-            running = [sentinel for member in self._members for sentinel in member.sentinels]
-            if not wait(running, TICK_SECONDS) and not running:
-                time.sleep(TICK_SECONDS)
+            wait([end for member in self._members for end in member.sentinels], TICK_SECONDS)
         return max(member.status or 0 for member in self._members)
 
     def _care_for(self, member: Member) -> None:
