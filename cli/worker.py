@@ -78,8 +78,9 @@ def worker(
         from ..pipelines.queue_place import queue_place
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
-        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners, limits))
-        crew = Crew(child, _devices(asked), _FINAL, _tell_death)
+        devices = _devices(asked)
+        settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
+        crew = Crew(_Child(queue_place(queue), settings), devices, _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:
             _log(

@@ -130,13 +130,12 @@ def _options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
     from .cuda import CudaOptions
-    from .fitting import usual_batch
     from .plan_search import Search
 
     limits = device.limits
     return CudaOptions(
         patch,
-        batch=limits.batch or usual_batch(patch),
+        batch=limits.batch,
         precision=precision,
         device=device.index,
         vram_limit=limits.vram,

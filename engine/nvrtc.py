@@ -28,9 +28,8 @@ def compiled(
     source = (FOLDER / f"{name}.cu").read_bytes()
     version = _call(nvrtc.nvrtcVersion)
     options = _options(precision, capability)
-    key = hashlib.sha256(
-        repr((source, (FOLDER / "element.cuh").read_bytes(), options, version)).encode()
-    ).hexdigest()[:24]
+    headers = [path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))]
+    key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()[:24]
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
         return kept.read_bytes()

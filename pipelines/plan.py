@@ -43,6 +43,11 @@ class PlannedStudy:
         """The failure that a refused study is reported with."""
         return Failure("occupied", self.reason or "", None) if self.action == "refuse" else None
 
+    def begun_again(self, why: str) -> "PlannedStudy":
+        """The same with a note on what ended its first try."""
+        notes = *self.study.notes, f"{why} It was begun again in another process."
+        return replace(self, study=replace(self.study, notes=notes))
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:

@@ -34,6 +34,7 @@ from .manifest import Entry, Manifest, Recipe, load
 from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
+from .relay import Relay
 from .report import BatchReport, ModelName, Skip, StudyReport
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
@@ -188,32 +189,28 @@ def _remember(
 
 
 def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
-    """One device in this process, or several in a process each."""
-    extras = job.request.extras
-    if len(job.devices) == 1:
-        store = Store(manifest, job.recipe, job.model.card)
-        task = Task(
-            job.model,
-            job.settings,
-            Opener(job.model.network, job.devices[0], job.settings.patch),
-            store,
-            extras,
-        )
-        return Conveyor(task, planned, lanes_of(job.devices[0]))
-    setups = [
-        Setup(
-            name=f"{device.kind}:{device.index}",
-            model=job.model,
-            settings=job.settings,
-            open_generator=Opener(job.model.network, device, job.settings.patch),
-            output=job.request.output,
-            recipe=job.recipe,
-            extras=extras,
-            lanes=lanes_of(device, sharing=len(job.devices)),
-        )
-        for device in job.devices
-    ]
-    return Fleet(setups, planned, manifest)
+    """One device in this process as long as it works, or several in a process each."""
+    setups = [_setup(job, device) for device in job.devices]
+    if len(setups) > 1:
+        return Fleet(setups, planned, manifest)
+    [setup] = setups
+    store = Store(manifest, job.recipe, job.model.card)
+    task = Task(job.model, job.settings, setup.open_generator, store, setup.extras, hands_over=True)
+    conveyor = Conveyor(task, planned, setup.lanes)
+    return Relay(planned, conveyor, lambda left, suspects: Fleet(setups, left, manifest, suspects))
+
+
+def _setup(job: Job, device: Device) -> Setup:
+    return Setup(
+        name=f"{device.kind}:{device.index}",
+        model=job.model,
+        settings=job.settings,
+        open_generator=Opener(job.model.network, device, job.settings.patch),
+        output=job.request.output,
+        recipe=job.recipe,
+        extras=job.request.extras,
+        lanes=lanes_of(device, sharing=len(job.devices)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

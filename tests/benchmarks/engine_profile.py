@@ -11,7 +11,7 @@ from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
 from cuda_cyclegan.engine.graph import Network
 from cuda_cyclegan.engine.plan_search import Search
-from cuda_cyclegan.engine.steps import Convolve
+from cuda_cyclegan.engine.steps import Convolve, Normalise
 
 
 def main() -> None:
@@ -64,9 +64,11 @@ def show(generator: CudaGenerator) -> None:
                 microseconds
             )
         else:
+            kind = type(step).__name__
+            step = step.pointwise if isinstance(step, Normalise) else step
             named = getattr(step, "target", None) or step.source
             name = named.name if hasattr(named, "name") else named.tensor.name
-            spent[f"{type(step).__name__} {name.split('.', 1)[-1]}"].append(microseconds)
+            spent[f"{kind} {name.split('.', 1)[-1]}"].append(microseconds)
     for name, times in spent.items():
         print(f"{sum(times):9.1f} us {len(times):3d} x  {name}")
     print(f"{sum(map(sum, spent.values())):9.1f} us in all")

@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines import stations
+from cuda_cyclegan.pipelines import stations, storing
 from cuda_cyclegan.pipelines.batch import run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyStarted, TilesDone, Tuning
@@ -166,6 +166,30 @@ def test_a_study_that_raises_in_any_stage_fails_alone(
     assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
     assert len({row.name for row in rows}) == 5
     assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    assert threads_at_work() == []
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("x"), OSError(28, "No space left")])
+def test_a_study_that_cannot_be_stored_fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    calls, write = iter(range(9)), storing.write
+
+    def second_fails(*arguments: Any) -> None:
+        if next(calls) == 1:
+            raise error
+        write(*arguments)
+
+    monkeypatch.setattr(storing, "write", second_fails)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    failure = rows[1].failure
+    assert failure is not None
+    assert failure.stage == "write"
+    assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    assert {e.output for e in load(world.root / "results").values() if e.status == "failed"} == {
+        "b.nii"
+    }
     assert threads_at_work() == []
 
 
