@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -443,7 +444,8 @@ def test_several_devices_make_the_same_files_as_one(
     assert world.translate().exit_code == 0
     alone = world.files()
     cpu = choose_device("cpu")
-    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: (cpu, cpu))
+    pair = (cpu, replace(cpu, index=1))
+    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: pair)
     result = world.translate("--overwrite", "--report", str(world.report))
     assert result.exit_code == 0, result.output
     assert "4 translated" in result.stdout
