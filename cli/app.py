@@ -12,9 +12,19 @@ from . import bench, discover, doctor, jobs, model, plan, report, submit, transl
 from .errors import told
 from .streams import lost_with_its_reader, settle
 
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model import latest_net_G_A.pth --output t1-to-t2.safetensors
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors --output results
+  cuda-cyclegan doctor
+
+'cuda-cyclegan COMMAND --help' says more. Results are synthetic and not for diagnosis.
+"""
+
 app = typer.Typer(
     name="cuda-cyclegan",
     help="Translate 3D medical scans with a trained 3D CycleGAN generator.",
+    epilog=EXAMPLE,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -20,6 +20,10 @@ STAGE_COLOURS: Mapping[Stage, str] = {
 }
 """Okabe and Ito's palette, which people with any colour vision can tell apart."""
 
+_BY_TILE: tuple[Stage, ...] = ("copy", "infer", "blend")
+_BAR_WIDTH, _BAR_HEIGHT = 220, 14
+_THINNEST = 0.5
+"""Width of a stage that took no time to speak of, so that it is seen."""
 _WIDTH, _HEIGHT = 520, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 36
 
@@ -36,16 +40,35 @@ class Span:
 
 def stage_bar(stages: Mapping[Stage, float], longest: float) -> Element:
     """Stages in a row; `longest`: seconds that fill the whole width."""
-    width, height = 220, 14
-    shape = f"0 0 {width} {height}"
-    bar = element("svg", class_="bar", viewBox=shape, preserveAspectRatio="none", role="img")
-    left = 0.0
+    bar, left = _bar(), 0.0
     for stage, spent in stages.items():
-        across = width * spent / longest if longest else 0.0
+        across = _BAR_WIDTH * spent / longest if longest else 0.0
         title, colour = f"{stage}: {seconds(spent)} s", STAGE_COLOURS[stage]
-        bar.append(_rectangle((left, 0), (across, height), title, fill=colour))
+        bar.append(_rectangle((left, 0), (across, _BAR_HEIGHT), title, fill=colour))
         left += across
     return bar
+
+
+def moments_bar(when: Mapping[Stage, tuple[float, float]], last: float) -> Element:
+    """Stages from when to when they worked; `last`: the moment at which the width ends.
+
+    Those that take turns with each tile share the height.
+    """
+    bar, scale = _bar(), _BAR_WIDTH / (last or 1.0)
+    turns = [stage for stage in when if stage in _BY_TILE]
+    for stage, (start, stop) in when.items():
+        title = f"{stage}: from {seconds(start)} to {seconds(stop)} s"
+        across = max((stop - start) * scale, _THINNEST)
+        height = _BAR_HEIGHT / len(turns) if stage in turns else _BAR_HEIGHT
+        top = height * turns.index(stage) if stage in turns else 0
+        size = across, height
+        bar.append(_rectangle((start * scale, top), size, title, fill=STAGE_COLOURS[stage]))
+    return bar
+
+
+def _bar() -> Element:
+    shape = f"0 0 {_BAR_WIDTH} {_BAR_HEIGHT}"
+    return element("svg", class_="bar", viewBox=shape, preserveAspectRatio="none", role="img")
 
 
 def legend() -> Element:

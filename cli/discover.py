@@ -11,7 +11,11 @@ from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .streams import columns_of, say, tell
 
-EXAMPLE = "Example: cuda-cyclegan discover /media/cdrom --modality CT"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan discover /media/cdrom
+  cuda-cyclegan discover scans --modality CT,MR --series "t1|mprage" --json
+"""
 
 
 def discover(
@@ -29,9 +33,15 @@ def discover(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """List every study and every DICOM series, taken or not, with the reason.
+    """List studies and DICOM series, taken or not.
 
-    Only headers are read. Exit status: 0 some study found; 2 wrong usage; 3 none found.
+    Every series has a row, and a reason if it is left out or refused. Only headers are read.
+
+    \b
+    Exit status:
+      0  some study was found
+      2  wrong usage
+      3  none was found
     """
     choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
     with told(verbose=verbose):

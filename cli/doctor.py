@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import Exit, told
+from .queue_options import QueueOption
 from .signals import stop_signals
 from .streams import broken, columns_of, say
 from .text import counted, printable
@@ -18,7 +19,11 @@ from .text import counted, printable
 if TYPE_CHECKING:
     from ..pipelines.findings import Finding
 
-EXAMPLE = "Example: cuda-cyclegan doctor --folder /data/results"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan doctor
+  cuda-cyclegan doctor --folder /data/results --json
+"""
 SCHEMA = "cuda-cyclegan/doctor/1"
 STATE_WIDTH = 9
 
@@ -27,6 +32,7 @@ def doctor(
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
     ] = Path(),
+    queue: QueueOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
@@ -34,12 +40,20 @@ def doctor(
 ) -> None:
     """Check what this machine offers, and test each device.
 
-    Exit status: 0 all that is offered works, perhaps with warnings; 1 something does not.
+    Looks at packages, processor, memory, the disk of a folder, the job queue, cards and who holds
+    their memory, cuDNN and NVRTC; then each device translates a tiny patch in each precision, and
+    the result is compared with PyTorch's. A line is ok, a warning (works, but could be better) or a
+    failure, and says what to do.
+
+    \b
+    Exit status:
+      0  all that is offered works, perhaps with warnings
+      1  something does not
     """
     with stop_signals(), told(verbose=verbose):
-        from ..pipelines.doctor import examine
+        from ..pipelines.doctor import Places, examine
 
-        findings = examine(folder)
+        findings = examine(Places(folder, queue))
         states = _print_json(findings) if as_json else _print(findings)
         if states["failure"]:
             raise typer.Exit(Exit.SOME_FAILED)

@@ -33,7 +33,7 @@ def told(*, verbose: bool) -> Generator[None]:
     """Run a command's work; whatever it raises is told to the user and ends the program."""
     try:
         yield
-    except typer.Exit:
+    except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:
         if verbose:

@@ -30,6 +30,13 @@ ShowPhi: TypeAlias = Annotated[
     bool,
     typer.Option("--show-phi", help="Show texts of headers, which may name patients."),
 ]
+KeepPrivate: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--keep-private-tags",
+        help="Copy private elements of a DICOM source to its result; they may hold patient data.",
+    ),
+]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 
@@ -43,7 +50,7 @@ class Filters:
     allow_uneven: bool
     show_phi: bool
 
-    def choice(self, output_format: OutputFormat = "same") -> Choice:
+    def choice(self, output_format: OutputFormat = "same", *, keep_private: bool = False) -> Choice:
         """What they mean. Raises BadParameter."""
         if self.modality and not _MODALITIES.fullmatch(self.modality):
             raise typer.BadParameter(
@@ -57,6 +64,7 @@ class Filters:
             allow_uneven=self.allow_uneven,
             show_phi=self.show_phi,
             format=output_format,
+            keep_private=keep_private,
         )
 
     def _pattern(self) -> "re.Pattern[str] | None":

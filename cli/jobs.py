@@ -24,14 +24,28 @@ class _ShowsByDefault(TyperGroup):
     """`jobs` and `jobs BATCH` mean `jobs show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args[:1] != ["--help"] and not (args and args[0] in self.commands):
+        completing: bool = ctx.resilient_parsing
+        if not completing and args[:1] != ["--help"] and not (args and args[0] in self.commands):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
 
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan jobs                       all batches
+  cuda-cyclegan jobs 20261121-k7m2pq       the jobs of one
+  cuda-cyclegan jobs cancel 20261121-k7m2pq
+"""
+
+
+def _example(words: str) -> str:
+    return f"\b\nExample:\n  cuda-cyclegan jobs {words}"
+
+
 app = typer.Typer(
     cls=_ShowsByDefault,
-    help="Look at the job queue, and change it; 'jobs BATCH' shows one batch.",
+    help="Look at the job queue, and change it.",
+    epilog=EXAMPLE,
     rich_markup_mode=None,
 )
 
@@ -41,7 +55,7 @@ Jobs = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=_example("show 20261121-k7m2pq --watch"))
 def show(
     batch: Annotated[
         str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
@@ -65,11 +79,17 @@ def show(
                 say(line, sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("summary 20261121-k7m2pq"))
 def summary(batch: Batch, queue: QueueOption = None) -> None:
-    """Sum a batch up as 'translate' does: time and memory a study, failures last.
+    """Sum a batch up as 'translate' does.
 
-    Exit status: 0 all went well so far; 1 some job failed.
+    Time and memory of each study, then the totals, and the failures last.
+
+    \b
+    Exit status:
+      0  all went well so far
+      1  some job failed
+      2  there is no such batch, or the queue cannot be used
     """
     with _open(queue) as jobs:
         from ..pipelines.queue_report import report_of
@@ -83,15 +103,18 @@ def summary(batch: Batch, queue: QueueOption = None) -> None:
     raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
 
 
-@app.command()
+@app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
 def cancel(batch: Jobs, queue: QueueOption = None) -> None:
-    """Cancel what has not ended of a batch, or one job; what runs stops within seconds."""
+    """Cancel what has not ended of a batch, or one job.
+
+    What runs stops within seconds and leaves no result.
+    """
     with _open(queue) as jobs:
         _known(jobs, batch)
         say(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
     """Queue again what failed, was given up or cancelled."""
     with _open(queue) as jobs:
@@ -99,15 +122,18 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
         say(f"{counted(jobs.retry(batch), 'job')} queued again", sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("pause"))
 def pause(queue: QueueOption = None) -> None:
-    """Let no job start on any worker; those that run go on to their end."""
+    """Let no job start on any worker.
+
+    Those that run go on to their end.
+    """
     with _open(queue) as jobs:
         jobs.pause()
         say("Paused; 'jobs resume' lets jobs start again.", sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("resume"))
 def resume(queue: QueueOption = None) -> None:
     """Let jobs start again after 'jobs pause'."""
     with _open(queue) as jobs:
@@ -115,10 +141,11 @@ def resume(queue: QueueOption = None) -> None:
         say("Jobs start again.", sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("prune --days 90"))
 def prune(
     days: Annotated[
-        int, typer.Option("--days", min=0, help="Forget jobs that ended so many days ago.")
+        int,
+        typer.Option("--days", metavar="N", min=0, help="Forget jobs that ended so many days ago."),
     ] = 30,
     queue: QueueOption = None,
 ) -> None:

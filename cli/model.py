@@ -15,8 +15,20 @@ from .text import file_size, printable
 if TYPE_CHECKING:
     from ..engine.reference import Verification
 
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model import latest_net_G_A.pth --output t1-to-t2.safetensors
+  cuda-cyclegan model inspect t1-to-t2.safetensors
+"""
+
+
+def _example(words: str) -> str:
+    return f"\b\nExample:\n  cuda-cyclegan model {words}"
+
+
 app = typer.Typer(
-    help="Make model files from training checkpoints, and look into, prove and export them.",
+    help="Make, look into, prove and export model files.",
+    epilog=EXAMPLE,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,7 +38,7 @@ ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the traceback of a failure.")]
 
 
-@app.command()
+@app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
 def inspect(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Model file, or checkpoint of a training.")
@@ -56,7 +68,7 @@ def inspect(
             say(line, sys.stdout)
 
 
-@app.command()
+@app.command(epilog=_example("verify t1-to-t2.safetensors"))
 def verify(file: ModelFile, verbose: Verbose = False) -> None:
     """Prove that a model computes its reference.
 
@@ -78,7 +90,9 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
         tell([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
 
 
-@app.command("export-onnx")
+@app.command(
+    "export-onnx", epilog=_example("export-onnx t1-to-t2.safetensors --output t1-to-t2.onnx")
+)
 def export_onnx(
     file: ModelFile,
     output: Annotated[Path, typer.Option(metavar="FILE.onnx", help="ONNX file to make.")],
@@ -103,12 +117,11 @@ def export_onnx(
         say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 
 
-@app.command("reference-script")
+@app.command("reference-script", epilog=_example("reference-script > make_reference.py"))
 def reference_script() -> None:
     """Print a script that makes a reference.
 
     It runs in the environment of the training and computes what 'model import --reference' takes.
-    Save it with: cuda-cyclegan model reference-script > make_reference.py
     """
     from ..engine.reference_script import REFERENCE_SCRIPT
 

@@ -18,10 +18,17 @@ if TYPE_CHECKING:
     from ..engine.recognition import Question
     from ..pipelines.importing import ImportRequest
 
-EXAMPLE = (
-    "Start with 'model import CHECKPOINT --output FILE' alone: it lists what the file tells, what "
-    "is assumed, and which options are still needed."
-)
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model import latest_net_G_A.pth --output t1-to-t2.safetensors
+  cuda-cyclegan model import net_G_A.pth --output t1-to-t2.safetensors \\
+      --reference reference.npz --source T1 --target T2 --axes RAS \\
+      --intensity-in percentile:0,99.5 --intensity-out percentile:0,99.5 \\
+      --spacing 1,1,1 --patch 128,128,128
+
+Start as in the first: it lists what the file tells, what is assumed, and which options are still
+needed.
+"""
 
 
 def import_(

@@ -5,13 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
-
 from ..engine.reference import TOLERANCE
 from ..pipelines.inspecting import parameter_count
 from .intensity_text import spelled
-from .rendering import rendered
+from .tables import listing
 from .text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from ..pipelines.inspecting import HeldCheckpoint
 
 _INDENT = "  "
-_WIDEST = 30  # columns of a middle cell, so that the explanations beside it have room
 _MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
 _NO_PROOF = (
     "Reference: made by this program, so 'model verify' will prove that the file is intact, but "
@@ -166,14 +162,9 @@ def _findings(
 def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:
     if not rows:
         return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    for last in range(len(rows[0]) - 1, 0, -1):
-        table.add_column(overflow="fold", max_width=None if last == 1 else _WIDEST)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    shown = [[printable(cell) for cell in row] for row in rows]
     yield title
-    yield from (_INDENT + line for line in rendered(table, columns and columns - len(_INDENT)))
+    yield from (_INDENT + line for line in listing(shown, columns and columns - len(_INDENT)))
     yield ""
 
 

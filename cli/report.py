@@ -14,7 +14,11 @@ from .text import file_size, printable
 if TYPE_CHECKING:
     from ..pipelines.report_reading import StoredReport
 
-EXAMPLE = "Example: cuda-cyclegan report before.json after.json --html comparison.html"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan report night.json
+  cuda-cyclegan report before.json after.json --html comparison.html
+"""
 
 
 def report(
@@ -33,11 +37,16 @@ def report(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Show what past batches came to: times, throughput, memory and failures.
+    """Show what past batches came to.
 
-    Two reports are also compared, study by study.
+    Times, throughput, memory, when each study was under way, and failures. Two reports are also
+    compared, study by study. The page for a browser needs no other file and no network, and shows
+    the pictures that 'translate --preview' made.
 
-    Exit status: 0 shown; 2 a file is no report.
+    \b
+    Exit status:
+      0  shown
+      2  a file is no report, or the page is there already
     """
     with stop_signals(), told(verbose=verbose):
         from ..pipelines.report_reading import read_report

@@ -9,7 +9,7 @@ from ..pipelines.comparing import compare, conditions
 from ..pipelines.preview_files import preview_png
 from ..pipelines.report import BatchReport, StudyReport
 from ..pipelines.report_reading import StoredReport
-from .charts import Span, legend, over_time, stage_bar
+from .charts import Span, legend, moments_bar, over_time, stage_bar
 from .comparison_html import comparison
 from .lines import failure_text
 from .markup import Child, document, element, table
@@ -48,6 +48,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
         yield _stages(batch)
         yield element("h2", "Along the batch")
         yield _plots(batch)
+    yield from _moments(batch)
     if any(row.status != "up to date" for row in batch.studies):
         yield element("h2", "Studies")
         yield _studies(batch)
@@ -127,13 +128,36 @@ def _plots(batch: BatchReport) -> Element:
 
 
 def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[Span]:
-    """The studies one after another, which is how they were translated."""
+    """The studies when they were under way, or one after another where that was not recorded."""
     spans: list[Span] = []
     begin = 0.0
     for row, value in zip(rows, values, strict=True):
-        spans.append(Span(begin, begin + row.seconds, value, row.name))
+        start, stop = row.under_way or (begin, begin + row.seconds)
+        spans.append(Span(start, stop, value, row.name))
         begin += row.seconds
     return spans
+
+
+def _moments(batch: BatchReport) -> Iterator[Child]:
+    """Studies below each other over one time, so that those at work together are seen."""
+    rows = sorted(
+        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
+        key=lambda pair: pair[0],
+    )
+    if not rows:
+        return
+    last = max(stop for (_, stop), _ in rows)
+    yield element("h2", "When each study was under way")
+    yield legend()
+    yield table(
+        ["study", "", "from, s", "to, s"],
+        [
+            [row.name, moments_bar(row.when, last), seconds(start), seconds(stop)]
+            for (start, stop), row in rows
+        ],
+        numbers=(2, 3),
+        class_="moments",
+    )
 
 
 def _studies(batch: BatchReport) -> Element:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..pipelines.comparing import Comparison, compare
+from ..pipelines.report import BatchReport, StudyReport
 from ..pipelines.report_reading import StoredReport
 from . import summary
 from .bars import bar
@@ -12,6 +13,9 @@ from .text import counted, memory, printable, seconds
 
 BAR = 30
 """Columns of a stage that takes all the time."""
+
+MOST_MOMENTS = 40
+"""Studies whose time is shown line by line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Se
         yield Section([], [_heading(one)])
         yield Section(["", *summary.table(one.batch, columns)], summary.totals(one.batch))
         yield Section([*_stage_bars(one), ""])
+        yield Section(_moments(one.batch, columns))
     if len(stored) == 2:
         yield from _comparison(compare(*stored), columns)
     yield Section([], _failures(stored))
@@ -69,6 +74,39 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
     for stage, value in spent.items():
         share = value / total
         yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
+
+
+def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
+    """Studies below each other over one time, so that those at work together are seen."""
+    rows = sorted(
+        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
+        key=lambda pair: pair[0],
+    )
+    if not rows:
+        return
+    last = max(stop for (_, stop), _ in rows) or 1.0
+    table = Table(
+        head=Row("study", ["from", "to", "under way"]),
+        rows=[
+            Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
+            for (start, stop), row in rows[:MOST_MOMENTS]
+        ],
+    )
+    yield from table.lines(columns)
+    if len(rows) > MOST_MOMENTS:
+        yield f"The first {MOST_MOMENTS} of {len(rows)}; --html shows all."
+    yield ""
+
+
+def _stretches(row: StudyReport, last: float) -> str:
+    """Where a stage worked, and dots where the study waited for others."""
+    columns = [
+        (first := min(int(start / last * BAR), BAR - 1), max(round(stop / last * BAR), first + 1))
+        for start, stop in row.when.values()
+    ]
+    begin, end = min(first for first, _ in columns), max(stop for _, stop in columns)
+    worked = {column for first, stop in columns for column in range(first, stop)}
+    return " " * begin + "".join("█" if at in worked else "·" for at in range(begin, end))
 
 
 def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:

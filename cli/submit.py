@@ -7,42 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..io.choice import FEWEST_SLICES
-from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern
-from .options import parsed_patch
+from .option_groups import StudyOptions, grouped
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from .streams import say, tell
 from .text import counted
-from .translate_options import (
-    Arithmetic,
-    Blending,
-    Inputs,
-    ModelFile,
-    Output,
-    Overlap,
-    Overwrite,
-    Patch,
-    Preview,
-    ResultFormat,
-    Seams,
-    VolumeIndex,
-)
+from .translate_options import Inputs
 
 if TYPE_CHECKING:
     from ..pipelines.queue_state import Submitted
 
-EXAMPLE = (
-    "Example: cuda-cyclegan submit scans/ --model t1-to-t2.safetensors --output results/ "
-    "--window night"
-)
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan submit scans --model t1-to-t2.safetensors \\
+      --output results --window night
+  cuda-cyclegan submit /share/scans --model /share/t1-to-t2.safetensors \\
+      --output /share/results --queue postgresql://worker@dbhost/jobs
+"""
 
 
+@grouped
 def submit(
     inputs: Inputs,
-    model: ModelFile,
-    output: Output,
+    study: StudyOptions,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -51,48 +38,27 @@ def submit(
         typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
     ] = None,
     name: BatchName = "",
-    precision: Arithmetic = None,
-    patch: Patch = None,
-    overlap: Overlap = 0.25,
-    blend: Blending = "gaussian",
-    volume: VolumeIndex = None,
-    modality: Modality = "",
-    series: SeriesPattern = "",
-    min_slices: MinSlices = FEWEST_SLICES,
-    allow_uneven: AllowUneven = False,
-    output_format: ResultFormat = "same",
-    overwrite: Overwrite = False,
-    preview: Preview = False,
-    seam_score: Seams = False,
 ) -> None:
-    """Queue scans for translation, one job a study, and return at once.
+    """Queue scans for translation, one job a study.
 
-    Prints the batch's name. Studies that are queued for the same work already are left out. Exit
-    status: 0 queued; 2 wrong usage; 3 no study found.
+    Returns at once and prints the batch's name, which 'jobs' takes; 'worker' does the jobs. Studies
+    that are queued for the same work already are left out. Whoever does a job must see the scans,
+    the model and the output folder under the same paths.
+
+    \b
+    Exit status:
+      0  all studies are queued, or were before
+      1  some study cannot be done along with another, and is not queued
+      2  wrong usage, or the queue cannot be used
+      3  no study was found
     """
-    filters = Filters(modality, series, min_slices, allow_uneven, show_phi=False)
-    choice = filters.choice(output_format)
-    extents = parsed_patch(patch)
     with told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
         from ..pipelines.submission import jobs_of
-        from ..pipelines.translate import Request
         from ..pipelines.windows import parse_time
 
-        request = Request(
-            inputs=tuple(inputs),
-            model=model,
-            output=output,
-            precision=precision,
-            patch=extents,
-            overlap=overlap,
-            blend=blend,
-            volume_index=volume,
-            choice=choice,
-            overwrite=overwrite,
-            extras=Extras(preview=preview, seam_score=seam_score),
-        )
+        request = study.request(inputs)
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         found = jobs_of(request)
@@ -105,6 +71,9 @@ def submit(
     if submitted.added:
         say(submitted.batch, sys.stdout)
     tell(_outcome(submitted, len(found.skipped)), sys.stderr)
+    for refused, reason in found.refused.items():
+        complain(f"{refused} is not queued: {reason}.")
+    raise typer.Exit(Exit.SOME_FAILED if found.refused else Exit.DONE)
 
 
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:

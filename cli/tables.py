@@ -1,12 +1,17 @@
-"""Tables of studies: a name of any length, and aligned figures behind it."""
+"""Tables of studies, a name of any length with figures behind it; and listings of facts."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.cells import cell_len
 
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 GAP = "  "
+WIDEST_CELL = 30
+"""Columns of a cell in the middle of a listing, so that the words behind it have room."""
+_NARROWEST_CELL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +75,27 @@ def _lines(row: Row, name_width: int, widths: Sequence[int]) -> Iterator[str]:
     *numbers, word = row.figures
     figures = [figure.rjust(width) for figure, width in zip(numbers, widths, strict=False)]
     yield GAP.join([name + padding, *figures, word]).rstrip()
+
+
+def listing(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:
+    """Facts as lines: a subject, and cells of words behind it that are broken to fit.
+
+    columns: width of the terminal, or None for no limit.
+    """
+    first, *middle, last = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+    widths = [first, *(min(width, WIDEST_CELL) for width in middle)]
+    if columns is not None:
+        taken = sum(widths) + len(GAP) * len(widths)
+        last = max(min(last, columns - taken), _NARROWEST_CELL)
+    for row in rows:
+        cells = [_wrapped(cell, width) for cell, width in zip(row, [*widths, last], strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            padded = (
+                cell + " " * (width - cell_len(cell))
+                for cell, width in zip(line, [*widths, 0], strict=True)
+            )
+            yield GAP.join(padded).rstrip()
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return textwrap.wrap(cell, max(width, 1), break_on_hyphens=False) or [""]

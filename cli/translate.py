@@ -10,68 +10,37 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
-from ..engine.tuning import TUNING_SECONDS
-from ..io.choice import FEWEST_SLICES
 from ..io.errors import WriteError
-from ..pipelines.settings import Extras
 from .errors import Exit, complain, told
-from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
-from .options import checked_device, checked_json, cuda_limits, parsed_patch
+from .filters import ShowPhi
+from .option_groups import DeviceOptions, StudyOptions, grouped
+from .options import checked_json
 from .signals import Stop, stop_signals
 from .streams import LastingStream, columns_of, say, tell
 from .text import counted, printable
-from .translate_options import (
-    Arithmetic,
-    BatchSize,
-    Blending,
-    DeviceName,
-    Inputs,
-    ModelFile,
-    Output,
-    Overlap,
-    Overwrite,
-    Patch,
-    Preview,
-    ResultFormat,
-    Seams,
-    Tune,
-    TuneSeconds,
-    Verbose,
-    VolumeIndex,
-    VramLimit,
-)
+from .translate_options import Inputs, Verbose
 
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
     from ..pipelines.report import BatchReport
     from ..pipelines.translate import Job
 
-EXAMPLE = "Example: cuda-cyclegan translate scans/ --model t1-to-t2.safetensors --output results/"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors --output results
+  cuda-cyclegan translate /media/cdrom --model t1-to-ct.safetensors \\
+      --output results --modality MR --preview
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors \\
+      --output results --device cuda:0,1 --report night.json
+"""
 
 
+@grouped
 def translate(
     inputs: Inputs,
-    model: ModelFile,
-    output: Output,
-    device: DeviceName = "auto",
-    precision: Arithmetic = None,
-    vram_limit: VramLimit = None,
-    batch: BatchSize = "auto",
-    tune: Tune = "full",
-    tune_seconds: TuneSeconds = TUNING_SECONDS,
-    patch: Patch = None,
-    overlap: Overlap = 0.25,
-    blend: Blending = "gaussian",
-    volume: VolumeIndex = None,
-    modality: Modality = "",
-    series: SeriesPattern = "",
-    min_slices: MinSlices = FEWEST_SLICES,
-    allow_uneven: AllowUneven = False,
+    study: StudyOptions,
+    on: DeviceOptions,
     show_phi: ShowPhi = False,
-    output_format: ResultFormat = "same",
-    overwrite: Overwrite = False,
-    preview: Preview = False,
-    seam_score: Seams = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
     ] = False,
@@ -85,41 +54,34 @@ def translate(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Translate scans with a model, one or whole folders of them.
+    """Translate scans with a model.
 
-    Exit status: 0 all translated or up to date; 1 some study failed; 2 wrong usage; 3 no study
-    found; 4 the device or a library is missing.
+    Takes DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
+    searches folders for them. The output folder mirrors the inputs; a result keeps its source's
+    format, grid and header.
+
+    A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
+    up to date are kept, so the same command goes on where it was stopped. Files that this program
+    did not make are only replaced with --overwrite.
+
+    \b
+    Exit status:
+      0  all studies are translated, or up to date
+      1  some study failed
+      2  wrong usage
+      3  no study was found
+      4  the device or a library is missing
     """
-    filters = Filters(modality, series, min_slices, allow_uneven, show_phi)
-    choice = filters.choice(output_format)
-    choices = checked_device(device), parsed_patch(patch)
-    limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     for name, file in (("--report", report), ("--trace", trace)):
         checked_json(name, file)
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
-        from ..pipelines.translate import Request, open_job
+        from ..pipelines.translate import open_job
 
-        job = open_job(
-            Request(
-                inputs=tuple(inputs),
-                model=model,
-                output=output,
-                device=choices[0],
-                limits=limits,
-                precision=precision,
-                patch=choices[1],
-                overlap=overlap,
-                blend=blend,
-                volume_index=volume,
-                choice=choice,
-                overwrite=overwrite,
-                extras=Extras(preview=preview, seam_score=seam_score),
-            )
-        )
+        job = open_job(study.request(inputs, on, show_phi=show_phi))
         view = _View(report, trace, quiet, verbose)
-        raise typer.Exit(_dry_run(job) if dry_run else _run(job, view, stop))
+        raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +179,8 @@ def _nothing_found(job: "Job") -> Exit:
     return Exit.NO_STUDY
 
 
-def _dry_run(job: "Job") -> Exit:
+def dry_run_shown(job: "Job") -> Exit:
+    """Show what would be done; what to tell the shell."""
     from ..pipelines.dry_run import dry_run
     from .dry_run import lines, reasons
 

@@ -10,6 +10,9 @@ from ..engine.tuning import Effort
 from ..io.choice import OutputFormat
 from ..pipelines.settings import Blend
 
+DEVICES = ("auto", "cpu", "cuda", "cuda:0")
+"""What a shell completes; there may be more cards."""
+
 Inputs: TypeAlias = Annotated[
     list[Path],
     typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
@@ -22,7 +25,11 @@ Output: TypeAlias = Annotated[
 ]
 DeviceName: TypeAlias = Annotated[
     str,
-    typer.Option(metavar="auto|cpu|cuda|cuda:N[,M]", help="auto takes a GPU, or else the CPU."),
+    typer.Option(
+        metavar="auto|cpu|cuda|cuda:N[,M]",
+        autocompletion=lambda: list(DEVICES),
+        help="auto takes a GPU, or else the CPU.",
+    ),
 ]
 Arithmetic: TypeAlias = Annotated[
     Precision | None,
@@ -55,7 +62,9 @@ Tune: TypeAlias = Annotated[
 ]
 TuneSeconds: TypeAlias = Annotated[
     float,
-    typer.Option(min=0.0, help="Time for that at most; what is best by then is taken."),
+    typer.Option(
+        metavar="SECONDS", min=0.0, help="Time for that at most; what is best by then is taken."
+    ),
 ]
 Patch: TypeAlias = Annotated[
     str | None,

@@ -15,26 +15,36 @@ from .options import checked_device, cuda_limits
 from .queue_options import QueueOption
 from .streams import say, settle
 from .text import printable, seconds
-from .translate_options import BatchSize, Tune, TuneSeconds, VramLimit
+from .translate_options import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 
 if TYPE_CHECKING:
     from ..pipelines.job_talk import WorkerEvent, WorkerSettings
     from ..pipelines.queue_place import QueuePlace
 
-EXAMPLE = "Example: cuda-cyclegan worker --until-empty"
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan worker
+  cuda-cyclegan worker --device cuda:0,1 --until-empty
+  cuda-cyclegan worker --queue postgresql://worker@dbhost/jobs
+"""
 
 
 def worker(
     queue: QueueOption = None,
     device: Annotated[
         str,
-        typer.Option(metavar="auto|cpu|cuda|cuda:N[,M]", help="One process for each GPU named."),
+        typer.Option(
+            metavar="auto|cpu|cuda|cuda:N[,M]",
+            autocompletion=lambda: list(DEVICES),
+            help="One process for each GPU named.",
+        ),
     ] = "auto",
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when no job is left that may start now.")
     ] = False,
     tries: Annotated[
-        int, typer.Option(min=1, help="Give a job up when this many workers died of it.")
+        int,
+        typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
     ] = 3,
     vram_limit: VramLimit = None,
     batch: BatchSize = "auto",
@@ -55,6 +65,9 @@ def worker(
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
+    One process for each device keeps the model loaded from job to job. A worker takes over what a
+    killed one left.
+
     SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
     """
     asked = checked_device(device)
@@ -65,8 +78,9 @@ def worker(
         from ..pipelines.queue_place import queue_place
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
-        child = _Child(queue_place(queue), WorkerSettings(until_empty, tries, manners, limits))
-        crew = Crew(child, _devices(asked), _FINAL, _tell_death)
+        devices = _devices(asked)
+        settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
+        crew = Crew(_Child(queue_place(queue), settings), devices, _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:
             _log(

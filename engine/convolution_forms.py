@@ -13,6 +13,7 @@ from .graph import (
     Node,
     Triple,
 )
+from .halves import power_of_two
 from .lowered import TransposedForm
 from .steps import (
     Convolution,
@@ -43,9 +44,8 @@ def convolve_dense(
     shape = writer.shapes[name]
     target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
     laid = weight_layout.forward(weight, value.slots, tensor.channels, target.channels)
-    key = writer.weight(f"{name}.stored", laid)
     border = conv.padding, conv.padding
-    emit(writer, name, key, tensor, target, writer.all_patches, conv.stride, border)
+    emit(writer, name, laid, tensor, target, writer.all_patches, conv.stride, border)
     return target
 
 
@@ -55,48 +55,30 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     extents = writer.shapes[node.name].extents
     channels = writer.stored(conv.out_channels)
     weight = writer.weights[conv.weight]
-    key = f"{node.name}.stored"
-    if _transposed_form(writer, node, conv) == "gradient":
+    if tensor.scale is None and _transposed_form(writer, node, conv) == "gradient":
         laid = weight_layout.transposed(weight, value.slots, tensor.channels, channels)
         target = writer.tensor(node.name, extents, channels)
-        writer.weight(key, laid)
         border = conv.padding, conv.padding
-        emit(writer, node.name, key, tensor, target, writer.all_patches, conv.stride, border, True)
+        emit(writer, node.name, laid, tensor, target, writer.all_patches, conv.stride, border, True)
         return biased(writer, node, whole(target), conv.bias)
     laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
     target = writer.tensor(node.name, tensor.extents, 8 * channels)
-    writer.weight(key, laid)
-    reach = _subpixel_reach(conv)
+    reach = weight_layout.reach_of(conv)
     before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
     after: Triple = reach[0][1], reach[1][1], reach[2][1]
     region = writer.all_patches
-    emit(writer, node.name, key, tensor, target, region, (1, 1, 1), (before, after))
+    emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (before, after))
     return biased(writer, node, View(target, extents, shuffled=True), conv.bias)
 
 
-def can_be_subpixels(conv: ConvTranspose3d) -> bool:
-    """Whether a transposed convolution doubles its input in a way that sub-pixels can follow."""
-    if conv.stride != (2, 2, 2):
-        return False
-    sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
-    return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(
-        first <= 0 <= last for first, last in _subpixel_reach(conv)
-    )
-
-
-def _subpixel_reach(conv: ConvTranspose3d) -> list[tuple[int, int]]:
-    sizes = zip(conv.kernel, conv.padding, strict=True)
-    return [weight_layout.subpixel_reach(kernel, padding) for kernel, padding in sizes]
-
-
 def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
-    if not can_be_subpixels(conv):
+    if not weight_layout.can_be_subpixels(conv):
         return "gradient"
     if node.name in writer.layout.transposed:
         return writer.layout.transposed[node.name]
     if writer.layout.precision == "fp32":
         return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
-    reach = prod(last - first + 1 for first, last in _subpixel_reach(conv))
+    reach = prod(last - first + 1 for first, last in weight_layout.reach_of(conv))
     pays = conv.out_channels <= _SUBPIXEL_CHANNELS and 8 * reach <= 3 * prod(conv.kernel)
     return "subpixel" if pays else "gradient"
 
@@ -116,7 +98,7 @@ def biased(writer: Writer, node: Node, view: View, bias: str | None) -> Value:
 def emit(
     writer: Writer,
     layer: str,
-    weight: str,
+    weight: FloatArray,
     source: Tensor,
     target: Tensor,
     region: Region,
@@ -124,8 +106,11 @@ def emit(
     border: tuple[Triple, Triple],
     transposed: bool = False,
 ) -> None:
-    """Append a convolution into a region; border is the zero padding before and behind."""
-    _, depth, height, width, _ = writer.constants[weight].shape
+    """Append a convolution into a region, with its weight as laid out for source and target.
+
+    border: the zero padding before and behind.
+    """
+    _, depth, height, width, _ = weight.shape
     kernel = depth, height, width
     extents = target.extents
     if not transposed:  # of a slab, as many planes as the source gives
@@ -142,5 +127,11 @@ def emit(
         *border,
         source.precision,
         transposed,
+        source.scale is not None,
     )
-    writer.steps.append(Convolve(layer, shape, source, target, region, weight))
+    scale = 1.0
+    if source.scale is not None:
+        power = power_of_two(float(np.abs(weight).max()))
+        weight, scale = weight_layout.halves(weight, power), 1 / (power * source.scale)
+    key = writer.weight(f"{layer}.stored", weight)
+    writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))

@@ -16,8 +16,8 @@ from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
 from .cuda_probe import cuda_devices
 from .device_plan import DevicePlan, plan_program, program_key
 from .errors import PatchShapeError, PrecisionOverflowError
-from .fitting import Fitted, Room, Wanted, fit
-from .graph import FloatArray, Network, Triple
+from .fitting import Fitted, Room, Wanted, fit, usual_batch
+from .graph import FloatArray, Graph, Network, Triple
 from .kernel_images import Kernels
 from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
@@ -35,22 +35,23 @@ _TIMED_RUNS = 9
 class CudaOptions:
     """How a network is compiled.
 
-    batch: patches in one run, at most. vram_limit: bytes that the program may take, without the
-    CUDA context of about half a GiB; None for all that is free. cache: folder of compiled kernels
-    and measured plans, None to keep nothing.
+    batch: patches in one run, at most; None for what pays on the card. vram_limit: bytes that
+    program and arrays may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing.
     """
 
     patch: Triple
-    batch: int = 1
+    batch: int | None = 1
     precision: Precision = "fp16"
     device: int = 0
     vram_limit: int | None = None
     cache: Path | None = None
     search: Search = field(default_factory=Search)
 
-    def wanted(self, capability: tuple[int, int]) -> Wanted:
-        """What of this the program depends on, for a card's compute capability."""
-        return Wanted(self.patch, self.batch, self.precision, capability)
+    def wanted(self, graph: Graph, card: Context) -> Wanted:
+        """What of this the program depends on, for a graph on a card."""
+        batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
+        return Wanted(self.patch, batch, self.precision, card.capability)
 
 
 def _identity(context: Context, library: Cudnn, precision: Precision) -> dict[str, str]:
@@ -73,7 +74,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
         cache = TuningCache(options.cache, _identity(context, library, options.precision))
         left = context.memory[0]
         room = Room(left, options.vram_limit)
-        wanted = options.wanted(context.capability)
+        wanted = options.wanted(network.graph, context)
         return DevicePlan(
             card=context.name,
             program=plan_program(network, wanted, room, cache, options.search.effort),
@@ -152,7 +153,7 @@ class CudaGenerator:
         options = self.options
         return fit(
             self._network,
-            options.wanted(self._context.capability),
+            options.wanted(self.graph, self._context),
             self._room,
             lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
         )

@@ -87,6 +87,12 @@ class Context:
         )
 
     @property
+    def multiprocessors(self) -> int:
+        """How many the card has."""
+        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return call(driver.cuDeviceGetAttribute, count, self._device)
+
+    @property
     def name(self) -> str:
         """The card's name."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
@@ -152,6 +158,19 @@ class Stream:
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
         place = pointers.ctypes.data
         call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
+
+    def launch_together(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        arguments: ctypes.Structure,
+    ) -> None:
+        """Queue such a kernel whose blocks wait for each other, so that all run at once."""
+        pointers = np.array([ctypes.addressof(arguments)], np.uint64)
+        place = pointers.ctypes.data
+        call(driver.cuLaunchCooperativeKernel, kernel, *grid, *block, shared, self.handle, place)
 
     @contextmanager
     def timed(self) -> Generator[list[float]]:
@@ -256,6 +275,14 @@ class Module:
         most = self._shared - call(driver.cuFuncGetAttribute, fixed, function)
         call(driver.cuFuncSetAttribute, function, attribute, most)
         return function
+
+
+def resident_blocks(kernel: Any, block: tuple[int, int, int], shared: int) -> int:
+    """Blocks of a kernel that the card of the current context runs at once."""
+    threads = block[0] * block[1] * block[2]
+    count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
+    return each * call(driver.cuDeviceGetAttribute, count, call(driver.cuCtxGetDevice))
 
 
 class CapturedGraph:

@@ -21,7 +21,9 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """A card. free_bytes is None where the driver's management library does not tell."""
+    """A card. free_bytes is None where the driver's management library does not tell. bus: its
+    PCI address, by which that library knows it.
+    """
 
     index: int
     name: str
@@ -29,6 +31,7 @@ class CudaDevice:
     total_bytes: int
     free_bytes: int | None
     driver: str
+    bus: str = ""
 
 
 class _ObstacleError(Exception):
@@ -91,8 +94,18 @@ def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:
         total = ctypes.c_size_t()
         library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
         capability = _attribute(library, device, _MAJOR), _attribute(library, device, _MINOR)
-        free = _free_bytes(management, library, device)
-        yield CudaDevice(index, name.value.decode(), capability, total.value, free, driver)
+        bus = ctypes.create_string_buffer(32)
+        library.cuDeviceGetPCIBusId(bus, len(bus), device)
+        free = _free_bytes(management, bus)
+        yield CudaDevice(
+            index,
+            name.value.decode(),
+            capability,
+            total.value,
+            free,
+            driver,
+            bus.value.decode(),
+        )
 
 
 def _attribute(library: Any, device: Any, attribute: int) -> int:
@@ -124,13 +137,11 @@ class _MemoryInfo(ctypes.Structure):
     )
 
 
-def _free_bytes(management: Any, library: Any, device: Any) -> int | None:
+def _free_bytes(management: Any, bus: Any) -> int | None:
     if management is None:
         return None
-    place = ctypes.create_string_buffer(32)
-    library.cuDeviceGetPCIBusId(place, len(place), device)
     handle, info = ctypes.c_void_p(), _MemoryInfo()
-    if management.nvmlDeviceGetHandleByPciBusId_v2(place, ctypes.byref(handle)):
+    if management.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(handle)):
         return None
     if management.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)):
         return None

@@ -131,13 +131,12 @@ def cuda_options(
 ) -> "CudaOptions":
     """How a generator on a card is compiled, with the device's limits."""
     from .cuda import CudaOptions
-    from .fitting import usual_batch
     from .plan_search import Search
 
     limits = device.limits
     return CudaOptions(
         patch,
-        batch=limits.batch or usual_batch(patch),
+        batch=limits.batch,
         precision=precision,
         device=device.index,
         vram_limit=limits.vram,

@@ -72,7 +72,24 @@ class Pointwise(Structure):
         ("border", c_int),
         ("shuffled", c_int),
         ("rows", c_int),
+        ("source_unit", c_float),
+        ("residual_unit", c_float),
+        ("target_scale", c_float),
         ("activation", Activation),
+    )
+
+
+class Normalise(Structure):
+    _fields_ = (
+        ("pass", Pointwise),
+        ("partials", c_void_p),
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("barrier", c_void_p),
+        ("voxels", c_int),
+        ("groups", c_int),
+        ("columns", c_int),
+        ("epsilon", c_float),
     )
 
 
@@ -184,6 +201,10 @@ class Convolve(Structure):
         ("before", Three),
         ("patches", c_int),
     )
+
+
+class ConvolveHalves(Structure):
+    _fields_ = (*Convolve._fields_, ("scale", c_float))
 
 
 class Cut(Structure):

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from .cuda_driver import Module, Stream
+from .cuda_driver import Module, Stream, resident_blocks
 from .launch import Launch
 from .nvrtc import compiled
 from .steps import Precision
@@ -34,7 +34,14 @@ class Kernels:
     def launch(self, stream: Stream, launch: Launch) -> None:
         """Queue a launch."""
         kernel = self.kernel(launch.source, launch.kernel)
-        stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
+        if launch.waits:
+            blocks = resident_blocks(kernel, launch.block, launch.shared)
+            shares, columns, _ = launch.grid
+            columns = min(columns, blocks)
+            grid = min(shares, blocks // columns), columns, 1
+            stream.launch_together(kernel, grid, launch.block, launch.shared, launch.arguments)
+        else:
+            stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
 
     def kernel(self, source: str, name: str) -> Any:
         """A kernel of kernels/SOURCE.cu."""

@@ -37,7 +37,11 @@ class Addresses(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch; source names the .cu file."""
+    """One kernel launch; source names the .cu file.
+
+    waits: its blocks wait for each other, so all must run at once: the grid is cut to what the card
+    has room for, along its first axis rather than its second.
+    """
 
     source: str
     kernel: str
@@ -45,6 +49,7 @@ class Launch:
     block: Triple
     shared: int
     arguments: Structure
+    waits: bool = False
 
 
 def vectors(channels: int, precision: Precision) -> int:

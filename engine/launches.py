@@ -1,5 +1,6 @@
 """From a step to the kernels that do it: grids, blocks and arguments."""
 
+from dataclasses import replace
 from math import prod
 
 from . import kernel_arguments as arguments
@@ -22,12 +23,14 @@ from .steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Statistics,
     Step,
     SumTaps,
     Unpack,
+    View,
 )
 
 _CHUNKS = 528
@@ -36,11 +39,19 @@ _CHUNKS = 528
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
 _ROW_BLOCKS = 4224
+_TOGETHER = 132
+"""Blocks that wait for each other: one for each multiprocessor of an H200."""
+
+_JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
+_STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
-def scratch_bytes(step: Statistics) -> int:
-    """Bytes of the partial sums between the two kernels of a normalisation's statistics."""
+def scratch_bytes(step: Statistics | Normalise) -> int:
+    """Bytes of the partial sums between the two halves of a normalisation's statistics."""
+    if isinstance(step, Normalise):
+        tensor = step.statistics.source.tensor
+        return tensor.batch * _columns_and_shares(step)[1] * tensor.channels * 8
     tensor = step.source.tensor
     return tensor.batch * _chunks(step)[0] * tensor.channels * 8
 
@@ -58,6 +69,8 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
             return _statistics(step, at, scratch)
         case Pointwise():
             return [_pointwise(step, at)]
+        case Normalise():
+            return [_normalise(step, at, scratch)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -135,25 +148,61 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
     ]
 
 
+def _columns_and_shares(step: Normalise) -> tuple[int, int]:
+    """Groups of channels of all patches, and blocks that share the voxels of each."""
+    tensor = step.statistics.source.tensor
+    columns = -(-vectors(tensor.channels, tensor.precision) // _ACROSS) * tensor.batch
+    most = max(1, _TOGETHER // columns)
+    return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
+
+
+def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
+    statistics, tensor = step.statistics, step.statistics.source.tensor
+    columns, shares = _columns_and_shares(step)
+    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
+    values = arguments.Normalise(
+        _pass(replace(step.pointwise, table=None), at, 0),
+        scratch,
+        at(statistics.scale) if statistics.scale else None,
+        at(statistics.shift) if statistics.shift else None,
+        at(step.barrier),
+        prod(tensor.extents),
+        columns // tensor.batch,
+        columns,
+        statistics.epsilon,
+    )
+    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
+    # First the sums of each warp, then the table and partial sums of every thread.
+    shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
+    block = _ACROSS, _JOINED // _ACROSS, 1
+    return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
+
+
 def _pointwise(step: Pointwise, at: Addresses) -> Launch:
     view, target = step.source, step.target
-    across, beside = block_shape(view.channels, target.precision)
+    across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    beside = _columns(across, target.extents[2])
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // _ROW_BLOCKS)
+    sampling = step.sampling
+    kernel = "pointwise" if step.residual is None else "pointwise_residual"
+    if sampling is not None:
+        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    grid = -(-rows // per_block), columns, step.patches.count
+    block = across, _columns(across, target.extents[2]), 1
+    return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
+
+
+def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.Pointwise:
+    view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
     residual, beside_it = None, arguments.Strides()
     if step.residual is not None:
         beside_it = strides_of(step.residual.tensor)
         residual = address_of(step.residual, at) + first * beside_it.patch * size
-    sampling = step.sampling
-    kernel = "pointwise" if step.residual is None else "pointwise_residual"
-    if sampling is not None:
-        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
     source = strides_of(view.tensor)
-    values = arguments.Pointwise(
+    return arguments.Pointwise(
         address_of(view, at) + first * source.patch * size,
         residual,
         at(target.name) + step.first_channel * size,
@@ -172,11 +221,17 @@ def _pointwise(step: Pointwise, at: Addresses) -> Launch:
         arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
         BORDERS[step.mode],
         view.shuffled,
-        per_block,
+        rows,
+        _unit(view),
+        _unit(step.residual),
+        target.scale or 0.0,
         activation_of(step.activation),
     )
-    grid = -(-rows // per_block), columns, step.patches.count
-    return Launch("pointwise", kernel, grid, (across, beside, 1), 0, values)
+
+
+def _unit(view: View | None) -> float:
+    """What 1 stands for in a tensor of halves; 0 for any other."""
+    return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
 def _columns(across: int, width: int) -> int:
@@ -191,7 +246,7 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
     shape = step.shape
     width = next((w for w in (32, 64) if shape.target_channels <= w), 128)
     voxels = shape.batch * prod(shape.target_extents)
-    values = arguments.Convolve(
+    common = (
         at(step.source.name),
         at(step.weight),
         region_address(step, at),
@@ -206,7 +261,17 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
         arguments.Three(*shape.before),
         shape.batch,
     )
+    if shape.halves:
+        tile = 64 if width == 128 else 128
+        grid = -(-voxels // tile), -(-shape.target_channels // width), 1
+        shared = _STAGES * (tile + width) * _PIECE_BYTES
+        halves = arguments.ConvolveHalves(*common, step.scale)
+        border = "_border" if any(shape.before + shape.after) else ""
+        name = f"convolve_halves_{width}{border}"
+        threads = tile * width // 64
+        return Launch("convolve_halves", name, grid, (threads, 1, 1), shared, halves)
     kind = "gradient" if shape.transposed else "convolve"
     tile = 8192 // width
     grid = -(-voxels // tile), -(-shape.target_channels // width), 1
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
+    plain = arguments.Convolve(*common)
+    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, plain)

@@ -17,7 +17,8 @@ class Layout:
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
     the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
-    used. transposed: form of transposed convolutions by layer.
+    used. transposed: form of transposed convolutions by layer. halves: whether a float program does
+    its convolutions on fp16 halves where their input allows it.
     """
 
     patch: Triple
@@ -26,6 +27,7 @@ class Layout:
     slab_bytes: int = 112 << 20
     matrix_kernels: bool = False
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How many bytes a program takes, and where in them everything lies, before any is allocated."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .arena import Lifetime, aligned, arrange
 from .launch import OVERFLOW
@@ -14,6 +14,7 @@ from .steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Statistics,
@@ -95,6 +96,9 @@ def _touched(step: Step) -> Iterator[Tensor | Table]:
                 yield table
             if residual is not None:
                 yield residual.tensor
+        case Normalise(statistics=statistics, pointwise=pointwise):
+            yield statistics.source.tensor
+            yield from _touched(replace(pointwise, table=None))
         case SumTaps(source=source):
             yield source
         case ConvolveToPatches(source=source):
@@ -121,7 +125,8 @@ def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
 
 def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Lifetime]:
     for index, step in enumerate(lowered.steps):
-        size = scratch_bytes(step) if isinstance(step, Statistics) else workspaces.get(index, 0)
+        has_sums = isinstance(step, Statistics | Normalise)
+        size = scratch_bytes(step) if has_sums else workspaces.get(index, 0)
         if size:
             yield Lifetime(scratch_name(index), size, index, index)
 
@@ -134,6 +139,7 @@ def _owners(steps: Sequence[Step]) -> dict[str, str]:
             touches.setdefault(touched.name, []).append(index)
     owners: dict[str, str] = {}
     for index, step in enumerate(steps):
+        step = step.pointwise if isinstance(step, Normalise) else step
         if not isinstance(step, Pointwise) or not _can_be_in_place(step):
             continue
         source, target = step.source.tensor.name, step.target.name

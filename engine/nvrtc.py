@@ -28,9 +28,8 @@ def compiled(
     source = (FOLDER / f"{name}.cu").read_bytes()
     version = _call(nvrtc.nvrtcVersion)
     options = _options(precision, capability)
-    key = hashlib.sha256(
-        repr((source, (FOLDER / "element.cuh").read_bytes(), options, version)).encode()
-    ).hexdigest()[:24]
+    headers = [path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))]
+    key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()[:24]
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
         return kept.read_bytes()
@@ -46,7 +45,7 @@ def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
     fitting = [arch for arch in known if arch <= wanted]
     if not fitting:
         raise DeviceUnavailableError(
-            f"NVRTC {'.'.join(map(str, _call(nvrtc.nvrtcVersion)))} does not know compute "
+            f"NVRTC {toolkit()} does not know compute "
             f"capability {capability[0]}.{capability[1]}; use --device cpu."
         )
     kind = "sm" if wanted in known else "compute"
@@ -57,13 +56,29 @@ def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
     ]
 
 
-def _includes() -> list[str]:
-    headers = pathfinder.find_nvidia_header_directory("cudart")
-    if headers is None:
+def toolkit() -> str:
+    """The compiler's version."""
+    return ".".join(map(str, _call(nvrtc.nvrtcVersion)))
+
+
+def newest_chip() -> tuple[int, int]:
+    """The highest compute capability that the compiler knows."""
+    newest = max(_call(nvrtc.nvrtcGetSupportedArchs))
+    return newest // 10, newest % 10
+
+
+def headers() -> Path:
+    """Folder of the CUDA runtime's headers. Raises DeviceUnavailableError."""
+    found = pathfinder.find_nvidia_header_directory("cudart")
+    if found is None:
         raise DeviceUnavailableError(
             "The CUDA runtime headers are not installed; install the extra cuda12 or cuda13."
         )
-    return [f"-I{headers}", f"-I{FOLDER}"]
+    return Path(found)
+
+
+def _includes() -> list[str]:
+    return [f"-I{headers()}", f"-I{FOLDER}"]
 
 
 def _compile(name: str, source: bytes, options: list[str]) -> bytes:

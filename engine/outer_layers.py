@@ -67,7 +67,6 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
         laid = weight_layout.taps_as_inputs(weight, channels, target.channels)
     else:
         laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
-    key = writer.weight(f"{node.name}.stored", laid)
     stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
     plane_bytes = plane[0] * plane[1] * channels * NUMBER_BYTES[target.precision]
     step, border = stride[0], depth - stride[0]
@@ -94,7 +93,7 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
                 (conv.stride[1], conv.stride[2]) if folds else (1, 1),
             )
         )
-        emit(writer, node.name, key, source, target, region, stride, (_ZERO, _ZERO))
+        emit(writer, node.name, laid, source, target, region, stride, (_ZERO, _ZERO))
     return biased(writer, node, whole(target), conv.bias)
 
 
@@ -233,7 +232,6 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     laid = weight_layout.taps_as_outputs(
         writer.weights[conv.weight], value.slots, value.stored, channels, lane
     )
-    key = writer.weight(f"{node.name}.stored", laid)
     plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
     extents = writer.shapes[node.name].extents
     border = conv.kernel[0] - 1
@@ -245,7 +243,11 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         writer.layout.slab_bytes,
     ):
         source = writer.tensor(
-            f"{node.name}.padded", (planes + border, height, width), value.stored, region.count
+            f"{node.name}.padded",
+            (planes + border, height, width),
+            value.stored,
+            region.count,
+            writer.scale(name),
         )
         origin = region.plane - pad.before[0], -pad.before[1], -pad.before[2]
         writer.write_part(value, source, region, origin)
@@ -255,7 +257,7 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
         emit(
             writer,
             node.name,
-            key,
+            laid,
             source,
             summands,
             Region(0, region.count),

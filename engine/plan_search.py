@@ -136,6 +136,8 @@ class PlanSearch:
         return ready
 
     def _plans(self, shape: Convolution) -> ConvolutionPlans | None:
+        if shape.halves:
+            return None
         try:
             return ConvolutionPlans(self._library, shape)
         except CudaError:
@@ -222,8 +224,9 @@ def _fastest(found: list[Candidate]) -> float:
 def _lone_step(
     shape: Convolution, addresses: tuple[int, int, int, int]
 ) -> tuple[Convolve, dict[str, int]]:
+    scale = 1.0 if shape.halves else None
     source = Tensor(
-        "source", shape.batch, shape.source_extents, shape.source_channels, shape.precision
+        "source", shape.batch, shape.source_extents, shape.source_channels, shape.precision, scale
     )
     target = Tensor(
         "target", shape.batch, shape.target_extents, shape.target_channels, shape.precision
@@ -237,7 +240,7 @@ class _Bench:
 
     def __init__(self, stream: Stream, shape: Convolution, workspace: int) -> None:
         self._stream = stream
-        self._precision: Precision = shape.precision
+        self._precision: Precision = "fp16" if shape.halves else shape.precision
         item = NUMBER_BYTES[shape.precision]
         source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
         target = shape.batch * prod(shape.target_extents) * shape.target_channels * item

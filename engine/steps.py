@@ -30,13 +30,18 @@ def stored_channels(channels: int, precision: Precision) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included."""
+    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
+
+    scale: where set, the tensor is float and each number stored as two fp16 halves of its product
+    with this power of two; of 8 channels first the high halves, then the low ones.
+    """
 
     name: str
     batch: int
     extents: Triple
     channels: int
     precision: Precision
+    scale: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -164,6 +169,7 @@ class Convolution:
 
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis.
+    halves: source and weight are stored as fp16 halves; such a convolution is not transposed.
     """
 
     batch: int
@@ -177,11 +183,16 @@ class Convolution:
     after: Triple
     precision: Precision
     transposed: bool = False
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """Source * weight -> region of target; weight [K, kD, kH, kW, C], C the forward input's."""
+    """Source * weight * scale -> region of target.
+
+    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for halves, of which it takes
+    the powers of two away.
+    """
 
     layer: str
     shape: Convolution
@@ -189,6 +200,7 @@ class Convolve:
     target: Tensor
     region: Region
     weight: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +241,18 @@ class Pointwise:
 
 
 @dataclass(frozen=True, slots=True)
+class Normalise:
+    """Statistics of a small whole tensor and the only pass that uses them, in one launch.
+
+    barrier: name of a constant by which the blocks of the launch wait for each other.
+    """
+
+    statistics: Statistics
+    pointwise: Pointwise
+    barrier: str
+
+
+@dataclass(frozen=True, slots=True)
 class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
@@ -266,6 +290,7 @@ Step: TypeAlias = (
     | ConvolveToPatches
     | Statistics
     | Pointwise
+    | Normalise
     | SumTaps
     | Unpack
 )

@@ -7,6 +7,7 @@ from .steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Statistics,
@@ -28,6 +29,8 @@ def layer_of(step: Step) -> str:
             return step.layer
         case Statistics(target=table):
             return table.name.removesuffix(".table")
+        case Normalise(pointwise=pointwise):
+            return layer_of(pointwise)
         case Pack(target=target) | Pointwise(target=target):
             number, _, name = target.name.partition(".")
             return name if number.isdigit() else target.name
@@ -50,6 +53,8 @@ def described(step: Step) -> str:
             return f"conv {_times(kernel)}, {shape}"
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
+        case Normalise(pointwise=pointwise):
+            return f"statistics, {described(pointwise)}"
         case Pointwise(target=target, table=table, residual=residual):
             kind = ("normalise" if table else "activate") + (" and add" if residual else "")
             return f"{kind}, {target.channels}, {_times(target.extents)}"
@@ -79,6 +84,8 @@ def least_bytes(step: Step) -> int:
             return _viewed(source) + weight * NUMBER_BYTES[source.tensor.precision] + translated
         case Statistics(source=source):
             return _viewed(source)
+        case Normalise(pointwise=pointwise):
+            return least_bytes(pointwise)
         case Pointwise(source=source, target=target, patches=patches, residual=residual):
             read = sum(_share(_viewed(v), v.tensor, patches.count) for v in (source, residual) if v)
             return read + _share(target.bytes, target, patches.count)

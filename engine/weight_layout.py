@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .graph import FloatArray, Triple
+from .graph import ConvTranspose3d, FloatArray, Triple
 from .steps import Precision
 
 Slots: TypeAlias = Sequence[int]
@@ -92,6 +92,22 @@ def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
     return min(offsets), max(offsets)
 
 
+def can_be_subpixels(conv: ConvTranspose3d) -> bool:
+    """Whether a transposed convolution doubles its input in a way that sub-pixels can follow."""
+    if conv.stride != (2, 2, 2):
+        return False
+    sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
+    return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(
+        first <= 0 <= last for first, last in reach_of(conv)
+    )
+
+
+def reach_of(conv: ConvTranspose3d) -> list[tuple[int, int]]:
+    """Along each axis the first and last input voxel that such a convolution reads."""
+    sizes = zip(conv.kernel, conv.padding, strict=True)
+    return [subpixel_reach(kernel, padding) for kernel, padding in sizes]
+
+
 def subpixels(
     weight: FloatArray, padding: Triple, slots: Slots, source: int, target: int
 ) -> FloatArray:
@@ -111,6 +127,19 @@ def subpixels(
                 tap = weight[:, :, taps[0], taps[1], taps[2]]
                 filled[group, : weight.shape[1], *place, list(slots)] = tap
     return filled.reshape(8 * target, *extents, source)
+
+
+def split(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """High and low fp16 half of each number, as float32; their sum is 2^-23 off at most."""
+    high = values.astype(np.float16).astype(np.float32)
+    return high, (values - high).astype(np.float16).astype(np.float32)
+
+
+def halves(weight: FloatArray, scale: float) -> FloatArray:
+    """[..., C] -> [..., C]: fp16 halves [C / 8, 2, 8] of the products with scale, in pairs."""
+    eights = (weight * np.float32(scale)).reshape(*weight.shape[:-1], -1, 8)
+    pair = np.stack(split(eights), axis=-2).astype(np.float16)
+    return pair.reshape(*weight.shape[:-1], -1).view(np.float32)
 
 
 def encoded(array: FloatArray, precision: Precision) -> bytes:

@@ -3,6 +3,8 @@
 import numpy as np
 
 from .graph import INPUT, FloatArray, Layer, Network, Pad, Triple
+from .halves import CHANNELS, scales
+from .joining import BARRIER, joined
 from .lowered import Layout, Lowered
 from .steps import (
     NUMBER_BYTES,
@@ -28,6 +30,7 @@ class Writer:
         self.shapes = network.graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
+        self.scales = scales(network, layout.patch) if layout.halves else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
         self._stored_weights: set[str] = set()
@@ -35,15 +38,23 @@ class Writer:
 
     def finished(self) -> Lowered:
         """What was collected."""
+        self.constant(BARRIER, np.zeros(1, np.float32))
         stored = frozenset(self._stored_weights)
-        return Lowered(self.layout, tuple(self.steps), self.constants, stored)
+        return Lowered(self.layout, joined(self.steps), self.constants, stored)
 
-    def tensor(self, name: str, extents: Triple, channels: int, batch: int | None = None) -> Tensor:
-        """A new tensor; `channels` as stored."""
+    def tensor(
+        self,
+        name: str,
+        extents: Triple,
+        channels: int,
+        batch: int | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """A new tensor; `channels` as stored; scale: that of halves."""
         self._tensors += 1
         name = f"{self._tensors}.{name}"
         batch = self.layout.batch if batch is None else batch
-        return Tensor(name, batch, extents, channels, self.layout.precision)
+        return Tensor(name, batch, extents, channels, self.layout.precision, scale)
 
     def stored(self, channels: int) -> int:
         """Channels as stored."""
@@ -123,7 +134,7 @@ class Writer:
     def write(self, name: str) -> Tensor:
         """Write a value into a new tensor and know it by that from now on."""
         value = self.values[name]
-        tensor = self.tensor(name, value.extents, value.stored)
+        tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
         before = value.pad.before if value.pad else (0, 0, 0)
         self.write_part(value, tensor, self.all_patches, negative(before))
         self.values[name] = in_memory(whole(tensor), value.slots)
@@ -132,6 +143,12 @@ class Writer:
             inner = View(tensor, value.sampled_extents, before)
             self.values[unpadded] = in_memory(inner, value.slots)
         return tensor
+
+    def scale(self, name: str) -> float | None:
+        """Scale of a value that goes into memory as halves; None where it does not."""
+        value = self.values[name]
+        fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
+        return self.scales.get(name) if fits else None
 
     def write_part(self, value: Value, target: Tensor, patches: Region, origin: Triple) -> None:
         """Write the voxels of a value from `origin` on that fit into target."""

@@ -17,7 +17,8 @@ class Choice:
     modalities: those taken, in capitals; empty takes all. series: searched for in a series'
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
-    stands in what is told of it. format: of the results.
+    stands in what is told of it. format: of the results. keep_private: whether private elements of
+    a DICOM source go into its result.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -26,6 +27,7 @@ class Choice:
     allow_uneven: bool = False
     show_phi: bool = False
     format: OutputFormat = "same"
+    keep_private: bool = False
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

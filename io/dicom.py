@@ -28,8 +28,9 @@ _OVERLAYS = 0x6000
 class DicomHeader:
     """What the writer needs of the source, slice by slice.
 
-    headers: data sets without pixels and private elements; the same one for all slices of an
-    enhanced file. enhanced: whether the frames come from such files.
+    headers: data sets without pixels, and without private elements unless the series keeps them;
+    the same one for all slices of an enhanced file. enhanced: whether the frames come from such
+    files.
     resampled: whether they stand in new places.
     """
 
@@ -71,7 +72,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     frames = series.volumes[pick_volume(place, extents, volume_index)]
     _check_size(frames, place)
     pile = _Pile(frames)
-    for dataset, groups, frame in _opened(frames):
+    for dataset, groups, frame in _opened(frames, series.keep_private):
         pile.add(dataset, groups, frame)
     padding = pile.padding()
     voxels, scale = pile.values()
@@ -143,16 +144,18 @@ class _Pile:
         return Padding(packed, value, self._stored.dtype, self._scales[0])
 
 
-def _opened(frames: Sequence[Frame]) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:
+def _opened(
+    frames: Sequence[Frame], keep_private: bool
+) -> Iterator[tuple[DataSet, FrameGroups | None, Frame]]:
     """Each frame with its data set, which loses its pixels when the last frame of it is through."""
     dataset, file, groups = None, None, list[FrameGroups]()
     for frame in frames:
         if frame.file != file:
-            _strip(dataset)
+            _strip(dataset, keep_private)
             file, dataset = frame.file, _dataset(frame.file)
             groups = list(frame_groups(dataset))
         yield dataset, groups[frame.number] if groups else None, frame
-    _strip(dataset)
+    _strip(dataset, keep_private)
 
 
 def _dataset(path: Path) -> DataSet:
@@ -164,9 +167,12 @@ def _dataset(path: Path) -> DataSet:
         ) from None
 
 
-def _strip(dataset: DataSet | None) -> None:
-    if dataset is not None:
-        for tag in [tag for tag in dataset.keys() if tag.is_private or tag.group >= _OVERLAYS]:  # noqa: SIM118 - iterating itself parses every element
+def _strip(dataset: DataSet | None, keep_private: bool) -> None:
+    if dataset is None:
+        return
+    for tag in list(dataset.keys()):  # iterating itself parses every element
+        unwanted = not keep_private if tag.is_private else tag.group >= _OVERLAYS
+        if unwanted:
             del dataset[tag]
 
 

@@ -42,12 +42,12 @@ class FrameGroups:
     """The functional groups of one frame: its own, and those that all frames share."""
 
     def __init__(self, own: DataSet, shared: DataSet) -> None:
-        self._own = own
-        self._shared = shared
+        self.own = own
+        self.shared = shared
 
     def __call__(self, keyword: str) -> DataSet:
         """The one item of a group, or an empty data set."""
-        found = items(self._own, keyword) or items(self._shared, keyword)
+        found = items(self.own, keyword) or items(self.shared, keyword)
         return found[0] if found else {}
 
 

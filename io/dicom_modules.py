@@ -39,6 +39,8 @@ SERIES = ("BodyPartExamined", "AnatomicRegionSequence", "Laterality", "PatientPo
 FRAME_OF_REFERENCE = ("FrameOfReferenceUID", "PositionReferenceIndicator")
 TEXT = ("SpecificCharacterSet",)
 ACQUIRED = ("AcquisitionDate", "AcquisitionTime", "ContentDate", "ContentTime")
+_LAST_RESERVED_GROUP = 7
+"""Odd groups up to here are nobody's own (PS3.5 7.8.1)."""
 _EQUIPMENT = (
     *("Manufacturer", "InstitutionName", "StationName", "ManufacturerModelName"),
     *("DeviceSerialNumber", "SoftwareVersions"),
@@ -53,6 +55,31 @@ def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
             if keyword in source:
                 found[keyword] = source[keyword]
     return found
+
+
+def private_elements(source: DataSet) -> DataSet:
+    """A new data set of the private elements that can be understood, with their creators."""
+    found = pydicom.Dataset()
+    for tag in list(source.keys()):
+        if tag.is_private and tag.group > _LAST_RESERVED_GROUP:
+            with suppress(*PARSING_ERRORS):
+                found[tag] = source[tag]
+    return found
+
+
+def drop_private(dataset: DataSet) -> None:
+    """Take private elements out of a data set and of its sequences."""
+    for tag in list(dataset.keys()):
+        try:
+            within = dataset[tag].value if dataset[tag].VR == "SQ" else ()
+        except PARSING_ERRORS:
+            del dataset[tag]  # perhaps a sequence with private elements in it
+            continue
+        if tag.is_private:
+            del dataset[tag]
+            continue
+        for item in within:
+            drop_private(item)
 
 
 def in_plain_text(derivation: Derivation) -> Derivation:

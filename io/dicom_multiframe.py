@@ -5,12 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 from pydicom.uid import EnhancedCTImageStorage, EnhancedMRImageStorage, ExplicitVRLittleEndian
 
+from .dicom import DicomHeader
 from .dicom_enhanced import FrameGroups, frame_groups
 from .dicom_geometry import grid_of
 from .dicom_identity import derived_uid
 from .dicom_instance import DataSet, word
 from .dicom_library import pydicom, tag_of
-from .dicom_modules import ACQUIRED, coded, derivation_codes, kept, source_image
+from .dicom_modules import (
+    ACQUIRED,
+    coded,
+    derivation_codes,
+    drop_private,
+    kept,
+    private_elements,
+    source_image,
+)
 from .dicom_result import Result, shared_elements
 from .dicom_storage import as_decimal, window
 
@@ -54,6 +63,10 @@ def multiframe_image(result: Result) -> DataSet:
     dataset.update(_dimensions(result))
     dataset.SharedFunctionalGroupsSequence = [_shared_groups(result)]
     dataset.PerFrameFunctionalGroupsSequence = list(_per_frame_groups(result))
+    if header.series.keep_private:
+        _add_private(dataset, header)
+    else:
+        drop_private(dataset)
     dataset.PixelData = result.stored.pixels.tobytes()
     dataset["PixelData"].VR = "OW"
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
@@ -138,12 +151,9 @@ def _shared_groups(result: Result) -> DataSet:
 
 
 def _per_frame_groups(result: Result) -> Iterator[DataSet]:
-    source_groups: dict[str, list[FrameGroups]] = {}
     header = result.header
-    for at, (frame, source) in enumerate(zip(header.frames, header.headers, strict=True), 1):
-        if frame.instance not in source_groups:
-            source_groups[frame.instance] = list(frame_groups(source))
-        own = source_groups[frame.instance][frame.number]
+    sources = zip(header.frames, header.headers, _source_groups(header), strict=True)
+    for at, (frame, source, own) in enumerate(sources, 1):
         groups, content, position, derived = (pydicom.Dataset() for _ in range(4))
         content.StackID, content.InStackPositionNumber = _STACK, at
         content.DimensionIndexValues = [1, at]
@@ -160,6 +170,25 @@ def _per_frame_groups(result: Result) -> Iterator[DataSet]:
         if irradiation := own("IrradiationEventIdentificationSequence"):
             groups.IrradiationEventIdentificationSequence = [irradiation]
         yield groups
+
+
+def _source_groups(header: DicomHeader) -> list[FrameGroups]:
+    """The functional groups of the source, frame by frame."""
+    of_files: dict[str, list[FrameGroups]] = {}
+    for frame, source in zip(header.frames, header.headers, strict=True):
+        if frame.instance not in of_files:
+            of_files[frame.instance] = list(frame_groups(source))
+    return [of_files[frame.instance][frame.number] for frame in header.frames]
+
+
+def _add_private(dataset: DataSet, header: DicomHeader) -> None:
+    """Copy private elements of the sources to where they stand there."""
+    dataset.update(private_elements(header.headers[0]))
+    groups = _source_groups(header)
+    [shared] = dataset.SharedFunctionalGroupsSequence
+    shared.update(private_elements(groups[0].shared))
+    for own, source in zip(dataset.PerFrameFunctionalGroupsSequence, groups, strict=True):
+        own.update(private_elements(source.own))
 
 
 def _anatomy() -> DataSet:

@@ -30,7 +30,8 @@ class Series:
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
     wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
     of a series that is taken. text: its description, if that
-    may be shown. study_numbers: of all series of its study.
+    may be shown. study_numbers: of all series of its study. keep_private: whether its private
+    elements go into the result.
     """
 
     label: str
@@ -51,6 +52,7 @@ class Series:
     notes: tuple[str, ...] = ()
     text: str = ""
     study_numbers: frozenset[int] = frozenset()
+    keep_private: bool = False
 
     @property
     def folder(self) -> Path:
@@ -96,6 +98,7 @@ def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
         if copies
         else (),
         text=first.description if choice.show_phi else "",
+        keep_private=choice.keep_private,
     )
     obstacles: dict[str, list[Instance]] = defaultdict(list)
     frames: list[Frame] = []

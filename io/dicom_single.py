@@ -7,7 +7,7 @@ from pydicom.uid import CTImageStorage, MRImageStorage, SecondaryCaptureImageSto
 from .dicom_identity import derived_uid
 from .dicom_instance import DataSet, Frame, number, word
 from .dicom_library import Template, pydicom
-from .dicom_modules import ACQUIRED, kept, source_image
+from .dicom_modules import ACQUIRED, drop_private, kept, private_elements, source_image
 from .dicom_result import Result, shared_elements
 from .dicom_storage import as_decimal, window
 
@@ -21,12 +21,18 @@ _PLANE = (
 
 def single_images(result: Result) -> Iterator[DataSet]:
     """One object a slice, in the order of the stack."""
-    template = Template(_template(result))
+    keep_private = result.header.series.keep_private
+    shared = _template(result)
+    if not keep_private:
+        drop_private(shared)
+    template = Template(shared)
     for at, (frame, source) in enumerate(
         zip(result.header.frames, result.header.headers, strict=True)
     ):
         dataset = template.copy()
         dataset.update(kept(source, ACQUIRED))
+        if keep_private:
+            dataset.update(private_elements(source))
         dataset.update(_plane(frame, source, result.header.resampled))
         dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, str(at))
         dataset.InstanceNumber = at + 1

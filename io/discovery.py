@@ -3,7 +3,7 @@
 import os
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from .choice import EVERYTHING, Choice
@@ -38,8 +38,8 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
     A DICOMDIR stands for the folder it lies in. Links are followed, but no real file is listed
-    twice; unfinished files and what lies in the folder `output` are left out, and so is a study
-    whose result would overwrite that of another.
+    twice; unfinished files and what lies in the folder `output` are left out. A study whose result
+    would overwrite that of another has that as its obstacle.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
@@ -57,12 +57,11 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
     studies.sort(key=lambda study: study.name)
     skipped += misfits
-    rivals: list[Skipped] = []
     if search.output:
         _refuse_overwriting(studies, search.output)
-        studies, rivals = _without_rivals(studies, search.output)
+        studies = _rivals_marked(studies, search.output, root)
     data_files = {file for study in studies for file in study.files}
-    skipped += rivals + [row for row in search.skipped if row.path not in data_files]
+    skipped += [row for row in search.skipped if row.path not in data_files]
     skipped += [
         Skipped(path, "it is the output folder; results are not translated again")
         for path in named
@@ -120,22 +119,26 @@ def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
             )
 
 
-def _without_rivals(studies: Sequence[Study], output: Path) -> tuple[list[Study], list[Skipped]]:
-    """Keep the first of those studies whose results would share a file."""
+def _rivals_marked(studies: Sequence[Study], output: Path, root: Path) -> list[Study]:
+    """Of those studies whose results would share a file, the first alone can be translated.
+
+    The others are named by their own files, as two results may even have the same name.
+    """
     one_case = _ignores_case(output)
     owners: dict[str, Study] = {}
-    kept: list[Study] = []
-    skipped: list[Skipped] = []
+    marked: list[Study] = []
     for study in studies:
         results = {_folded(result) if one_case else str(result) for result in _results(study)}
         rival = next((owners[result] for result in sorted(results) if result in owners), None)
         if rival is None:
-            kept.append(study)
+            marked.append(study)
             owners |= dict.fromkeys(results, study)
         else:
-            reason = f"its result would overwrite that of {rival.name}; move one away"
-            skipped.append(Skipped(study.files[0], reason))
-    return kept, skipped
+            name = PurePosixPath(study.files[0].relative_to(root).as_posix())
+            source = rival.files[0].relative_to(root)
+            reason = f"its result would overwrite that of {source}; move one away"
+            marked.append(replace(study, name=name, obstacle=reason))
+    return marked
 
 
 def _folded(name: PurePosixPath) -> str:

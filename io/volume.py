@@ -19,7 +19,8 @@ class Study:
     name: where its result goes below the output folder, mirroring the input tree.
     files: every file it is stored in, the one to open first.
     series: what the search learnt about a DICOM series; opaque to all but its reader.
-    notes: what a user should know about how it is taken.
+    notes: what a user should know about how it is taken. obstacle: why it cannot be translated
+    along with the others, in words; None if it can.
     """
 
     name: PurePosixPath
@@ -27,6 +28,7 @@ class Study:
     format: Format
     series: object = None
     notes: tuple[str, ...] = ()
+    obstacle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -11,7 +12,7 @@ from .events import DeviceOpened, Event, Tuning
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
-from .stations import Finished, Inferred, Loaded, Stations, StoppedError, Task
+from .stations import DeviceLostError, Finished, Inferred, Loaded, Stations, StoppedError, Task
 from .study_run import Translator
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
@@ -70,10 +71,19 @@ class Conveyor:
             *self._workers(_WRITE, lanes.writers, self._store_all),
         ]
 
-    def run(self) -> Iterator[Event]:
-        """Everything that happens until the last study is over; raises what ended a thread."""
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return not self._storing
+
+    def start(self) -> None:
+        """Set all threads to work, for `rest` to hear of."""
         for thread in self._threads:
             thread.start()
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over; raises what ended a thread."""
+        self.start()
         while self._storing:
             yield from self._told(self._heard.get())
         for thread in self._threads:
@@ -88,8 +98,12 @@ class Conveyor:
         self._loaded.put(None)
         self._end_writers()
 
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or station; all others go on."""
+        self._stations.leave(study)
+
     def rest(self, seconds: float) -> Iterator[Event]:
-        """What still happens after a stop, for so long."""
+        """What still happens, for so long; raises what ended a thread."""
         end = monotonic() + seconds
         while self._storing and (left := end - monotonic()) > 0:
             try:
@@ -116,7 +130,8 @@ class Conveyor:
             yield heard
             return
         self._storing -= heard.thread.startswith(_WRITE)
-        if heard.error and not isinstance(heard.error, StoppedError):
+        stopped = StoppedError, *([DeviceLostError] if self._stopped.is_set() else [])
+        if heard.error and not isinstance(heard.error, stopped):
             raise heard.error
 
     def _workers(
@@ -145,7 +160,8 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        with task.open_generator(task.settings.precision, self._tune) as generator:
+        opening = task.open_generator(task.settings.precision, self._tune)
+        with opening as generator, self._loss_told():
             self._heard.put(DeviceOpened(generator.device))
             translator = Translator(task.model, generator, task.settings)
             others = list(
@@ -159,6 +175,15 @@ class Conveyor:
             for other in others:
                 other.join()
         self._end_writers()
+
+    @contextmanager
+    def _loss_told(self) -> Generator[None]:
+        """Tell of a lost device before it is closed, which then may take for ever."""
+        try:
+            yield
+        except DeviceLostError as error:
+            self._heard.put(Over(_INFER, error))
+            raise
 
     def _tune(self, what: str, share: float) -> None:
         self._heard.put(Tuning(what, share))

@@ -1,36 +1,46 @@
 """Whether what this program offers works on this machine."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine.cuda_probe import cuda_devices, why_no_cuda
-from .findings import Finding, ok
+from ..engine.cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
+from .cards import examine_cards
+from .cuda_libraries import examine_cuda_libraries, examine_parts
+from .findings import Finding
 from .installed import examine_installation
 from .machine import examine_machine
+from .queue_check import examine_queue
 from .self_test import examine_devices
 
 
-def examine(folder: Path) -> Iterator[Finding]:
-    """Every finding, each as soon as it is there.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What is looked at besides the machine itself.
 
     folder: where results would be written; its disk is tested with a file that vanishes.
+    queue: as --queue takes it.
     """
+
+    folder: Path
+    queue: str | None
+
+
+def examine(places: Places) -> Iterator[Finding]:
+    """Every finding, each as soon as it is there."""
     broken = False
     for finding in examine_installation():
         broken = broken or finding.state == "failure"
         yield finding
-    yield from examine_machine(folder)
-    yield from _cards()
-    if not broken:
-        yield from examine_devices()
-
-
-def _cards() -> Iterator[Finding]:
-    obstacle = why_no_cuda()
-    if obstacle is not None:
-        yield ok("CUDA", f"not used: {obstacle}")
+    yield from examine_machine(places.folder)
+    if broken:
         return
-    for device in cuda_devices():
-        free = "" if device.free_bytes is None else f"{device.free_bytes / 2**30:.1f} of "
-        memory = f"{free}{device.total_bytes / 2**30:.1f} GiB" + (" free" if free else "")
-        yield ok(f"CUDA {device.index}", f"{device.name}, {memory}, driver {device.driver}")
+    yield from examine_queue(places.queue)
+    yield from examine_cards()
+    usable = why_no_cuda() is None
+    if usable:
+        cards = [card.capability for card in cuda_devices()]
+        yield from examine_cuda_libraries([one for one in cards if one >= OLDEST_CAPABILITY])
+    yield from examine_devices()
+    if usable:
+        yield from examine_parts()

@@ -1,16 +1,18 @@
 """A batch shared by several processes, one a device: studies go to whoever has room for one."""
 
+import pickle
 import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from queue import Empty, SimpleQueue
+from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any
 
@@ -27,6 +29,9 @@ from .worker import command as worker_command
 
 _TRIES = 2
 """Workers that may die over a study before it is held to be the cause."""
+
+_IN_VAIN = 4
+"""Workers of a device that may die one after another, none with a study finished."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,21 +56,28 @@ class Fleet:
     """Workers and the studies among them; stands where a `Conveyor` stands for one device.
 
     Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
-    worker is replaced if it had finished any.
+    worker is replaced if its device had opened, unless too many die there one after another.
+    suspects: studies over which a process died already.
 
     What happens is taken note of in a thread of its own, so that an interrupt of the thread that
     listens may cost it an event, but no row.
     """
 
     def __init__(
-        self, setups: Sequence[Setup], studies: Sequence[PlannedStudy], manifest: Manifest
+        self,
+        setups: Sequence[Setup],
+        studies: Sequence[PlannedStudy],
+        manifest: Manifest,
+        suspects: Collection[str] = (),
     ) -> None:
         self._setups = setups
         self._waiting = deque(studies)
         self._manifest = manifest
         self._workers: list[Worker] = []
         self._hungry: deque[Worker] = deque()
-        self._deaths: dict[str, int] = {}
+        self._deaths = Counter[str](suspects)
+        self._in_vain = Counter[str]()
+        self._opened = set[str]()
         self._recorded: set[str] = set()
         self._trouble = ""
         self._rows: dict[str, StudyReport] = {}
@@ -125,19 +137,20 @@ class Fleet:
     def _start(self, setup: Setup) -> None:
         ours, theirs = Pipe()
         descriptor = theirs.fileno()
-        process = subprocess.Popen(
-            worker_command(descriptor),
-            pass_fds=(descriptor,),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with TemporaryFile() as orders:  # through a pipe it would wait for the process to read it
+            for order in (sys.path, setup):
+                pickle.dump(order, orders)
+            orders.seek(0)
+            process = subprocess.Popen(
+                worker_command(descriptor),
+                pass_fds=(descriptor,),
+                stdin=orders,
+                start_new_session=True,
+            )
         theirs.close()
         connection: Any = ours
         worker = Worker(setup, process, connection)
         self._workers.append(worker)
-        with suppress(OSError):
-            connection.send(sys.path)
-            connection.send(setup)
         if self._stopped.is_set():
             worker.send(Stop())
 
@@ -182,6 +195,9 @@ class Fleet:
         match event:
             case DeviceOpened():
                 worker.has_device = True
+                if worker.setup.name in self._opened:
+                    return
+                self._opened.add(worker.setup.name)
             case TilesDone(study, 0, _):
                 self._begun[study] = {}
             case Worked(span):
@@ -193,6 +209,7 @@ class Fleet:
                 self._rows[row.name] = row
                 worker.in_hand.pop(row.name, None)
                 worker.finished += 1
+                self._in_vain[worker.setup.name] = 0
             case _:
                 pass
         self._heard.put(event)
@@ -229,17 +246,23 @@ class Fleet:
         self._trouble = worker.trouble or _death(worker)
         for name, planned in reversed(worker.in_hand.items()):
             if worker.has_device:
-                self._deaths[name] = self._deaths.get(name, 0) + 1
-            if self._deaths.get(name, 0) < _TRIES:
+                self._deaths[name] += 1
+            if self._deaths[name] < _TRIES:
                 ours = planned.replaces or name in self._recorded
-                self._waiting.appendleft(replace(planned, replaces=ours))
+                again = planned.begun_again(self._trouble) if name in self._begun else planned
+                self._waiting.appendleft(replace(again, replaces=ours))
             else:
                 self._fail(planned)
         if worker.in_hand:
             remove_leftovers(self._manifest.output)
-        if self._waiting and worker.finished and not self._stopped.is_set():
+        if self._waiting and self._is_worth_replacing(worker) and not self._stopped.is_set():
             self._start(worker.setup)
         self._hand_out()
+
+    def _is_worth_replacing(self, worker: Worker) -> bool:
+        if not worker.finished:
+            self._in_vain[worker.setup.name] += 1
+        return worker.has_device and self._in_vain[worker.setup.name] < _IN_VAIN
 
     def _fail(self, planned: PlannedStudy) -> None:
         failure = Failure("engine", self._trouble, None)
@@ -262,5 +285,5 @@ def _death(worker: Worker) -> str:
     cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     return (
         f"The process for {worker.setup.name} ended in the middle of its work ({cause}); see the "
-        "system's log for memory or driver errors, and run again."
+        "system's log for memory or driver errors."
     )

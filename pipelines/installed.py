@@ -12,7 +12,8 @@ from typing import Any
 
 from .findings import Finding, failure, ok, warning
 
-_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)$")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+?)\s*((?:[<>]=?[0-9.]+,?)+)$")
+_BOUND = re.compile(r"(<|>=)([0-9.]+)")
 _REINSTALL = "install it again: pip install --force-reinstall"
 _SLOW = 50e6
 
@@ -32,8 +33,8 @@ def examine_installation() -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     """One line for all that is sound, and one for each package that is not."""
     sound: list[str] = []
-    for name, least in _requirements():
-        finding = _package(name, least)
+    for name, bounds in _requirements():
+        finding = _package(name, bounds)
         if finding is None:
             sound.append(f"{name} {version(name)}")
         else:
@@ -43,21 +44,21 @@ def _packages() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[tuple[str, str]]:
-    """Names and least versions, without those of extras."""
+    """Names and the bounds of their versions, without those of extras."""
     for stated in requires("cuda-cyclegan") or []:
         if found := _REQUIREMENT.match(stated):
             yield found[1], found[2]
 
 
-def _package(name: str, least: str) -> Finding | None:
+def _package(name: str, bounds: str) -> Finding | None:
     """What is wrong with a package; None if nothing is."""
-    wanted = f"'{name}>={least}'"
+    wanted = f"'{name}{bounds}'"
     try:
         found = version(name)
     except PackageNotFoundError:
         return failure(name, "is not installed", f"pip install {wanted}")
-    if _numbers(found) < _numbers(least):
-        words = f"{found} is installed and {least} or newer is needed"
+    if not _is_within(found, bounds):
+        words = f"{found} is installed and {bounds} is needed"
         return failure(name, words, f"pip install --upgrade {wanted}")
     try:
         importlib.import_module(_module(name))
@@ -109,6 +110,13 @@ def _voxels() -> bytes:
     voxels = bytearray(8 << 20)
     voxels[::2] = os.urandom(4 << 20)
     return bytes(voxels)
+
+
+def _is_within(found: str, bounds: str) -> bool:
+    return all(
+        (_numbers(found) < _numbers(limit)) == (sign == "<")
+        for sign, limit in _BOUND.findall(bounds)
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:

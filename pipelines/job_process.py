@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from .job_desk import Desk
 from .job_talk import End, Tell, WorkerSettings
 from .job_watch import Watch
 from .job_worker import Worker, stopped_by_signals
@@ -25,13 +26,15 @@ def work(
     with (
         QueueTables(place, create=True) as tables,
         life(place, device) as alive,
-        Workshop(device, settings.limits) as workshop,
+        Workshop(device, settings.limits, settings.sharing) as workshop,
     ):
         claims = Claims(tables, alive.name)
-        worker = Worker(claims, workshop, settings, tell, _hindrance(device, settings))
-        with stopped_by_signals(worker), Watch(claims, alive) as watch:
-            claims.take_over(alive.name)  # the name is ours, so whoever held its jobs is dead
-            return worker.run(watch)
+        desk = Desk(claims, settings, tell, _hindrance(device, settings))
+        worker = Worker(desk, workshop, settings, tell)
+        with stopped_by_signals(worker), Watch(claims, alive, worker):
+            # The name is ours now, so whoever held jobs under it is dead.
+            claims.take_over(claims.held().get(alive.name, ()))
+            return worker.run()
 
 
 def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None]:

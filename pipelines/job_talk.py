@@ -30,13 +30,15 @@ class WorkerSettings:
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
     tries: workers that may die of a job before it is given up. manners: towards other programs on
-    the GPU; None takes no notice of them. limits: of what this program may take there.
+    the GPU; None takes no notice of them. limits: of what this program may take there. sharing:
+    workers that were started together, among which the machine is divided.
     """
 
     until_empty: bool = False
     tries: int = 3
     manners: Manners | None = None
     limits: CudaLimits = NO_LIMITS
+    sharing: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,142 +1,196 @@
-"""One worker process: takes jobs while it may, does them, and records how they ended."""
+"""One worker process: does jobs as `translate` does its studies, as many beside each other."""
 
 import signal
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 
-from .errors import QueueError, QueueLostError, SettingsError
-from .events import Event
-from .job_talk import End, JobEnded, JobStarted, Tell, Waiting, WorkerSettings
-from .job_watch import Watch
-from .queue_claims import Claims
+from ..engine.errors import DeviceUnavailableError, EngineError
+from ..io.errors import ScanError
+from .batch import PATIENCE
+from .conveyor import Conveyor
+from .errors import OutputFolderError, QueueLostError, SettingsError
+from .events import Event, StudyDone
+from .job_desk import PAUSE_SECONDS, Desk, Order
+from .job_talk import End, Tell, Waiting, WorkerSettings
+from .plan import PlannedStudy
 from .queue_job import StudyJob
-from .queue_state import Claim, Lane
 from .report import Failure, StudyReport
-from .report_json import program_version
-from .study_row import to_json
-from .windows import Window
-from .workshop import Workshop, row_of
+from .stations import DeviceLostError, opening_row
+from .workshop import Workshop, failed, row_of
 
-POLL_SECONDS = 1.0
+TICK_SECONDS = 0.2
+
+_FAULTS = (ScanError, EngineError, OutputFolderError, SettingsError, OSError)
+"""What ends one job before it is begun with, and no other."""
 
 
 class Worker:
-    """Does jobs one after another in this thread, which must be the process's main one.
+    """Does jobs in this thread, which must be the process's main one, and the threads it starts.
 
-    hindrance: asked before each job; why none may start now, or None.
+    Jobs that differ in their study only travel on one conveyor: it takes the next one when it has
+    room to read it, and ends when there is none. A job that may have killed a worker goes alone.
     """
 
     def __init__(
-        self,
-        claims: Claims,
-        workshop: Workshop,
-        settings: WorkerSettings,
-        tell: Tell,
-        hindrance: Callable[[], str | None],
+        self, desk: Desk, workshop: Workshop, settings: WorkerSettings, tell: Tell
     ) -> None:
-        self._claims = claims
+        self.desk = desk
         self._workshop = workshop
         self._settings = settings
         self._tell = tell
-        self._hindrance = hindrance
-        self._stop = threading.Event()
-        self._at_work = False
+        self._conveyor: Conveyor | None = None
+        self._on_it: dict[str, Order] = {}
+        self._next: Order | None = None
+        self._hurries = self._is_shaken = False
+        self._stopped: SimpleQueue[None] = SimpleQueue()  # may be put into by a signal's handler
         self._waits_for: str | None = ""
 
     def stop(self) -> None:
-        """Take no further job."""
-        self._stop.set()
+        """Start no further job."""
+        self.desk.close()
+        self._stopped.put(None)
 
-    def interrupt(self) -> None:
-        """Leave the job at hand; to be called in the main thread."""
-        if self._at_work:
-            raise KeyboardInterrupt
+    def hurry(self) -> None:
+        """Put back what is not almost done, and end."""
+        self._hurries = True
+        self.stop()
 
-    def run(self, watch: Watch) -> End:
+    def leave(self, order: Order) -> None:
+        """Let go of one job, which is not ours any more; for it to be sure, say so repeatedly."""
+        conveyor = self._conveyor
+        if conveyor and self._on_it.get(order.job.study) is order:
+            conveyor.leave(order.job.study)
+
+    def run(self) -> End:
         """Work until stopped. Raises QueueError or DeviceUnavailableError."""
-        while not self._stop.is_set():
+        while self.desk.is_open:
             try:
-                claim = self._next()
-                if claim is None and self._settings.until_empty and not self._claims.workers():
+                order, self._next = self._next or self.desk.take(), None
+                if order is None and self._settings.until_empty and not self.desk.others_work():
                     return "empty"
             except QueueLostError as error:
                 self._wait(str(error))
                 continue
-            if claim is None:
-                self._wait(self._hindrance())
-                continue
-            self._waits_for = ""
-            if self._finished_shaken(claim, watch):
-                return "shaken"
-        return "stopped"
-
-    def _next(self) -> Claim | None:
-        if self._hindrance():
-            return None
-        now = datetime.now()
-        lanes = [lane for lane in self._claims.lanes() if _is_open(lane, now)]
-        return next((claim for lane in lanes if (claim := self._claims.take(lane))), None)
+            if order is None:
+                self._wait(self.desk.hindrance())
+            else:
+                self._waits_for = ""
+                self._work_from(order)
+        for order in self.desk.in_hand():
+            self.desk.hand_in(order, _interrupted(order))
+        return "shaken" if self._is_shaken else "stopped"
 
     def _wait(self, reason: str | None) -> None:
         if reason != self._waits_for:
             self._tell(Waiting(reason))
             self._waits_for = reason
         self._workshop.rest()
-        self._stop.wait(POLL_SECONDS)
+        with suppress(Empty):
+            self._stopped.get(timeout=PAUSE_SECONDS)
 
-    def _finished_shaken(self, claim: Claim, watch: Watch) -> bool:
-        """Do a job; whether the process should be replaced before the next one."""
-        if claim.tries > self._settings.tries:
-            self._record(lambda: self._claims.give_up(claim))
-            self._tell(JobEnded(claim.job, None))
-            return False
-        self._tell(JobStarted(claim.job))
-        with watch.over(claim):
-            row = self._row(claim)
-        if row.status == "interrupted":
-            self._record(lambda: self._claims.hand_back(claim))
-        else:
-            result = {"row": to_json(row), "program": program_version()}
-            well = row.status != "failed"
-            self._record(lambda: self._claims.end(claim, result, well=well))
-        self._tell(JobEnded(claim.job, row))
-        return row.failure is not None and row.failure.stage == "infer"
-
-    def _row(self, claim: Claim) -> StudyReport:
+    def _work_from(self, order: Order) -> None:
+        """Do a job, and then those that can follow it on its conveyor."""
+        planned = self._planned(order)
+        if planned is None:
+            return
         try:
-            job = StudyJob.from_json(claim.payload)
-        except QueueError as error:
-            failure = Failure("unsupported", str(error), None)
-            return StudyReport("", Path(), Path(), "failed", failure=failure)
+            task = self._workshop.task(order.job, self._may_begin)
+        except DeviceUnavailableError:
+            self.desk.hand_in(order, _interrupted(order))
+            raise
+        except _FAULTS as error:
+            self.desk.hand_in(order, failed(order.job, error))
+            return
+        studies = [planned] if order.claim.alone else self._studies(planned, order.job)
+        self._conveyor = Conveyor(task, studies, self._workshop.lanes())
         try:
-            self._at_work = True
-            row = self._workshop.do(job, _ignore)
-            self._at_work = False
-        except KeyboardInterrupt:  # between the job's last step and this line
-            row = replace(row_of(job), status="interrupted")
+            self._carry(self._conveyor)
+        except DeviceLostError as error:
+            self._conveyor.stop()
+            self._conveyor.cut()
+            self._blame(error)
         finally:
-            self._at_work = False
-        return row
+            self._conveyor = None
 
-    def _record(self, step: Callable[[], object]) -> None:
-        """Tell the queue what became of a job, for as long as it takes."""
+    def _planned(self, order: Order) -> PlannedStudy | None:
+        """What is to be done on a conveyor about a job; None if it has ended without one."""
+        try:
+            planned = self._workshop.plan(order.job)
+        except _FAULTS as error:
+            self.desk.hand_in(order, failed(order.job, error))
+            return None
+        if planned.action != "translate":
+            self.desk.hand_in(order, opening_row(planned))
+            return None
+        self._on_it[order.job.study] = order
+        return planned
+
+    def _studies(self, first: PlannedStudy, job: StudyJob) -> Iterator[PlannedStudy]:
+        """Called by the conveyor's readers, one at a time."""
+        yield first
+        while order := self._following(job):
+            planned = self._planned(order)
+            if planned:
+                yield planned
+
+    def _following(self, job: StudyJob) -> Order | None:
+        """The next job that fits; None once nothing is left to wait for, or one does not fit."""
         while True:
-            try:
-                step()
-                return
-            except QueueLostError as error:
-                self._tell(Waiting(str(error)))
-                self._stop.wait(POLL_SECONDS)
+            order = None
+            with suppress(QueueLostError):
+                order = self.desk.take()
+            if order is None:
+                if not self.desk.in_hand() or not self.desk.is_open:
+                    return None
+                self.desk.wait_for_a_change()
+            elif order.claim.alone or order.job.study in self._on_it or not order.job.is_like(job):
+                self._next = order
+                return None
+            else:
+                return order
+
+    def _may_begin(self, study: str) -> bool:
+        return self.desk.may_start(self._on_it[study])
+
+    def _carry(self, conveyor: Conveyor) -> None:
+        conveyor.start()
+        while not conveyor.is_over and not self._hurries:
+            self._hear(conveyor.rest(TICK_SECONDS))
+        if self._hurries:
+            conveyor.stop()
+            self._hear(conveyor.rest(PATIENCE))
+            conveyor.cut()
+
+    def _hear(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, StudyDone):
+                row = event.row
+                self.desk.hand_in(self._on_it.pop(row.name), row)
+                if row.failure and row.failure.stage == "infer":
+                    self._end_shaken()
+
+    def _blame(self, error: DeviceLostError) -> None:
+        """A job that had the device alone is at fault; among several nobody can tell."""
+        self._end_shaken()
+        orders = list(self._on_it.values())
+        if len(orders) == 1:
+            failure = Failure("engine", str(error), "infer")
+            row = replace(row_of(orders[0].job), status="failed", failure=failure)
+            self.desk.hand_in(orders[0], row)
+        else:
+            self.desk.put_apart(orders)
+
+    def _end_shaken(self) -> None:
+        self._is_shaken = True
+        self.desk.close()
 
 
 @contextmanager
 def stopped_by_signals(worker: Worker) -> Generator[None]:
-    """SIGTERM stops the worker after its job, SIGUSR2 at once; SIGUSR1 interrupts the job at hand.
+    """SIGTERM stops the worker after its jobs, SIGUSR2 at once.
 
     Ctrl-C reaches every process of a terminal; only the parent acts on it.
     """
@@ -145,15 +199,12 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
         match number:
             case signal.SIGTERM:
                 worker.stop()
-            case signal.SIGUSR1:
-                worker.interrupt()
             case signal.SIGUSR2:
-                worker.stop()
-                worker.interrupt()
+                worker.hurry()
             case _:
                 pass
 
-    numbers = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP
+    numbers = signal.SIGTERM, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP
     before = {number: signal.signal(number, act) for number in numbers}
     try:
         yield
@@ -162,11 +213,5 @@ def stopped_by_signals(worker: Worker) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _is_open(lane: Lane, now: datetime) -> bool:
-    try:
-        return not lane.window or Window.parse(lane.window).is_open(now)
-    except SettingsError:
-        return False  # made by a program that knows other windows
-
-
-def _ignore(_event: Event) -> None: ...
+def _interrupted(order: Order) -> StudyReport:
+    return replace(row_of(order.job), status="interrupted")

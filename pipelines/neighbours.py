@@ -54,8 +54,8 @@ class Neighbours:
     def _load(self) -> int:
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._card, self._seen_until)
-        except pynvml.NVMLError_NotFound:
-            return 0
+        except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
+            return 0  # nothing new, or a part of a card: there only memory counts
         self._seen_until = max((sample.timeStamp for sample in samples), default=self._seen_until)
         return _sum_of_newest(sample for sample in samples if sample.pid not in (0, os.getpid()))
 

@@ -43,6 +43,11 @@ class PlannedStudy:
         """The failure that a refused study is reported with."""
         return Failure("occupied", self.reason or "", None) if self.action == "refuse" else None
 
+    def begun_again(self, why: str) -> "PlannedStudy":
+        """The same with a note on what ended its first try."""
+        notes = *self.study.notes, f"{why} It was begun again in another process."
+        return replace(self, study=replace(self.study, notes=notes))
+
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -66,6 +71,8 @@ class Planner:
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         target = self.output / study.name
         entry = self.entries.get(str(study.name))
+        if study.obstacle:
+            return PlannedStudy(study, target, "refuse", study.obstacle)
         due = PlannedStudy(study, target, "translate", stale=self._stale(target, entry))
         wanted = (*places(target), preview_of(target)) if self.preview else places(target)
         standing = [file for file in wanted if os.path.lexists(file)]

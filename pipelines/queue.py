@@ -19,7 +19,9 @@ from .queue_tables import APPLICATION, NAMES, STATES, VERSION, QueueTables
 PAUSED = "paused"
 """While all work is paused, a lane of this name is registered."""
 
-_ANY_PRIORITY = 1  # lanes keep priorities apart; DBOS would put a job without one first
+ALONE, _WITH_OTHERS = 1, 2
+"""Order within a lane: a job that may have killed a worker goes first, and by itself."""
+
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _BATCH_LENGTH = len("20261121-abcdef")
 
@@ -133,6 +135,7 @@ class Queue:
             "status": NAMES["queued"],
             "queue_name": str(lane),
             "recovery_attempts": 0,
+            "priority": _WITH_OTHERS,
             "owner_xid": None,
             "started_at_epoch_ms": None,
             "completed_at": None,
@@ -195,7 +198,7 @@ def _options(
         workflow_id=job,
         app_version=VERSION,
         deduplication_id=key,
-        priority=_ANY_PRIORITY,
+        priority=_WITH_OTHERS,
         attributes={"name": name, "lane": str(lane)},
     )
     if not_before is not None:

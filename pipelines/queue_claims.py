@@ -1,13 +1,13 @@
 """The job queue as its workers see it: take, end, hand back and take over jobs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from .queue import PAUSED
+from .queue import ALONE, PAUSED
 from .queue_state import PRIORITIES, Claim, Lane
 from .queue_tables import APPLICATION, NAMES, VERSION, QueueTables
 
@@ -51,14 +51,16 @@ class Claims:
             token=token,
             tries=row["recovery_attempts"],
             payload=json.loads(row["inputs"])["positionalArgs"][0],
+            lane=lane,
+            alone=row["priority"] == ALONE,
         )
 
-    def is_ours(self, claim: Claim) -> bool:
-        """Whether a job is still ours, neither cancelled nor taken over."""
-        jobs = self._tables.jobs.c
-        query = sa.select(jobs.owner_xid).where(jobs.workflow_uuid == claim.job)
+    def ours(self, claims: Iterable[Claim]) -> set[str]:
+        """The tokens of those that are still ours, neither cancelled nor taken over."""
+        token = self._tables.jobs.c.owner_xid
+        query = sa.select(token).where(token.in_([claim.token for claim in claims]))
         with self._tables.told():
-            return [(claim.token,)] == [tuple(row) for row in self._tables.read(query)]
+            return {found for (found,) in self._tables.read(query)}
 
     def end(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
         """Record how a job of ours ended; False, and no record, if it is not ours any more."""
@@ -74,29 +76,42 @@ class Claims:
             self._tables.store.dead_letter_workflows([claim.job], min_recovery_attempts=claim.tries)
 
     def hand_back(self, claim: Claim) -> None:
-        """Put a job of ours back to its place in the queue."""
-        with self._tables.told():
-            self._tables.store.reenqueue_for_recovery(claim.job, [self.worker], "normal")
+        """Put a job of ours back to its place in the queue, as if it had never been taken."""
+        self._queue_again([claim.token], {"recovery_attempts": self._one_try_less()})
 
-    def workers(self) -> set[str]:
-        """The names under which jobs are held, of living and dead workers."""
+    def held(self) -> dict[str, list[str]]:
+        """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""
         jobs = self._tables.jobs.c
-        query = sa.select(jobs.executor_id).where(
+        query = sa.select(jobs.executor_id, jobs.owner_xid).where(
             jobs.application_name == APPLICATION, jobs.status == NAMES["running"]
         )
+        found: dict[str, list[str]] = {}
         with self._tables.told():
-            return {worker for (worker,) in self._tables.read(query.distinct())}
+            for worker, token in self._tables.read(query):
+                found.setdefault(worker, []).append(token)
+        return found
 
-    def take_over(self, worker: str) -> int:
-        """Put the jobs of a dead worker back into the queue; how many that were."""
-        with self._tables.told():
-            jobs = self._tables.store.get_pending_workflows(worker, VERSION)
-            return sum(
-                self._tables.store.reenqueue_for_recovery(job.workflow_id, [worker], "normal")
-                for job in jobs
-            )
+    def take_over(self, tokens: Collection[str]) -> int:
+        """Put back what a dead worker held; how many jobs that were.
+
+        A job that it had alone is held to be what it died of. Among several nobody can tell, so
+        none of them is blamed, and each is done alone the next time.
+        """
+        values: dict[str, Any] = {"priority": ALONE}
+        if len(tokens) > 1:
+            values["recovery_attempts"] = self._one_try_less()
+        return self._queue_again(tokens, values)
 
     def wake(self) -> None:
         """Queue the jobs whose time has come."""
         with self._tables.told():
             self._tables.store.transition_delayed_workflows()
+
+    def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
+        jobs = self._tables.jobs.c
+        back = {"status": NAMES["queued"], "owner_xid": None, "started_at_epoch_ms": None}
+        with self._tables.told():
+            return self._tables.change([jobs.owner_xid.in_(tokens)], {**back, **values})
+
+    def _one_try_less(self) -> Any:
+        return self._tables.jobs.c.recovery_attempts - 1

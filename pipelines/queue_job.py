@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ class StudyJob:
     allow_uneven: bool = False
     preview: bool = False
     seam_score: bool = False
+    keep_private: bool = False
 
     def to_json(self) -> str:
         """The job as text in ASCII; undecodable bytes of a path stand as lone surrogates."""
@@ -70,6 +71,10 @@ class StudyJob:
         states = [os.stat(file) for file in self.files]  # noqa: PTH116
         marks = [(state.st_size, state.st_mtime_ns) for state in states]
         return hashlib.sha256(json.dumps([self.to_json(), marks]).encode()).hexdigest()
+
+    def is_like(self, other: "StudyJob") -> bool:
+        """Whether another job differs in its study only: same model, settings and folder."""
+        return replace(self, study=other.study, files=other.files) == other
 
     @property
     def target(self) -> Path:

@@ -53,7 +53,7 @@ class BatchCount:
 class JobRow:
     """One job as the queue knows it; times are seconds since 1970.
 
-    job: `<batch>/<number>`. tries: how often a worker took it. worker: the last one that did.
+    job: `<batch>/<number>`. tries: as of a `Claim`. worker: the last one that took it.
     result: what the worker recorded, as `study_row.to_json` makes it; empty until it ended.
     """
 
@@ -114,12 +114,18 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that a worker took; token: what makes it the owner, until another takes it over."""
+    """A job that a worker took.
+
+    token: what makes the worker its owner, until another takes it over. tries: this one, and those
+    that ended with the worker's death. alone: whether it may have been the cause of such a death.
+    """
 
     job: str
     token: str
     tries: int
     payload: str
+    lane: Lane
+    alone: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class StudyReport:
     name: its place below the output folder. due: why an older result was made anew, if there was
     one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
     Reading includes hashing the input, writing includes hashing the output, finishing includes
-    preview and seam score. voxels: of the source grid.
+    preview and seam score. when: first and last moment of each stage, in seconds from the start of
+    the batch, where that was recorded. voxels: of the source grid.
     peak_memory: while it was under way, with whatever was worked on beside it. preview: the
     picture beside the result, if one was asked for. notes: what a user should know about how the
     study was taken.
@@ -54,6 +55,9 @@ class StudyReport:
     due: str | None = None
     seconds: float = 0.0
     stages: Mapping[Stage, float] = field(default_factory=dict[Stage, float])
+    when: Mapping[Stage, tuple[float, float]] = field(
+        default_factory=dict[Stage, tuple[float, float]]
+    )
     voxels: int = 0
     tiles: int = 0
     peak_memory: PeakMemory | None = None
@@ -61,6 +65,14 @@ class StudyReport:
     seams: SeamScore | None = None
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def under_way(self) -> tuple[float, float] | None:
+        """From the first work on the study to the last; None if that was not recorded."""
+        if not self.when:
+            return None
+        starts, stops = zip(*self.when.values(), strict=True)
+        return min(starts), max(stops)
 
     @property
     def voxels_per_second(self) -> float | None:

@@ -31,6 +31,13 @@ class Fields:
         """Text, or None where the file has null or no such field."""
         return None if self.content.get(name) is None else self.text(name)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        found = cast("list[Json]", self._of((list,), name, "a list"))
+        if not all(isinstance(item, str) for item in found):
+            raise self._wrong(name, "is not a list of texts")
+        return tuple(cast("list[str]", found))
+
     def word(self, name: str, known: tuple[Word, ...]) -> Word:
         """One of the words that this version knows."""
         found = self.text(name)
@@ -81,6 +88,16 @@ class Fields:
             if not isinstance(item, dict):
                 raise ReportFileError(_sentence(self.file, place, "is not an object"))
             yield Fields(self.file, item, f"{place}.")
+
+    def pair(self, name: str) -> tuple[float, float]:
+        """Two numbers, the second not below the first."""
+        found = cast("list[Json]", self._of((list,), name, "a list"))
+        numbers = [item for item in found if type(item) in (int, float)]
+        match cast("list[float]", numbers):
+            case [first, second] if len(found) == 2 and 0 <= first <= second <= _LARGEST:
+                return float(first), float(second)
+            case _:
+                raise self._wrong(name, "is not a start and an end")
 
     def wholes(self, name: str, count: int) -> tuple[int, ...]:
         """So many whole numbers."""

@@ -7,8 +7,8 @@ machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
 model       name, path, sha256 (of the file)
 settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
-            and their sha256, which together with the model's decides whether a result is up to
-            date
+            keep_private, and their sha256, which together with the model's decides whether a result
+            is up to date
 output      the folder
 started     ISO 8601 with zone
 seconds     of wall time in all
@@ -33,6 +33,8 @@ studies     in order, each with
     seconds     in which a stage worked on it; waiting for another study is left out
     stages      seconds of read, prepare, copy (to and from a card), infer, blend, finish and
                 write, as far as reached
+    when        of the same stages: seconds from the start of the batch to the stage's first moment
+                and to its last; studies overlap in time
     voxels      of the source; 0 unless translated
     voxels_per_second   by `seconds`; null unless translated
     tiles       0 unless translated
@@ -127,6 +129,7 @@ def _study(row: StudyReport) -> Json:
         "notes": list(row.notes),
         "seconds": row.seconds,
         "stages": dict(row.stages),
+        "when": {stage: list(moments) for stage, moments in row.when.items()},
         "voxels": row.voxels,
         "voxels_per_second": row.voxels_per_second,
         "tiles": row.tiles,
@@ -176,9 +179,11 @@ def _library_versions() -> dict[str, str | None]:
 
 
 def _machine() -> Json:
+    from ..engine.cpu import usable_cores  # late, as it loads ONNX Runtime
+
     return {
         "host": platform.node(),
         "system": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }

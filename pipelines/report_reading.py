@@ -12,7 +12,7 @@ from .report_fields import Fields, read_fields
 from .report_json import SCHEMA
 from .seam_score import SeamScore
 from .settings import Blend, Precision, TranslateSettings
-from .stopwatch import STAGES
+from .stopwatch import STAGES, Stage
 
 _STATUSES: tuple[Status, ...] = get_args(Status)
 _CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -118,6 +118,7 @@ def _settings(fields: Fields) -> TranslateSettings:
         blend=fields.word("blend", _BLENDS),
         precision=fields.word("precision", _PRECISIONS),
         volume_index=fields.whole_or_none("volume_index"),
+        keep_private=fields.content.get("keep_private") is True,
     )
 
 
@@ -133,13 +134,21 @@ def _study(fields: Fields) -> StudyReport:
         due=fields.text_or_none("due"),
         seconds=fields.number("seconds"),
         stages={stage: stages.number(stage) for stage in STAGES if stage in stages.content},
+        when=_when(fields.inner_or_none("when")),
         voxels=fields.whole("voxels"),
         tiles=fields.whole("tiles"),
         peak_memory=_peak(fields),
         preview=Path(preview) if preview else None,
         seams=_seams(fields.inner_or_none("seam_score")),
         failure=_failure(fields) if status == "failed" else None,
+        notes=fields.texts("notes") if "notes" in fields.content else (),
     )
+
+
+def _when(fields: Fields | None) -> dict[Stage, tuple[float, float]]:
+    if fields is None:  # from before it was recorded
+        return {}
+    return {stage: fields.pair(stage) for stage in STAGES if stage in fields.content}
 
 
 def _failure(fields: Fields) -> Failure:

@@ -25,10 +25,11 @@ NO_EXTRAS = Extras()
 
 @dataclass(frozen=True, slots=True)
 class TranslateSettings:
-    """Everything besides model and scan that changes voxels, and nothing that does not.
+    """Everything besides model and scan that changes a result, and nothing that does not.
 
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
     volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
+    keep_private: whether private elements of a DICOM source go into its result.
     """
 
     patch: tuple[int, int, int]
@@ -36,9 +37,12 @@ class TranslateSettings:
     blend: Blend = "gaussian"
     precision: Precision = "fp32"
     volume_index: int | None = None
+    keep_private: bool = False
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
         choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
+        if not self.keep_private:
+            del choices["keep_private"]  # results of versions that had no choice stay up to date
         fields = json.dumps(choices, sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()

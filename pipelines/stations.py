@@ -47,6 +47,7 @@ class Task:
     """What is done with every study.
 
     hands_over: whether the study over which a device is lost is left to another process.
+    may_begin: asked about each study, by its name, when the network could begin with it.
     """
 
     model: Model
@@ -55,6 +56,7 @@ class Task:
     store: Store
     extras: Extras = NO_EXTRAS
     hands_over: bool = False
+    may_begin: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(slots=True)
@@ -70,6 +72,10 @@ class Ticket:
     def timed(self, row: StudyReport) -> StudyReport:
         """A row with the seconds so far."""
         return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
+
+
+class LeftError(Exception):
+    """A study is left where it stands, since nobody wants it any more."""
 
 
 class StoppedError(BaseException):
@@ -99,6 +105,7 @@ class Stations:
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
+        self._left: set[str] = set()
         self.begun: dict[str, Ticket] = {}
         self.rows: dict[str, StudyReport] = {}
 
@@ -107,9 +114,14 @@ class Stations:
         self._stopped.set()
         self._memory.close()
 
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or station."""
+        self._left.add(study)
+
     def load(self, planned: PlannedStudy) -> Loaded:
         """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
         row = opening_row(planned)
+        self._left.discard(row.name)  # said of it when it was here before
         if planned.action == "keep":
             return StudyDone(replace(row, preview=self._preview_of(planned)))
         if planned.action == "refuse":
@@ -124,10 +136,13 @@ class Stations:
         if isinstance(loaded, StudyDone):
             return loaded
         ticket, study = loaded
+        if not self._task.may_begin(ticket.row.name):
+            self.leave(ticket.row.name)
         self.begun[ticket.row.name] = ticket
 
         def on_tiles(done: int, total: int) -> None:
             self._tell(TilesDone(ticket.row.name, done, total))
+            self._check_wanted(ticket)
             if self._stopped.is_set():
                 raise StoppedError
 
@@ -199,13 +214,20 @@ class Stations:
         Only text leaves it: the exception itself would keep the study's arrays alive.
         """
         try:
+            self._check_wanted(ticket)
             return ticket, stage()
+        except LeftError:
+            return self._done(ticket, replace(ticket.row, status="interrupted"))
         except Exception as error:
             if self._task.hands_over and isinstance(error, CudaError) and error.is_sticky:
                 raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))
             failure = failure_of(error, ticket.watch.stage)
         return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
+
+    def _check_wanted(self, ticket: Ticket) -> None:
+        if ticket.row.name in self._left:
+            raise LeftError
 
     def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
         self._memory.give(ticket.held)

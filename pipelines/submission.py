@@ -12,10 +12,14 @@ from .translate import Request, check_channels
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The jobs of a request, and what among its inputs is no study."""
+    """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
+
+    refused: names of studies and why, in words.
+    """
 
     jobs: tuple[StudyJob, ...]
     skipped: tuple[Skipped, ...]
+    refused: dict[str, str]
 
 
 def jobs_of(request: Request) -> Submission:
@@ -47,7 +51,10 @@ def jobs_of(request: Request) -> Submission:
             allow_uneven=request.choice.allow_uneven,
             preview=request.extras.preview,
             seam_score=request.extras.seam_score,
+            keep_private=request.choice.keep_private,
         )
         for study in found.studies
+        if study.obstacle is None
     )
-    return Submission(jobs, found.skipped)
+    refused = {str(study.name): study.obstacle for study in found.studies if study.obstacle}
+    return Submission(jobs, found.skipped, refused)

@@ -1,20 +1,26 @@
-"""How well a batch keeps its machine busy."""
+"""When a batch worked on what, and how well that kept its machine busy."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from .events import DeviceOpened, Event, Tuning, Worked
-from .report import Use
-from .stopwatch import Stage
+from .report import StudyReport, Use
+from .stopwatch import Span, Stage
 
 COMPUTING: Stage = "infer"
 
 
 class Timeline:
-    """Hears a batch and sums up what its seconds are used for. devices: in words."""
+    """Hears a batch and sums up what its seconds are used for.
 
-    def __init__(self) -> None:
+    start: of the batch, on the clock of `time.perf_counter`. devices: in words.
+    """
+
+    def __init__(self, start: float) -> None:
         self.devices: list[str] = []
+        self._start = start
+        self._when: dict[str, dict[Stage, tuple[float, float]]] = {}
         self._first = self._last = self._busy = self._computing = 0.0
 
     def hear(self, event: Event) -> None:
@@ -27,8 +33,19 @@ class Timeline:
                 self._last = max(self._last, span.stop)
                 self._busy += span.seconds
                 self._computing += span.seconds * (span.stage == COMPUTING)
+                self._note(span)
             case _:
                 pass
+
+    def dated(self, rows: Iterable[StudyReport]) -> tuple[StudyReport, ...]:
+        """The rows with when each was worked on."""
+        return tuple(replace(row, when=self._when.get(row.name, {})) for row in rows)
+
+    def _note(self, span: Span) -> None:
+        stages = self._when.setdefault(span.study, {})
+        start, stop = span.start - self._start, span.stop - self._start
+        first, last = stages.get(span.stage, (start, stop))
+        stages[span.stage] = min(first, start), max(last, stop)
 
     def use(self) -> Use:
         """The sums so far."""

@@ -34,6 +34,7 @@ from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .precision import chosen_precision
 from .rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
+from .relay import Relay
 from .report import BatchReport, ModelName, Skip, StudyReport
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stations import Task
@@ -123,6 +124,7 @@ def open_job(request: Request) -> Job:
         blend=request.blend,
         precision=chosen_precision(request.precision, devices[0], request.device),
         volume_index=request.volume_index,
+        keep_private=request.choice.keep_private,
     )
     model.network.graph.check_patch(settings.patch)
     discovery = discover(request.inputs, request.output, request.choice)
@@ -142,7 +144,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for study in planned:
             if study.refreshed:
                 manifest.append(study.refreshed)
-        timeline = Timeline()
+        timeline = Timeline(start)
         opening = Opening()
 
         def hear(event: Event) -> None:
@@ -163,7 +165,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         started=started.isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
         use=timeline.use(),
-        studies=rows,
+        studies=timeline.dated(rows),
         skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
@@ -187,32 +189,28 @@ def _remember(
 
 
 def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
-    """One device in this process, or several in a process each."""
-    extras = job.request.extras
-    if len(job.devices) == 1:
-        store = Store(manifest, job.recipe, job.model.card)
-        task = Task(
-            job.model,
-            job.settings,
-            Opener(job.model.network, job.devices[0], job.settings.patch),
-            store,
-            extras,
-        )
-        return Conveyor(task, planned, lanes_of(job.devices[0]))
-    setups = [
-        Setup(
-            name=f"{device.kind}:{device.index}",
-            model=job.model,
-            settings=job.settings,
-            open_generator=Opener(job.model.network, device, job.settings.patch),
-            output=job.request.output,
-            recipe=job.recipe,
-            extras=extras,
-            lanes=lanes_of(device, sharing=len(job.devices)),
-        )
-        for device in job.devices
-    ]
-    return Fleet(setups, planned, manifest)
+    """One device in this process as long as it works, or several in a process each."""
+    setups = [_setup(job, device) for device in job.devices]
+    if len(setups) > 1:
+        return Fleet(setups, planned, manifest)
+    [setup] = setups
+    store = Store(manifest, job.recipe, job.model.card)
+    task = Task(job.model, job.settings, setup.open_generator, store, setup.extras, hands_over=True)
+    conveyor = Conveyor(task, planned, setup.lanes)
+    return Relay(planned, conveyor, lambda left, suspects: Fleet(setups, left, manifest, suspects))
+
+
+def _setup(job: Job, device: Device) -> Setup:
+    return Setup(
+        name=f"{device.kind}:{device.index}",
+        model=job.model,
+        settings=job.settings,
+        open_generator=Opener(job.model.network, device, job.settings.patch),
+        output=job.request.output,
+        recipe=job.recipe,
+        extras=job.request.extras,
+        lanes=lanes_of(device, sharing=len(job.devices)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

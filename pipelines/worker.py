@@ -5,6 +5,8 @@ recorded by the process that holds the manifest. When that process is gone, so i
 """
 
 import os
+import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -146,15 +148,16 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
 
 
 def main() -> None:
-    """The process; its argument is the descriptor of the connection.
+    """The process; its argument is the descriptor of the connection, its input a path and a setup.
 
-    Signals are the holder's business: its terminal's Ctrl-C must not reach a worker, which is in
-    a session of its own for that.
+    Signals are the holder's business, which stops its workers in order or is gone: a terminal's
+    reach no worker, as each has a session of its own, and a service manager's are passed over.
     """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     connection = cast("Connection[FromWorker, ToWorker]", Connection(int(sys.argv[1])))
-    first: object = connection.recv()
-    sys.path[:] = cast("list[str]", first)
-    work(connection, cast(Setup, cast(object, connection.recv())))
+    sys.path[:] = pickle.load(sys.stdin.buffer)
+    work(connection, pickle.load(sys.stdin.buffer))
     sys.stderr.flush()
     os._exit(0)
 

@@ -1,6 +1,7 @@
-"""Where a worker does its jobs: by the code that `translate` runs, with the model kept warm."""
+"""What a worker does its jobs with: the code that `translate` runs, with the model kept warm."""
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -8,27 +9,26 @@ from typing import Self
 
 from ..engine.cpu import Generator
 from ..engine.devices import CudaLimits, Device, Precision, choose_device, open_generator
-from ..engine.errors import DeviceUnavailableError, EngineError, ModelFileError
+from ..engine.errors import ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..engine.tuning import Progress
 from ..io.atomic import remove_leftovers
 from ..io.choice import Choice
 from ..io.discovery import discover
 from ..io.errors import ScanError, UnreadableScanError
 from ..io.volume import Study
+from .conveyor import Lanes
 from .errors import OutputFolderError, SettingsError
-from .events import Listen
 from .failures import failure_of
 from .manifest import Manifest, Recipe
-from .memory import available_memory
 from .plan import PlannedStudy, Planner
 from .queue_job import StudyJob
 from .report import Failure, StudyReport
-from .room import Room
 from .settings import Extras, TranslateSettings
-from .stations import Stations, Task
+from .stations import Task
 from .storing import Store
-from .study_run import Translator
+from .translate import lanes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,13 @@ class _Tool:
 class Workshop:
     """One device with the last model on it, and the last output folder; a context manager.
 
-    device: as `--device` takes it, but at most one GPU; limits: of what it may take there.
+    device: as `--device` takes it, but at most one GPU. limits: of what it may take there.
+    sharing: workers among which this machine is divided.
     """
 
-    def __init__(self, device: str, limits: CudaLimits) -> None:
+    def __init__(self, device: str, limits: CudaLimits, sharing: int = 1) -> None:
         self._device: Device = choose_device(device, limits)
+        self._sharing = sharing
         self._tool: _Tool | None = None
         self._manifest: Manifest | None = None
         self._tool_stack = ExitStack()
@@ -73,51 +75,60 @@ class Workshop:
         self._manifest = None
         self._folder_stack.close()
 
-    def do(self, job: StudyJob, listen: Listen) -> StudyReport:
-        """Translate a job's study unless its result is up to date; the row says how it went.
+    def plan(self, job: StudyJob) -> PlannedStudy:
+        """What is to be done about a job's study.
 
-        A KeyboardInterrupt gives a row that is "interrupted". Raises DeviceUnavailableError, which
-        is no fault of the job.
+        Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
         """
-        try:
-            return self._do(job, listen)
-        except KeyboardInterrupt:
-            return replace(row_of(job), status="interrupted")
-        except DeviceUnavailableError:
-            raise
-        except (ScanError, EngineError, OutputFolderError, SettingsError, OSError) as error:
-            return replace(row_of(job), status="failed", failure=_failure(error))
-
-    def _do(self, job: StudyJob, listen: Listen) -> StudyReport:
         study = find_study(job)
         manifest = self._open_folder(Path(job.output))
-        precision = self._precision(job)
-        settings = TranslateSettings(
-            patch=job.patch,
-            overlap=job.overlap,
-            blend=job.blend,
-            precision=precision,
-            volume_index=job.volume_index,
-        )
-        recipe = Recipe(job.model_sha256, settings.sha256())
+        recipe = Recipe(job.model_sha256, self._settings(job).sha256())
         entries = manifest.entries
         planner = Planner(manifest.output, entries, recipe, job.overwrite, job.preview)
         [planned] = planner.plan([study])
         if planned.refreshed:
             manifest.append(planned.refreshed)
-        if planned.action == "keep":
-            return row_of(job)
-        tool = self._open_tool(job, precision)
-        task = Task(
+        return planned
+
+    def task(self, job: StudyJob, may_begin: Callable[[str], bool]) -> Task:
+        """All that is needed for a job and those that are `like` it, with the model open.
+
+        Raises EngineError, OutputFolderError or SettingsError.
+        """
+        settings = self._settings(job)
+        manifest = self._open_folder(Path(job.output))
+        tool = self._open_tool(job, settings.precision)
+        return Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda wider, progress: open_generator(
-                tool.model.network, self._device, wider, job.patch, progress
-            ),
-            store=Store(manifest, recipe, tool.model.card),
+            open_generator=lambda precision, progress: self._generator(tool, precision, progress),
+            store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
             extras=Extras(job.preview, job.seam_score),
+            hands_over=True,
+            may_begin=may_begin,
         )
-        return _translated(planned, task, tool.generator, listen)
+
+    def lanes(self) -> Lanes:
+        """How much may be under way here at a time."""
+        return lanes_of(self._device, self._sharing)
+
+    def _settings(self, job: StudyJob) -> TranslateSettings:
+        return TranslateSettings(
+            patch=job.patch,
+            overlap=job.overlap,
+            blend=job.blend,
+            precision=self._precision(job),
+            volume_index=job.volume_index,
+            keep_private=job.keep_private,
+        )
+
+    def _generator(
+        self, tool: _Tool, precision: Precision, progress: Progress
+    ) -> AbstractContextManager[Generator]:
+        """The open one, which stays open; another for a study that needs a wider precision."""
+        if precision == tool.precision:
+            return nullcontext(tool.generator)
+        return open_generator(tool.model.network, self._device, precision, tool.patch, progress)
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:
@@ -158,23 +169,13 @@ class Workshop:
         return precision
 
 
-def _translated(
-    planned: PlannedStudy, task: Task, generator: Generator, listen: Listen
-) -> StudyReport:
-    """The row of a study that goes through all stations in this thread."""
-    stations = Stations(task, Room(available_memory()), listen)
-    loaded = stations.load(planned)
-    inferred = stations.infer(loaded, Translator(task.model, generator, task.settings))
-    stations.store(stations.finish(inferred))
-    return stations.rows[str(planned.study.name)]
-
-
 def find_study(job: StudyJob) -> Study:
     """The study of a job, found again among its files. Raises ScanError."""
     choice = Choice(
         fewest_slices=job.fewest_slices,
         allow_uneven=job.allow_uneven,
         format=job.output_format,
+        keep_private=job.keep_private,
     )
     found = discover([Path(file) for file in job.files], Path(job.output), choice)
     for study in found.studies:
@@ -189,6 +190,11 @@ def row_of(job: StudyJob) -> StudyReport:
     return StudyReport(
         name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
     )
+
+
+def failed(job: StudyJob, error: Exception) -> StudyReport:
+    """The row of a job that could not be begun with."""
+    return replace(row_of(job), status="failed", failure=_failure(error))
 
 
 def _failure(error: Exception) -> Failure:

@@ -13,6 +13,7 @@
 // packed as channels and cuDNN's best plan, 32 channels took 0.44 ms.
 
 #include "element.cuh"
+#include "matrix.cuh"
 
 struct ConvolvePatches {
     const float* patches;
@@ -33,23 +34,6 @@ constexpr int COLUMNS = 128;   // of the target, a block
 constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in different banks
 
 #if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
-
-__device__ __forceinline__ void multiply_add(
-    float (&sums)[4], const unsigned (&a)[4], const uint2& b
-) {
-#if __CUDA_ARCH__ >= 800
-#if defined(ELEMENT_FP16)
-#define KINDS "f32.f16.f16.f32"
-#else
-#define KINDS "f32.bf16.bf16.f32"
-#endif
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col." KINDS
-        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
-#endif
-}
 
 __device__ __forceinline__ unsigned pair(float low, float high) {
     struct alignas(4) Two {
@@ -170,11 +154,11 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                 }
 #pragma unroll
                 for (int tile = 0; tile < TILES; ++tile) {
-                    const unsigned a[4] = {even[tile * 8], even[tile * 8 + 4], odd[tile * 8],
-                                           odd[tile * 8 + 4]};
+                    const uint4 a = {even[tile * 8], even[tile * 8 + 4], odd[tile * 8],
+                                     odd[tile * 8 + 4]};
 #pragma unroll
                     for (int group = 0; group < GROUPS; ++group) {
-                        multiply_add(sums[tile][group], a, b[group]);
+                        multiply_add(sums[tile][group], a, b[group].x, b[group].y);
                     }
                 }
             }

@@ -15,6 +15,7 @@
 // to taps and their sum take 0.36 and 0.51 ms.
 
 #include "element.cuh"
+#include "matrix.cuh"
 
 struct Strides {
     Index patch, plane, row;
@@ -46,23 +47,6 @@ constexpr int ROWS = 7, PAIRS = 4, CHUNK = 32;
 constexpr int COLUMNS = 64;                       // of the target, a block
 constexpr int PITCH = PARTS * TILES * 8 + 4;      // keeps the columns' sums in different banks
 constexpr int THREADS = PLANES * PARTS * 32;
-
-__device__ __forceinline__ void multiply_add(
-    float (&sums)[4], const uint4& a, unsigned b0, unsigned b1
-) {
-#if __CUDA_ARCH__ >= 800
-#if defined(ELEMENT_FP16)
-#define KINDS "f32.f16.f16.f32"
-#else
-#define KINDS "f32.bf16.bf16.f32"
-#endif
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col." KINDS
-        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
-#endif
-}
 
 constexpr int NOTHING = -2147483647 - 1;  // in place of an offset: a plane or row of zeros
 

@@ -63,11 +63,10 @@ enum Border { REFLECT = 0, REPLICATE = 1, ZERO = 2 };
 
 // Position on an axis continued past its ends; -1 where the value is zero.
 __device__ __forceinline__ int continued(int position, int extent, int border) {
-    if (position >= 0 && position < extent) return position;
-    if (border == ZERO) return -1;
     if (border == REFLECT) {
-        position = position < 0 ? -position : position;
-        return position < extent ? position : 2 * (extent - 1) - position;
+        position = abs(position);
+        return min(position, 2 * (extent - 1) - position);
     }
-    return position < 0 ? 0 : extent - 1;
+    if (border == REPLICATE) return min(max(position, 0), extent - 1);
+    return position >= 0 && position < extent ? position : -1;
 }

@@ -4,86 +4,17 @@
 // Moves the source and the residual once and the target once; padding reads border voxels again,
 // trilinear sampling reads 8 neighbours, which mostly come from the cache.
 
-#include "element.cuh"
-
-struct Strides {
-    Index patch, plane, row;
-    int voxel;
-};
+#include "pass.cuh"
 
 enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS };
 
-struct Pointwise {
-    const Element* source;
-    const Element* residual;  // or null
-    Element* target;
-    const float* factor;      // [patches or 1][channels], or null
-    const float* summand;
-    Strides from, beside, to;
-    int channels;
-    int table_stride;         // 0 where one table serves all patches
-    int table_channels;       // after which it repeats
-    int source_extents[3];    // before sampling
-    int extents[3];           // after sampling, before padding
-    int target_extents[3];
-    int origin[3];            // of the target, in the sampled value
-    int factors[3];           // of the sampling
-    int border, shuffled, rows;
-    Activation activation;
-};
-
-// What stays the same for all voxels of a thread.
 template <bool HAS_RESIDUAL>
-struct Channels {
-    const Pointwise& p;
-    const Element* source;
-    const Element* residual;
-    float factor[LANES], summand[LANES];
-
-    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
-        source = p.source + patch * p.from.patch + channel;
-        residual = HAS_RESIDUAL ? p.residual + patch * p.beside.patch + channel : nullptr;
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            const int place = patch * p.table_stride + channel % p.table_channels + lane;
-            factor[lane] = p.factor ? p.factor[place] : 1.0f;
-            summand[lane] = p.factor ? p.summand[place] : 0.0f;
-        }
-    }
-
-    __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
-        if (!p.shuffled) {
-            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
-        }
-        const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
-        return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
-                    (Index)(w >> 1) * p.from.voxel + cell * p.channels);
-    }
-
-    __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
-        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
-    }
-
-    __device__ __forceinline__ void express(
-        const Vector& from, const Vector& beside, float (&values)[LANES]
-    ) const {
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            values[lane] = p.activation(fmaf(to_float(from.lanes[lane]), factor[lane], summand[lane]));
-        }
-        if (HAS_RESIDUAL) {
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] += to_float(beside.lanes[lane]);
-        }
-    }
-
-    // The expression at one voxel of the source view.
-    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
-        Vector beside;
-        if (HAS_RESIDUAL) beside = residual_at(d, h, w);
-        express(source_at(d, h, w), beside, values);
-    }
-};
+__device__ __forceinline__ Channels<HAS_RESIDUAL> scaled(const Pointwise& p, int channel) {
+    Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    const int place = blockIdx.z * p.table_stride + channel % p.table_channels;
+    channels.scale_by(p.factor ? p.factor + place : nullptr, p.summand + place);
+    return channels;
+}
 
 // Voxels of an axis between which a sampled position lies, and the share of the second.
 struct Between {
@@ -143,16 +74,10 @@ struct Row {
         const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
         d = continued(plane + p.origin[0], p.extents[0], p.border);
         h = continued(line + p.origin[1], p.extents[1], p.border);
-        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row + channel;
+        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row +
+                 channel;
     }
 };
-
-__device__ __forceinline__ Vector zeros() {
-    Vector vector;
-#pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) vector.lanes[lane] = to_element(0.0f);
-    return vector;
-}
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
@@ -161,7 +86,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
     constexpr int AT_ONCE = 2;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    const Channels<HAS_RESIDUAL> channels = scaled<HAS_RESIDUAL>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -182,16 +107,9 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
-                Vector result = zeros();
-                if (places[i] >= 0) {
-                    float values[LANES];
-                    channels.express(from[i], beside[i], values);
-#pragma unroll
-                    for (int lane = 0; lane < LANES; ++lane) {
-                        result.lanes[lane] = to_element(values[lane]);
-                    }
-                }
-                store(row.target + (Index)column * p.to.voxel, result);
+                float values[LANES] = {};
+                if (places[i] >= 0) channels.express(from[i], beside[i], values);
+                store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
             }
         }
     }
@@ -206,21 +124,18 @@ template <int SAMPLING, bool HAS_RESIDUAL>
 __device__ __forceinline__ void sampled(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+    const Channels<HAS_RESIDUAL> channels = scaled<HAS_RESIDUAL>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
         const Row row(p, index, channel);
         for (int column = threadIdx.y; column < width; column += blockDim.y) {
             const int w = continued(column + p.origin[2], p.extents[2], p.border);
-            Vector result = zeros();
+            float values[LANES] = {};
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
-                float values[LANES];
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
-#pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(values[lane]);
             }
-            store(row.target + (Index)column * p.to.voxel, result);
+            store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
         }
     }
 }

@@ -22,7 +22,7 @@ from helpers.bench_batches import DISTINCT, WINDOW, make_scans, write_model
 from helpers.bench_command import keep, options, translate
 
 TOLERANCE = 5e-3
-"""Relative L2 difference of two ways to compute the same in fp16."""
+"""Relative L2 error within which two results of fp16 are equal."""
 
 
 def intensities(path: Path) -> "np.ndarray[Any, Any]":

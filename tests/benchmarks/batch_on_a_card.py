@@ -88,7 +88,7 @@ class Case:
 
     def run(self, generator: Generator, name: str) -> tuple[Use, list[Span]]:
         """All studies with this generator in the network's place."""
-        timeline, spans = Timeline(), list[Span]()
+        timeline, spans = Timeline(time.perf_counter()), list[Span]()
 
         def hear(event: Event) -> None:
             timeline.hear(event)

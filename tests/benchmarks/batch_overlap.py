@@ -130,7 +130,7 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
     if not overlapped and len(scans) > 1:
         uses = [run(case, [scan], output, overlapped=False) for scan in scans]
         return Use(*(sum(getattr(use, name) for use in uses) for name in SUMMED), devices=1)
-    timeline = Timeline()
+    timeline = Timeline(time.perf_counter())
     planned = [
         PlannedStudy(
             Study(PurePosixPath(scan.name), (scan,), "nifti"),

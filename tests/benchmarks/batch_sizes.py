@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python tests/benchmarks/batch_sizes.py [--seconds N] [--result FILE.json]
 
-A 9-block ResNet in fp16, all plans tried. Cases come in the order of what they tell; those for
+A 9-block ResNet in fp16. Cases come in the order of what they tell; those for
 which no time is left are skipped.
 """
 
@@ -62,7 +62,12 @@ def main() -> None:
             print(row, flush=True)
             rows.append(row)
             card = generator.device
-    content = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "card": card, "rows": rows}
+    content = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "card": card,
+        "effort": asked.effort,
+        "rows": rows,
+    }
     asked.result.write_text(json.dumps(content, indent=1) + "\n")
 
 

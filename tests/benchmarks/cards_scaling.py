@@ -23,10 +23,24 @@ def measured(run: Observed, cards: int, edge: int) -> dict[str, Any]:
         "whole_studies_a_minute": round(60 * studies / run.seconds, 2),
         "whole_seconds": round(run.seconds, 2),
         "seconds_to_first_result": round(run.ends()[0], 2),
+        "seconds_of_batch": round(run.report["seconds"], 2),
+        "seconds_at_work": round(use["wall_seconds"], 2),
+        "workers": workers(run),
         "computing_share": round(use["computing_share"], 3),
         "stages": run.report["totals"]["stages"],
         "peak_bytes_of_holder": max(sample.resident for sample in run.samples),
     }
+
+
+def workers(run: Observed) -> dict[str, dict[str, float]]:
+    """When each worker first read, and first and last computed; from the first work of any."""
+    rows: dict[str, dict[str, float]] = {}
+    for span in sorted(run.spans, key=lambda span: span["ts"]):
+        row = rows.setdefault(span["lane"].rpartition(": ")[0], {"reads": span["ts"] / 1e6})
+        if span["name"] == "infer":
+            row.setdefault("computes", span["ts"] / 1e6)
+            row["has_computed"] = (span["ts"] + span["dur"]) / 1e6
+    return {name: {k: round(v, 2) for k, v in row.items()} for name, row in rows.items()}
 
 
 def main() -> None:

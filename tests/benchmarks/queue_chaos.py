@@ -1,28 +1,168 @@
-"""Kill workers at random while they do many tiny studies, and see that nothing is lost.
+"""Kill workers that have jobs in hand, and see that nothing is lost, halved or done twice.
 
-Run in tests/: `python -m benchmarks.queue_chaos --studies 500 --kills 50 [--postgresql]`. The
-server crashes for 6 s halfway.
+Run in tests/: `python -m benchmarks.queue_chaos [--postgresql]`. A server crashes for 6 s halfway.
+The figures go into results/queue_chaos.json.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import signal
+import subprocess
 import tempfile
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from helpers import queue_postgres
 from helpers.batch_world import scan
 from helpers.queue_world import QueueWorld, children
 
 WORKERS = 4
-START_SECONDS = 4.0
-"""Only processes older than this are killed, which have most likely begun to work."""
+OUTAGE_SECONDS = 6.0
+PATIENCE = 600.0
+ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
+RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
+
+
+@dataclass
+class Watched:
+    """A `worker` command on the CPU, and what its log says about the jobs of its one child."""
+
+    process: "subprocess.Popen[str]"
+    in_hand: set[str] = field(default_factory=set[str])
+    starts: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    ends: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    lost: list[tuple[float, set[str]]] = field(default_factory=list[tuple[float, set[str]]])
+
+    def listen(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            now, about = time.monotonic(), ABOUT_A_JOB.search(line)
+            if "killed by SIGKILL" in line:
+                self.lost.append((now, set(self.in_hand)))
+                self.in_hand.clear()
+            elif about and about[2] == "started":
+                self.in_hand.add(about[1])
+                self.starts.append((now, about[1]))
+            elif about:
+                self.in_hand.discard(about[1])
+                self.ends[about[1], about[2]] += 1
+
+
+def run(
+    world: QueueWorld, studies: int, kills: int, server: queue_postgres.Server | None = None
+) -> dict[str, Any]:
+    """Figures of one run; kills are spread over it evenly."""
+    for number in range(studies):
+        scan(world.inputs / f"{number:03}.nii", number, (64, 64, 48))
+    direct = world.folder / "direct"
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(direct)]
+    world.did("translate", *paths)
+    batch = world.submit()
+    workers = [Watched(world.start("worker", "--tries", "1000")) for _ in range(WORKERS)]
+    for worker in workers:
+        threading.Thread(target=worker.listen, daemon=True).start()
+    begin, moments = time.monotonic(), random.Random(1)
+    outages = 0
+    for killed in range(1, kills + 1):
+        due = studies * killed / (kills + 1)
+        _wait_for(lambda due=due: len(world.made()) >= due)
+        _kill_one_at_work(workers, moments)
+        if server and killed == kills // 2:
+            server.stop("immediate")
+            time.sleep(OUTAGE_SECONDS)
+            server.start()
+            outages += 1
+    _wait_for(lambda: {row["state"] for row in world.jobs(batch)} == {"done"})
+    seconds = time.monotonic() - begin
+    for worker in workers:
+        worker.process.terminate()
+    for worker in workers:
+        worker.process.wait()
+    return {
+        "database": "postgresql" if server else "sqlite",
+        "studies": studies,
+        "kills": sum(len(worker.lost) for worker in workers),
+        "outages of the server": outages,
+        "seconds": round(seconds, 1),
+        **_outcome(world, direct),
+        **_accounts(world, workers),
+    }
+
+
+def _kill_one_at_work(workers: list[Watched], moments: random.Random) -> None:
+    """Kill a random worker process that has jobs in hand when it comes to it."""
+    while True:
+        time.sleep(moments.uniform(0.0, 0.05))
+        victim = moments.choice(workers)
+        deaths = len(victim.lost)
+        if victim.in_hand and (found := children(victim.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(found[0], signal.SIGKILL)
+                break
+    _wait_for(lambda: len(victim.lost) > deaths)
+
+
+def _outcome(world: QueueWorld, direct: Path) -> dict[str, Any]:
+    """What is on the disk, against what `translate` makes of the same scans."""
+    made = {path.name: path.read_bytes() for path in world.output.glob("*.nii")}
+    wanted = {path.name: path.read_bytes() for path in direct.glob("*.nii")}
+    return {
+        "results": len(made),
+        "missing": len(wanted.keys() - made.keys()),
+        "other than those of translate": sum(made[name] != wanted[name] for name in made),
+        "parts left": sum(path.name.endswith(".part") for path in world.output.rglob("*")),
+    }
+
+
+def _accounts(world: QueueWorld, workers: list[Watched]) -> dict[str, Any]:
+    lost = [found for worker in workers for found in worker.lost]
+    in_flight = set[str]().union(*(jobs for _, jobs in lost))
+    translated = Counter[str]()
+    for worker in workers:
+        for (job, end), count in worker.ends.items():
+            translated[job] += count * (end == "translated")
+    lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    written = Counter(entry["output"] for entry in entries if entry["status"] == "written")
+    names = {row["job"]: row["study"] for row in world.jobs("")}
+    twice = {name for name, count in written.items() if count > 1}
+    return {
+        "jobs in hand at kills": sum(len(jobs) for _, jobs in lost),
+        "kills with nothing in hand": sum(not jobs for _, jobs in lost),
+        "written twice": len(twice),
+        "written twice without a kill": len(twice - {names[job] for job in in_flight}),
+        "recorded twice": sum(count > 1 for count in translated.values()),
+        "seconds until lost jobs were taken again": _delays(workers),
+    }
+
+
+def _delays(workers: list[Watched]) -> dict[str, float]:
+    starts = [start for worker in workers for start in worker.starts]
+    delays: list[float] = []
+    for moment, jobs in (found for worker in workers for found in worker.lost):
+        for job in jobs:
+            later = [when - moment for when, started in starts if started == job and when > moment]
+            if later:
+                delays.append(min(later))
+    return {"median": round(median(delays), 2), "longest": round(max(delays), 2)}
+
+
+def _wait_for(condition: Any) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the jobs do not get on")
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -36,55 +176,12 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         world = QueueWorld(Path(folder), server.url if server else None)
         stack.callback(world.close)
-        print(json.dumps(run(world, asked.studies, asked.kills, server), indent=2))
-
-
-def run(
-    world: QueueWorld, studies: int, kills: int, server: queue_postgres.Server | None
-) -> dict[str, object]:
-    """Figures of one run."""
-    for number in range(studies):
-        scan(world.inputs / f"{number:03}.nii", number, (64, 64, 48))
-    batch = world.submit()
-    log: list[str] = []
-    parents = [world.start("worker", "--tries", "1000") for _ in range(WORKERS)]
-    for parent in parents:
-        threading.Thread(target=lambda p=parent: log.extend(p.stderr or ()), daemon=True).start()
-    begin, moments, killed = time.monotonic(), random.Random(1), 0
-    seen: dict[int, float] = {}
-    while killed < kills and len(world.made()) < studies:
-        time.sleep(moments.uniform(0.1, 1.0))
-        for child in (child for parent in parents for child in children(parent.pid)):
-            seen.setdefault(child, time.monotonic())
-        at_work = time.monotonic() - START_SECONDS
-        victims = [child for child, since in seen.items() if since < at_work]
-        if victims:
-            victim = moments.choice(victims)
-            del seen[victim]
-            with suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
-                killed += 1
-        if server and killed == kills // 2:
-            server.stop("immediate")
-            time.sleep(6)
-            server.start()
-            killed += 1
-    while any(row["state"] in ("queued", "running") for row in world.jobs(batch)):
-        time.sleep(1)
-    rows = world.jobs(batch)
-    ended = Counter(line.split()[3] for line in log if " translated," in line)
-    results = {path.stat().st_size for path in world.output.glob("*.nii")}
-    return {
-        "database": "postgresql" if server else "sqlite",
-        "seconds": round(time.monotonic() - begin, 1),
-        "kills": killed,
-        "states": Counter(row["state"] for row in rows),
-        "results": len(world.made()),
-        "sizes": sorted(results),
-        "taken more than once": sum(row["tries"] > 1 for row in rows),
-        "ended more than once": sum(count > 1 for count in ended.values()),
-        "parts left": sum(path.name.endswith(".part") for path in world.output.rglob("*")),
-    }
+        figures = run(world, asked.studies, asked.kills, server)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    database = figures.pop("database")
+    known[database] = {"date": f"{date.today()}", **figures}
+    RESULTS.write_text(json.dumps(known, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

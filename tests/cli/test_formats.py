@@ -129,3 +129,21 @@ def same(found: Array, meant: Array) -> None:
 
 def words(image: Any) -> dict[str, str]:
     return {key: image.GetMetaData(key) for key in image.GetMetaDataKeys()}
+
+
+def test_of_two_scans_with_one_result_the_second_is_refused_and_the_first_made(
+    tmp_path: Path, model: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.mha", "a.nrrd"):
+        sitk.WriteImage(sitk.GetImageFromArray(noise(np.int16)), str(tmp_path / "in" / name))
+    paths = [tmp_path / "in", "--model", model, "--output", tmp_path / "out", "--format", "nifti"]
+    planned = CliRunner().invoke(app, ["plan", *map(str, paths)])
+    result = CliRunner().invoke(app, ["translate", *map(str, paths)])
+    words = "a.nrrd: occupied: its result would overwrite that of a.mha; move one away"
+    assert (planned.exit_code, f"would fail: {words}" in planned.stdout) == (1, True)
+    assert (result.exit_code, f"failed: {words}" in result.stderr) == (1, True)
+    assert "2 studies in" in result.stdout
+    assert [path.name for path in (tmp_path / "out").glob("*.nii*")] == ["a.nii.gz"]
+    again = CliRunner().invoke(app, ["translate", *map(str, paths)])
+    assert (again.exit_code, "1 up to date, 1 failed" in again.stdout) == (1, True)

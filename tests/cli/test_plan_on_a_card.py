@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.batch_world import scan, tiny_model
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.places import rings
 from cuda_cyclegan.pipelines import dry_run
+from cuda_cyclegan.pipelines.inference import sweep_grid
 from cuda_cyclegan.pipelines.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.tiling import tile
 
@@ -58,7 +60,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def arrays(extents: tuple[int, int, int]) -> int:
-    found = rings(tile(extents, (16, 16, 16), 0.25), (1, 1), 1 << 40)
+    """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
+    array = np.empty(extents, np.float32, order="F")[None]
+    found = rings(sweep_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
     assert found is not None
     return found.bytes
 

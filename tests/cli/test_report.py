@@ -54,6 +54,25 @@ def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: P
     assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
 
 
+def test_studies_that_overlap_in_time_are_shown_so(tmp_path: Path) -> None:
+    first = replace(row("a.nii", 4.0), when={"read": (0.0, 1.0), "infer": (1.0, 6.0)})
+    second = replace(row("b.nii", 6.0), when={"read": (1.0, 2.0), "infer": (6.0, 10.0)})
+    batch = replace(BATCH, studies=(second, first, failed("bad.nii", "It is empty.")))
+    shown = report(written(batch, tmp_path / "r.json")).stdout.splitlines()
+    start = next(at for at, line in enumerate(shown) if line.endswith("under way"))
+    assert shown[start + 2].split() == ["a.nii", "0.00", "6.00", "█" * 18]
+    assert shown[start + 3].split() == ["b.nii", "1.00", "10.0", "█" * 3 + "·" * 12 + "█" * 12]
+    page = page_of(tmp_path, batch)
+    titles = re.findall(r"<title>(.*?)</title>", page.source)
+    assert "infer: from 6.00 to 10.0 s" in titles
+    assert "a.nii: 250" in titles, "the plots over time take the same moments"
+
+
+def test_reports_of_old_versions_have_no_moments_and_are_shown(tmp_path: Path) -> None:
+    assert "under way" not in report(written(BATCH, tmp_path / "r.json")).stdout
+    assert "under way" not in page_of(tmp_path, BATCH).words
+
+
 def test_two_reports_are_compared(tmp_path: Path) -> None:
     faster = replace(BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better")
     files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]

@@ -1,7 +1,6 @@
-"""Ctrl-C, SIGTERM and kill -9: nothing half-written, and the next run does exactly the rest."""
+"""Ctrl-C and SIGTERM at chosen places: nothing half-written, and the next run does the rest."""
 
 import json
-import random
 import re
 import signal
 import subprocess
@@ -11,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from helpers.batch_world import scan, tiny_model
-
-from cuda_cyclegan.pipelines.manifest import FOLDER
 
 STUDIES = 6
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -51,8 +48,8 @@ class Folders:
         for index in range(STUDIES):
             scan(self.inputs / f"{index}.nii.gz", index, (24, 20, 20))
 
-    def start(self, output: Path | None = None) -> "subprocess.Popen[str]":
-        return self._open([*COMMAND, *self._arguments(output)])
+    def start(self) -> "subprocess.Popen[str]":
+        return self._open([*COMMAND, *self._arguments()])
 
     def start_and_stand(
         self, place: tuple[str, str], call: int, patience: float = 1
@@ -69,22 +66,21 @@ class Folders:
                 return process
         raise AssertionError(f"the run never came to {place}")
 
-    def finish(self, output: Path | None = None) -> dict[str, int]:
+    def finish(self) -> dict[str, int]:
         """Run to the end; how many studies came to what."""
-        process = self.start(output)
+        process = self.start()
         _, errors = process.communicate()
         assert process.returncode == 0, errors
         return json.loads(self.report.read_text())["totals"]
 
-    def made(self, output: Path | None = None) -> dict[str, bytes]:
-        folder = output or self.output
-        return {path.name: path.read_bytes() for path in sorted(folder.glob("*.nii.gz"))}
+    def made(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sorted(self.output.glob("*.nii.gz"))}
 
     def parts(self) -> list[Path]:
         return [path for path in self.output.rglob("*") if path.name.endswith(".part")]
 
-    def _arguments(self, output: Path | None = None) -> list[str]:
-        paths = [self.inputs, "--model", self.model, "--output", output or self.output]
+    def _arguments(self) -> list[str]:
+        paths = [self.inputs, "--model", self.model, "--output", self.output]
         return [*map(str, paths), "--report", str(self.report)]
 
     def _open(self, command: list[str]) -> "subprocess.Popen[str]":
@@ -173,44 +169,6 @@ def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Fo
     assert process.returncode == 143
     assert "Traceback" not in errors
     assert "Stopped" in errors
-
-
-def test_killed_at_random_moments_the_runs_add_up(folders: Folders, tmp_path: Path) -> None:
-    untroubled = tmp_path / "untroubled"
-    begin = time.perf_counter()
-    folders.finish(untroubled)
-    whole_run = time.perf_counter() - begin
-    moments = random.Random(7)
-    on_record: set[str] = set()
-    for _ in range(4):
-        process = folders.start()
-        try:
-            process.communicate(timeout=moments.uniform(0.5, 1.0) * whole_run)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        before, on_record = on_record, recorded(folders.output)
-        assert before <= on_record
-        complete = folders.made(untroubled)
-        assert all(complete[name] == content for name, content in folders.made().items())
-        assert on_record <= set(folders.made())
-
-    totals = folders.finish()
-    assert totals["up_to_date"] == len(on_record)
-    assert totals["translated"] == STUDIES - len(on_record)
-    assert folders.made() == folders.made(untroubled)
-    assert folders.parts() == []
-
-
-def recorded(output: Path) -> set[str]:
-    """Outputs that the manifest lists as written, by whole lines alone."""
-    try:
-        content = (output / FOLDER / "manifest.jsonl").read_text()
-    except FileNotFoundError:
-        return set()
-    lines = content[: content.rfind("\n") + 1].splitlines()
-    newest = {entry["output"]: entry["status"] for entry in map(json.loads, lines)}
-    return {name for name, status in newest.items() if status == "written"}
 
 
 def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:

@@ -5,7 +5,7 @@ from rich.cells import cell_len
 
 from cuda_cyclegan.cli.live import shortened
 from cuda_cyclegan.cli.streams import broken
-from cuda_cyclegan.cli.tables import Row, Table
+from cuda_cyclegan.cli.tables import Row, Table, listing
 from cuda_cyclegan.cli.text import duration, memory, printable, scaled, seconds
 
 TABLE = Table(
@@ -72,3 +72,19 @@ def test_figures_keep_three_digits() -> None:
     ]
     assert [memory(value << 20) for value in (206, 1536)] == ["206 MiB", "1.50 GiB"]
     assert duration(3725) == "1:02:05"
+
+
+FACTS = [
+    ("padding", "reflect", "the file's option --padding says so, and no other would fit the keys"),
+    ("患者", "a" * 70, "b" * 70),
+]
+
+
+@pytest.mark.parametrize("columns", [None, 100, 72])
+def test_a_listing_breaks_its_cells_to_fit_and_loses_nothing(columns: int | None) -> None:
+    lines = list(listing(FACTS, columns))
+    assert all(cell_len(line) <= (columns or 1000) for line in lines)
+    starts = [line.find(cell[:8]) for line, cell in ((lines[0], "reflect"), (lines[0], "the file"))]
+    assert starts == [9, 41]
+    assert "".join(lines).count("a") - sum(cell.count("a") for cell in FACTS[0]) == 70
+    assert "".join(lines).count("b") - sum(cell.count("b") for cell in FACTS[0]) == 70

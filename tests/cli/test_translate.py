@@ -517,6 +517,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "blend": "str",
             "precision": "str",
             "volume_index": "NoneType",
+            "keep_private": "bool",
             "sha256": "str",
         },
         "output": "str",
@@ -554,6 +555,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
+        "when": dict.fromkeys(STAGES, "list"),
         "notes": "list",
     }
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")

@@ -154,6 +154,19 @@ def test_filters(ward: Ward) -> None:
     assert ward.translate("--min-slices", "99").exit_code == 3
 
 
+def test_private_elements_are_kept_when_asked_and_make_a_result_of_its_own(ward: Ward) -> None:
+    shutil.rmtree(ward.inputs / "a" / "mr")
+    ward.translate()
+    [[path, *_]] = ward.series().values()
+    without = pydicom.dcmread(path)
+    assert ward.translate("--keep-private-tags").exit_code == 0
+    kept = pydicom.dcmread(path)
+    assert (0x0019, 0x1001) not in without
+    assert kept.private_block(0x0019, "MAKER")[1].value == "secret"
+    assert kept.SOPInstanceUID != without.SOPInstanceUID
+    assert "1 up to date" in ward.translate("--keep-private-tags").output
+
+
 def test_a_tilted_series_fails_alone_or_is_resampled(ward: Ward) -> None:
     TILTED.write(ward.inputs / "a" / "tilted")
     result = ward.translate()

@@ -81,7 +81,18 @@ def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "batch"), [(16, 8), (64, 8), (96, 2), (112, 1), (128, 1), (256, 1)]
+    ("width", "extent", "multiprocessors", "batch"),
+    [
+        (32, 64, 132, 8),
+        (32, 96, 132, 8),
+        (32, 128, 132, 4),
+        (64, 96, 132, 2),
+        (64, 128, 132, 1),
+        (64, 256, 132, 1),
+        (32, 128, 40, 1),
+        (32, 64, 40, 8),
+    ],
 )
-def test_small_patches_go_several_a_run(extent: int, batch: int) -> None:
-    assert usual_batch((extent, extent, extent)) == batch
+def test_light_work_goes_several_patches_a_run(width, extent, multiprocessors, batch) -> None:
+    graph = build(ResNetSpec(1, 1, width=width, blocks=9))
+    assert usual_batch(graph, (extent, extent, extent), multiprocessors) == batch

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 import re
+import shutil
 from ctypes import sizeof
 
 from cuda_cyclegan.engine import kernel_arguments, nvrtc
@@ -29,8 +30,10 @@ def test_kernels_compile_for_the_chips_between(chip):
 
 ARGUMENTS = {
     "convolve": ["Convolve"],
+    "convolve_halves": ["ConvolveHalves"],
     "convolve_patches": ["ConvolvePatches"],
     "convolve_to_patches": ["ConvolveToPatches", "Strides"],
+    "normalise": ["Normalise", "Pointwise"],
     "pack": ["Pack"],
     "pointwise": ["Pointwise", "Strides", "Activation"],
     "statistics": ["Measure", "Conclude"],
@@ -41,7 +44,8 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeypatch):
-    source = "".join((FOLDER / part).read_text() for part in ("element.cuh", f"{name}.cu"))
+    headers = list(FOLDER.glob("*.cuh"))
+    source = "".join(path.read_text() for path in (*headers, FOLDER / f"{name}.cu"))
     checks: list[str] = []
     for structure in ARGUMENTS[name]:
         mirrored = getattr(kernel_arguments, structure)
@@ -50,7 +54,8 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeyp
         sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
         for what, size in {structure: sizeof(mirrored), **sizes}.items():
             checks.append(f'static_assert(sizeof({what}) == {size}, "{what}");')
-    (tmp_path / "element.cuh").write_text((FOLDER / "element.cuh").read_text())
+    for header in headers:
+        shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text((FOLDER / f"{name}.cu").read_text() + "\n".join(checks))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
     assert compiled(name, "fp16", (9, 0))

@@ -12,7 +12,7 @@ from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
-from cuda_cyclegan.engine.steps import Convolve, Pointwise, Precision
+from cuda_cyclegan.engine.steps import Convolve, Normalise, Precision, Statistics
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)
@@ -83,11 +83,49 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     check(build(wide), (8, 12, 16), matrix_kernels=True)
 
 
-def test_a_residual_block_is_two_convolutions_and_two_passes():
+def convolutions(graph, patch: Triple) -> dict[str, bool]:
+    """Whether each convolution of a float program is done on halves, where it may be."""
+    layout = Layout(patch, 1, "fp32", halves=True)
+    steps = lower(random_network(graph, 0), layout).steps
+    return {step.layer: step.shape.halves for step in steps if isinstance(step, Convolve)}
+
+
+@pytest.mark.parametrize("padding", ["reflect", "zero"])
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
+def test_convolutions_on_halves_agree(padding, upsampling):
+    spec = replace(RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine")
+    graph = build(spec)
+    check(graph, (8, 8, 8), 2, "fp32", halves=True, slab_bytes=400_000)
+
+
+def test_convolutions_behind_a_norm_may_be_on_halves():
+    by_layer = convolutions(build(replace(RESNET, width=32)), (8, 8, 8))
+    assert by_layer.pop("first") is False  # nothing bounds what comes in
+    assert all(by_layer.values())
+    unbounded = convolutions(build(replace(RESNET, width=32, norm="stored")), (8, 8, 8))
+    assert not any(unbounded.values())
+
+
+def test_unet_convolutions_on_halves_agree():
+    graph = build(replace(UNET, width=32))
+    assert any(convolutions(graph, (16, 8, 8)).values())
+    check(graph, (16, 8, 8), 1, "fp32", halves=True)
+
+
+def test_a_residual_block_is_two_convolutions_and_two_normalisations():
     counts = []
     for blocks in (2, 3):
         graph = build(replace(RESNET, blocks=blocks))
         steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16")).steps
-        kinds = (Convolve, Pointwise)
-        counts.append([sum(isinstance(step, kind) for step in steps) for kind in kinds])
-    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2]
+        counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
+        counts[-1].append(len(steps))
+    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2, 4]
+
+
+def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
+    def apart(patch: Triple) -> int:
+        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16")).steps
+        return sum(isinstance(step, Statistics) for step in steps)
+
+    assert apart((16, 16, 16)) == 2  # the up-sampled
+    assert apart((192, 192, 160)) == 3  # 90 MiB behind the first layer

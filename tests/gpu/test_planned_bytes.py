@@ -96,7 +96,14 @@ def _error(got: np.ndarray, wanted: np.ndarray) -> float:
 
 @pytest.mark.parametrize(
     ("batch", "precision", "limit"),
-    [(1, "fp16", None), (3, "fp16", None), (2, "fp32", None), (4, "fp16", 300), (4, "fp16", 150)],
+    [
+        (None, "fp16", None),
+        (1, "fp16", None),
+        (3, "fp16", None),
+        (2, "fp32", None),
+        (4, "fp16", 300),
+        (4, "fp16", 150),
+    ],
 )
 def test_planned_is_allocated(options: Any, account: Account, batch, precision, limit) -> None:
     from cuda_cyclegan.engine.cuda_driver import Context

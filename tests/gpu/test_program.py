@@ -49,6 +49,16 @@ def test_runs_are_the_same_to_the_last_bit(open_generator):
         assert np.array_equal(generator(patches), first)
 
 
+@pytest.mark.parametrize("blocks", [1, 7])
+def test_a_card_that_runs_few_blocks_at_once_gives_the_same(open_generator, monkeypatch, blocks):
+    patches = noise(1)
+    with open_generator() as generator:
+        wanted = generator(patches)
+    monkeypatch.setattr("cuda_cyclegan.engine.kernel_images.resident_blocks", lambda *_: blocks)
+    with open_generator() as generator:
+        assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
 def test_nothing_is_allocated_during_runs(open_generator):
     from cuda_cyclegan.engine.cuda_driver import Context
 

@@ -35,7 +35,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A run of the command. seconds: from its start to its end. spans: those of its trace."""
+    """A run of the command.
+
+    seconds: from its start to its end. spans: those of its trace, with their lanes' names.
+    """
 
     seconds: float
     report: dict[str, Any]
@@ -85,7 +88,8 @@ def translate(
     if told["totals"]["translated"] != told["totals"]["studies"]:
         raise SystemExit(f"not all studies were translated: {told['totals']}")
     events = json.loads(trace.read_text())["traceEvents"]
-    spans = [event for event in events if event["ph"] == "X"]
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    spans = [{**event, "lane": lanes[event["tid"]]} for event in events if event["ph"] == "X"]
     return Observed(seconds, told, spans, samples, before)
 
 

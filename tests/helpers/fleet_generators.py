@@ -15,6 +15,8 @@ from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
 from cuda_cyclegan.engine.tuning import Progress
 
+LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+
 
 @dataclass(frozen=True)
 class Opener:
@@ -23,7 +25,8 @@ class Opener:
     folder: where each call leaves a file named by its process. refuse: does not open at all.
     deaths: how many calls, of all processes together, end their process as kill -9 does.
     losses: how many calls find that the card is gone. brightest: patches with a mean above this
-    end their process too. seconds: that every call takes.
+    end their process too, and with a mean above `losing` they end the card. seconds: that every
+    call takes. together: how many processes must have opened it before any may compute.
     """
 
     folder: Path
@@ -31,12 +34,17 @@ class Opener:
     deaths: int = 0
     losses: int = 0
     brightest: float = float("inf")
+    losing: float = float("inf")
     seconds: float = 0.0
+    together: int = 1
 
     @contextmanager
     def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         if self.refuse:
             raise EngineError("The card fell off the bus.")
+        (self.folder / f"open {os.getpid()}").touch()
+        while len(list(self.folder.glob("open *"))) < self.together:
+            time.sleep(0.01)
         yield FunctionGenerator(self._run)
 
     def _run(self, patches: FloatArray) -> FloatArray:
@@ -45,7 +53,10 @@ class Opener:
         if self._is_due("death", self.deaths):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._is_due("loss", self.losses):
-            raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+            raise LOSS
+        if float(patches.mean()) > self.losing:
+            (self.folder / f"lost {os.getpid()}").touch()
+            raise LOSS
         if float(patches.mean()) > self.brightest:
             os.kill(os.getpid(), signal.SIGKILL)
         return patches

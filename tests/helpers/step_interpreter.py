@@ -12,6 +12,7 @@ from cuda_cyclegan.engine.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    Normalise,
     Pack,
     Pointwise,
     Region,
@@ -75,6 +76,8 @@ class _Memory:
 
     def read(self, view: View) -> FloatArray:
         stored = self.of(view.tensor)
+        if view.tensor.scale is not None:
+            stored = sum(halves(stored)) / np.float32(view.tensor.scale)
         if view.shuffled:
             n, d, h, w, c = stored.shape
             cells = stored.reshape(n, d, h, w, 2, 2, 2, c // 8)
@@ -105,6 +108,9 @@ class _Memory:
                 self.measure(step)
             case Pointwise():
                 self.pass_over(step)
+            case Normalise():
+                self.measure(step.statistics)
+                self.pass_over(step.pointwise)
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():
@@ -172,8 +178,26 @@ class _Memory:
         assert self.of(step.source).shape[1:4] == shape.source_extents
         weight = self.lowered.constants[step.weight]
         source = self.of(step.source)
-        image, result = (target, source) if shape.transposed else (source, target)
+        if shape.halves:
+            self.convolve_halves(step, source, weight, target)
+            return
+        target[...] = self.convolved(step, source, weight, target)
+
+    def convolve_halves(
+        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+    ) -> None:
+        (high, low), (weight_high, weight_low) = halves(source), halves(weight)
+        total = self.convolved(step, low, weight_high, target)
+        total += self.convolved(step, high, weight_low, target)
+        total += self.convolved(step, high, weight_high, target)
+        target[...] = total * np.float32(step.scale)
+
+    def convolved(
+        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+    ) -> FloatArray:
+        shape = step.shape
         before, after = shape.before, shape.after
+        image, result = (target, source) if shape.transposed else (source, target)
         padding = [(0, 0), *zip(before, after, strict=True), (0, 0)]
         padded = np.pad(np.zeros_like(image) if shape.transposed else image, padding)
         total = np.zeros_like(result)
@@ -189,10 +213,9 @@ class _Memory:
                 total += padded[(slice(None), *window)] @ part.T
         if shape.transposed:
             inner = [slice(b, b + e) for b, e in zip(before, target.shape[1:4], strict=True)]
-            target[...] = padded[(slice(None), *inner)]
-        else:
-            assert total.shape == target.shape
-            target[...] = total
+            return padded[(slice(None), *inner)]
+        assert total.shape == target.shape
+        return total
 
     def measure(self, step: Statistics) -> None:
         values = self.read(step.source)
@@ -217,7 +240,14 @@ class _Memory:
             for extent, origin in zip(step.target.extents, step.origin, strict=True)
         ]
         into = slice(step.first_channel, step.first_channel + step.source.channels)
-        target[..., into] = taken(values, places, step.mode)
+        written = taken(values, places, step.mode)
+        if step.target.scale is None:
+            target[..., into] = written
+            return
+        eights = (written * np.float32(step.target.scale)).reshape(*written.shape[:-1], -1, 8)
+        high = eights.astype(np.float16)
+        pair = np.stack([high, eights - high], axis=-2).astype(np.float16)
+        target[..., into] = pair.reshape(*written.shape[:-1], -1).view(np.float32)
 
     def sum_taps(self, step: SumTaps) -> None:
         source = self.of(step.source)
@@ -231,6 +261,13 @@ class _Memory:
             patches = slice(step.patches.first, step.patches.first + step.patches.count)
             planes = slice(step.patches.plane, step.patches.plane + depth)
             self.translated[patches, o, planes] = activated(total, step.activation)
+
+
+def halves(stored: FloatArray) -> list[FloatArray]:
+    """High and low halves of numbers that are stored as two of them."""
+    pair = np.ascontiguousarray(stored).view(np.float16).reshape(*stored.shape[:-1], -1, 2, 8)
+    parts = (pair[..., half, :].astype(np.float32) for half in range(2))
+    return [part.reshape(stored.shape) for part in parts]
 
 
 def of_patches(values: FloatArray, region: Region) -> FloatArray:

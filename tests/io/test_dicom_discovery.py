@@ -243,6 +243,18 @@ def test_a_dicomdir_stands_for_its_folder_and_is_no_scan(tmp_path: Path) -> None
     )
 
 
+def test_a_dicomdir_whose_records_run_in_a_circle_ends(tmp_path: Path) -> None:
+    CT.write(tmp_path / "in")
+    directory = pydicom.dcmread(get_testdata_file("DICOMDIR"))
+    first = directory.OffsetOfTheFirstDirectoryRecordOfTheRootDirectoryEntity
+    for record in directory.DirectoryRecordSequence:
+        record.OffsetOfTheNextDirectoryRecord = first
+        record.OffsetOfReferencedLowerLevelDirectoryEntity = first
+    directory.save_as(tmp_path / "in" / "DICOMDIR")
+    [study] = discover([tmp_path / "in" / "DICOMDIR"], None).studies
+    assert len(study.files) == 12
+
+
 def test_a_folder_that_contains_itself_ends(tmp_path: Path) -> None:
     CT.write(tmp_path / "in")
     (tmp_path / "in" / "again").symlink_to(tmp_path / "in")

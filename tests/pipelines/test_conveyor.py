@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines import stations
+from cuda_cyclegan.pipelines import stations, storing
 from cuda_cyclegan.pipelines.batch import run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyStarted, TilesDone, Tuning
@@ -169,6 +169,30 @@ def test_a_study_that_raises_in_any_stage_fails_alone(
     assert threads_at_work() == []
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("x"), OSError(28, "No space left")])
+def test_a_study_that_cannot_be_stored_fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    calls, write = iter(range(9)), storing.write
+
+    def second_fails(*arguments: Any) -> None:
+        if next(calls) == 1:
+            raise error
+        write(*arguments)
+
+    monkeypatch.setattr(storing, "write", second_fails)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    failure = rows[1].failure
+    assert failure is not None
+    assert failure.stage == "write"
+    assert world.made() == ["a.nii", "c.nii", "d.nii", "e.nii"]
+    assert {e.output for e in load(world.root / "results").values() if e.status == "failed"} == {
+        "b.nii"
+    }
+    assert threads_at_work() == []
+
+
 def threads_at_work() -> list[str]:
     return [
         t.name for t in threading.enumerate() if t.name.split()[0] in ("read", "infer", "write")
@@ -225,11 +249,15 @@ def test_seconds_are_those_of_work_and_not_of_waiting(world: World) -> None:
         time.sleep(0.2)
         return patches
 
-    timeline = Timeline()
+    start = time.perf_counter()
+    timeline = Timeline(start)
     rows = world.run(slow)
     for event in world.events:
         timeline.hear(event)
     use = timeline.use()
+    moments = [row.under_way or (0.0, 0.0) for row in timeline.dated(rows)]
+    assert moments[1][0] < moments[0][1], "the next one is read while the first is in the network"
+    assert 0 <= min(moments)[0] <= max(moments)[1] <= time.perf_counter() - start
     for row in rows:
         assert row.seconds == pytest.approx(sum(row.stages.values()))
         assert 0.2 <= row.seconds < 0.4  # one that counted waits would come to 0.6

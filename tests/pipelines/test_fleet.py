@@ -4,28 +4,36 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.batch_world import scan, stored
-from helpers.fleet_generators import Opener
+from helpers.fleet_generators import LOSS, Opener
 from helpers.numerics_models import FunctionGenerator, card
 
+from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import EngineError
-from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.recovery import OpenGenerator
+from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.batch import run_batch
-from cuda_cyclegan.pipelines.conveyor import Lanes
+from cuda_cyclegan.pipelines import storing
+from cuda_cyclegan.pipelines.batch import Line, run_batch
+from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, Worked
 from cuda_cyclegan.pipelines.fleet import Fleet
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
-from cuda_cyclegan.pipelines.plan import Planner
+from cuda_cyclegan.pipelines.plan import PlannedStudy, Planner
+from cuda_cyclegan.pipelines.relay import Relay
 from cuda_cyclegan.pipelines.report import StudyReport
 from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
+from cuda_cyclegan.pipelines.stations import Task
+from cuda_cyclegan.pipelines.storing import Store
 from cuda_cyclegan.pipelines.worker import Setup
 
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
@@ -44,11 +52,31 @@ class World:
             scan(self.inputs / name, seed, (8, 8, 8))
 
     def run(self, *openers: Opener) -> list[StudyReport]:
+        setups = self._setups(openers)
+        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest))
+
+    def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
+        """In this process, as long as its device works."""
+        setups = self._setups([opener])
+        [setup] = setups
+
+        def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Relay:
+            store = Store(manifest, RECIPE, setup.model.card)
+            task = Task(setup.model, setup.settings, opener, store, hands_over=True)
+            lanes = Lanes(1 << 30, readers=2, networks=2)
+            return Relay(
+                planned,
+                Conveyor(task, planned, lanes),
+                lambda left, suspects: Fleet(setups, left, manifest, suspects),
+            )
+
+        return self._run(line)
+
+    def _run(self, line: Callable[[Sequence[PlannedStudy], Manifest], Line]) -> list[StudyReport]:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)
-            fleet = Fleet(self._setups(openers), planned, manifest)
-            return list(run_batch(planned, fleet, self.hear))
+            return list(run_batch(planned, line(planned, manifest), self.hear))
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -59,7 +87,7 @@ class World:
     def parts(self) -> list[Path]:
         return list(self.output.glob("*.part"))
 
-    def _setups(self, openers: Sequence[Opener]) -> list[Setup]:
+    def _setups(self, openers: Sequence[OpenGenerator]) -> list[Setup]:
         empty: Any = np.empty(0, np.float32)
         model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
         settings = TranslateSettings((8, 8, 8))
@@ -82,7 +110,7 @@ def processes_left() -> list[int]:
 
 
 def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> None:
-    opener = Opener(world.calls, seconds=0.1)
+    opener = Opener(world.calls, seconds=0.1, together=2)
     rows = world.run(opener, opener)
     assert [row.name for row in rows] == NAMES
     assert {row.status for row in rows} == {"translated"}
@@ -101,6 +129,7 @@ def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
     opener = Opener(world.calls, deaths=1, seconds=0.05)
     rows = world.run(opener, opener)
     assert {row.status for row in rows} == {"translated"}
+    assert any("SIGKILL" in note for row in rows for note in row.notes)
     assert world.made() == NAMES
     assert world.parts() == []
     done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
@@ -141,6 +170,81 @@ def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: World) -> 
     assert processes_left() == []
 
 
+def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
+    opener = Opener(world.calls, losses=1, seconds=0.05)
+    rows = world.run_here(opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert world.made() == NAMES
+    [notes, *_] = [row.notes for row in rows if row.notes]
+    assert "ECC error" in notes[0]
+    assert "begun again in another process" in notes[0]
+    assert str(os.getpid()) in opener.processes()
+    assert len(opener.processes()) == 2
+    done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
+    assert sorted(done) == NAMES
+    assert sum(isinstance(event, DeviceOpened) for event in world.events) == 1
+    assert processes_left() == []
+
+
+def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the loss, heard while a result is stored, end the batch in another way."""
+    is_storing, write, calls = threading.Event(), storing.write, iter(range(9))
+
+    def slow_write(*arguments: Any) -> None:
+        is_storing.set()
+        time.sleep(1)
+        write(*arguments)
+
+    def interrupted_and_lost(patches: FloatArray) -> FloatArray:
+        call = next(calls)
+        if call == 0:
+            return patches
+        assert is_storing.wait(30)
+        if call == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        raise LOSS
+
+    @contextmanager
+    def opened(_: Precision, __: Progress) -> Iterator[FunctionGenerator]:
+        yield FunctionGenerator(interrupted_and_lost)
+
+    monkeypatch.setattr(storing, "write", slow_write)
+    rows = world.run_here(opened)
+    assert sorted(row.status for row in rows)[-1] == "translated"
+    assert len(world.made()) == 1
+    assert processes_left() == []
+
+
+def test_a_study_that_loses_every_card_is_tried_once_more_and_fails_alone(world: World) -> None:
+    stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    opener = Opener(world.calls, losing=2000)
+    rows = world.run_here(opener)
+    assert [row.status for row in rows] == ["failed", *["translated"] * 5]
+    failure = rows[0].failure
+    assert failure is not None
+    assert failure.kind == "engine"
+    assert "ECC error" in failure.reason
+    assert world.made() == NAMES[1:]
+    assert len(list(world.calls.glob("lost *"))) == 2
+
+
+def test_a_card_that_stays_away_fails_what_is_left(world: World) -> None:
+    rows = world.run_here(Opener(world.calls, losses=100, seconds=0.05))
+    assert {row.status for row in rows} == {"failed"}
+    assert len(list(world.calls.glob("loss *"))) < 12
+    assert processes_left() == []
+
+
+def test_the_first_study_may_kill_its_worker_and_the_others_are_done(world: World) -> None:
+    """Although neither that worker nor its successor has finished a study."""
+    stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    rows = world.run(Opener(world.calls, brightest=2000))
+    assert [row.status for row in rows] == ["failed", *["translated"] * 5]
+
+
 def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: World) -> None:
     rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
     assert {row.status for row in rows} == {"translated"}
@@ -172,6 +276,20 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
     again = world.run(opener, opener)
     assert sum(row.status == "up to date" for row in again) == len(made)
     assert world.made() == NAMES
+
+
+def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.05, together=2)
+
+    def terminate(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            for worker in processes_left():
+                os.kill(worker, signal.SIGTERM)
+
+    world.hear = terminate  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert len(opener.processes()) == 2
 
 
 def test_workers_end_when_their_holder_is_gone(world: World) -> None:

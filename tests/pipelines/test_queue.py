@@ -200,9 +200,9 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     claims = Claims(tables, "one")
     claim = claims.take(NORMAL)
     assert claim
-    assert claims.is_ours(claim)
+    assert claims.ours([claim]) == {claim.token}
     assert queue.cancel(batch) == 3
-    assert not claims.is_ours(claim)
+    assert claims.ours([claim]) == set()
     assert not claims.end(claim, {"row": {}}, well=True)
     claims.hand_back(claim)
     assert claims.take(NORMAL) is None
@@ -238,13 +238,14 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     dead, other = Claims(tables, "dead"), Claims(tables, "other")
     lost = dead.take(NORMAL)
     assert lost
-    assert other.workers() == {"dead"}
-    assert other.take_over("nobody") == 0
-    assert other.take_over("dead") == 1
+    assert other.held() == {"dead": [lost.token]}
+    assert other.take_over([]) == 0
+    assert other.take_over([lost.token]) == 1
+    assert other.take_over([lost.token]) == 0
     taken = other.take(NORMAL)
     assert taken
     assert (taken.job, taken.tries) == (lost.job, 2)
-    assert not dead.is_ours(lost)
+    assert dead.ours([lost]) == set()
     assert not dead.end(lost, {"row": {"status": "translated"}}, well=True)
     assert other.end(taken, {}, well=True)
 

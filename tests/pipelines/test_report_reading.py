@@ -27,6 +27,11 @@ ROWS = st.builds(
     due=st.none() | st.text(min_size=1),
     seconds=SECONDS,
     stages=st.dictionaries(st.sampled_from(["read", "infer", "write"]), SECONDS),
+    when=st.dictionaries(
+        st.sampled_from(["read", "infer", "write"]),
+        st.tuples(SECONDS, SECONDS).map(lambda pair: (min(pair), max(pair))),
+    ),
+    notes=st.lists(st.text(), max_size=2).map(tuple),
     voxels=st.integers(0, 2**40),
     tiles=st.integers(0, 10**6),
     peak_memory=st.none() | st.builds(PeakMemory, st.integers(0, 2**45), st.booleans()),
@@ -45,7 +50,9 @@ FAILED = st.builds(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=st.lists(ROWS | FAILED, max_size=4), not_reached=st.integers(0, 9))
 def test_a_report_comes_back_as_it_went_in(
     tmp_path: Path, rows: list[StudyReport], not_reached: int
@@ -109,6 +116,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (["studies", 0, "status"], "great", r"studies\[0\].status is none of translated"),
         (["studies", 0, "stages", "infer"], "1", r"studies\[0\].stages.infer is not a number"),
         (["studies", 0, "seam_score"], 1.0, r"studies\[0\].seam_score is not an object"),
+        (["studies", 0, "when"], {"read": [2, 1]}, r"when.read is not a start and an end"),
+        (["studies", 0, "notes"], [1], r"studies\[0\].notes is not a list of texts"),
         (["studies", 0], [], r"studies\[0\] is not an object"),
         (["settings", "patch"], [16, 16], "settings.patch is not 3 whole numbers"),
         (["totals"], None, "totals is not an object"),

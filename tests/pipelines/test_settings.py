@@ -13,6 +13,7 @@ OTHERS = {
     "blend": "constant",
     "precision": "fp16",
     "volume_index": 0,
+    "keep_private": True,
 }
 
 

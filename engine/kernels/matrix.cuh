@@ -1,0 +1,22 @@
+// What kernels for the matrix units share: the product m16n8k16 of 16-bit numbers, summed in float.
+// It exists from compute capability 8.0 on; a program for an older card never launches such a kernel.
+#pragma once
+
+// sums += a * b. Lane 4 g + t holds of a the rows g and g + 8, of b the column g, of both the depths
+// 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of the sums the columns 2 t and 2 t + 1.
+__device__ __forceinline__ void multiply_add(
+    float (&sums)[4], const uint4& a, unsigned b0, unsigned b1
+) {
+#if __CUDA_ARCH__ >= 800
+#if defined(ELEMENT_BF16)
+#define KINDS "f32.bf16.bf16.f32"
+#else
+#define KINDS "f32.f16.f16.f32"
+#endif
+    asm("mma.sync.aligned.m16n8k16.row.col." KINDS
+        " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+#undef KINDS
+#endif
+}

@@ -1,0 +1,89 @@
+// What passes over voxels share: activation(source * factor + summand) + residual of one vector.
+#pragma once
+
+#include "stored.cuh"
+
+struct Strides {
+    Index patch, plane, row;
+    int voxel;
+};
+
+struct Pointwise {
+    const Element* source;
+    const Element* residual;  // or null
+    Element* target;
+    const float* factor;      // [patches or 1][channels], or null
+    const float* summand;
+    Strides from, beside, to;
+    int channels;
+    int table_stride;         // 0 where one table serves all patches
+    int table_channels;       // after which it repeats
+    int source_extents[3];    // before sampling
+    int extents[3];           // after sampling, before padding
+    int target_extents[3];
+    int origin[3];            // of the target, in the sampled value
+    int factors[3];           // of the sampling
+    int border, shuffled, rows;
+    float source_unit, residual_unit, target_scale;  // of halves; 0 for numbers kept as such
+    Activation activation;
+};
+
+// What stays the same for all voxels of a thread.
+template <bool HAS_RESIDUAL>
+struct Channels {
+    const Pointwise& p;
+    const Element* source;
+    const Element* residual;
+    float factor[LANES], summand[LANES];
+
+    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
+        source = p.source + patch * p.from.patch + channel;
+        residual = nullptr;
+        if (HAS_RESIDUAL) residual = p.residual + patch * p.beside.patch + channel;
+    }
+
+    // The table's numbers from this thread's first channel on; null for none.
+    __device__ __forceinline__ void scale_by(const float* factors, const float* summands) {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            factor[lane] = factors ? factors[lane] : 1.0f;
+            summand[lane] = factors ? summands[lane] : 0.0f;
+        }
+    }
+
+    __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
+        if (!p.shuffled) {
+            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+        }
+        const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
+        return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
+                    (Index)(w >> 1) * p.from.voxel + cell * p.channels);
+    }
+
+    __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
+        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
+    }
+
+    __device__ __forceinline__ void express(
+        const Vector& from, const Vector& beside, float (&values)[LANES]
+    ) const {
+        values_of(from, p.source_unit, values);
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            values[lane] = p.activation(fmaf(values[lane], factor[lane], summand[lane]));
+        }
+        if (HAS_RESIDUAL) {
+            float added[LANES];
+            values_of(beside, p.residual_unit, added);
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) values[lane] += added[lane];
+        }
+    }
+
+    // The expression at one voxel of the source view.
+    __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
+        Vector beside;
+        if (HAS_RESIDUAL) beside = residual_at(d, h, w);
+        express(source_at(d, h, w), beside, values);
+    }
+};

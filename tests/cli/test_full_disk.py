@@ -1,0 +1,93 @@
+"""A disk that fills up in the middle of a batch costs only the studies that no longer fit."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.batch_world import scan, tiny_model
+from helpers.fault_kills import START
+
+STUDIES = 8
+SHAPE = (40, 36, 32)
+RESULT_BYTES = 40 * 36 * 32 * 2
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size={size} none {output} || exit 99
+{command} --report {root}/first.json
+find {output} -name '*.part' >{root}/parts
+mount -o remount,size=64m {output}
+{command} --report {root}/second.json
+find {output} -name '*.part' >>{root}/parts
+cp -r {output} {root}/copy
+"""
+
+
+def command(root: Path, output: Path, workers: int) -> list[str]:
+    paths = [str(root / "scans"), "--model", str(root / "model.safetensors")]
+    start = [sys.executable, "-c", START, str(workers), "translate"]
+    return [*start, *paths, "--output", str(output), "--device", "cpu"]
+
+
+def report(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    tiny_model(tmp_path / "model.safetensors")
+    for number in range(STUDIES):
+        scan(tmp_path / "scans" / f"{number}.nii", number, SHAPE)
+    (tmp_path / "results").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
+    world: Path, workers: int
+) -> None:
+    output = world / "results"
+    words = [f"'{word}'" for word in command(world, output, workers)]
+    script = ON_A_SMALL_DISK.format(
+        size=4 * RESULT_BYTES, root=world, output=output, command=" ".join(words)
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("this user may not mount a disk")
+    first, second = report(world / "first.json"), report(world / "second.json")
+    assert 1 <= first["totals"]["translated"] <= 4, done.stderr
+    assert first["totals"]["failed"] == STUDIES - first["totals"]["translated"]
+    failed = [row for row in first["studies"] if row["status"] == "failed"]
+    assert {row["class"] for row in failed} == {"write"}
+    assert any("disk is full" in row["reason"] or "No space" in row["reason"] for row in failed)
+    assert (world / "parts").read_text() == ""
+    assert second["totals"]["up_to_date"] == first["totals"]["translated"]
+    assert second["totals"]["translated"] == first["totals"]["failed"]
+    assert len(list((world / "copy").glob("*.nii"))) == STUDIES
+
+
+def test_a_file_that_may_not_grow_fails_alone(world: Path) -> None:
+    scan(world / "scans" / "large.nii", 9, (64, 64, 64))
+
+    def limit() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 * RESULT_BYTES, hard))
+
+    output = world / "results"
+    done = subprocess.run(
+        [*command(world, output, 1), "--report", str(world / "report.json")],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    [failed] = [row for row in report(world / "report.json")["studies"] if row["class"]]
+    assert (failed["name"], failed["class"]) == ("large.nii", "write")
+    assert "largest file allowed" in failed["reason"]
+    assert len(list(output.glob("*.nii"))) == STUDIES
+    assert list(output.glob("*.part")) == []

@@ -1,0 +1,95 @@
+"""What each command says of itself: whole, with an example, at once; and completion in a shell."""
+
+import resource
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+
+WIDTH = 80
+LONGEST_SECONDS = 0.3
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command, those of groups too."""
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+COMMANDS = list(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"], terminal_width=WIDTH)
+    assert shown.exit_code == 0
+    _, heading, example = shown.stdout.partition("\n  Example")
+    assert heading, "no example"
+    assert " ".join(("cuda-cyclegan", *path)) in example
+    assert max(map(len, shown.stdout.splitlines())) <= WIDTH
+    overview = shown.stdout.partition("Commands:")[2].partition("Example")[0]
+    assert "..." not in overview, "a first sentence is cut off"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"numpy", "PIL", "rich", "nibabel", "onnxruntime", "pydicom", "SimpleITK", "dbos"}
+    program = (
+        "import sys, contextlib, io\nfrom cuda_cyclegan.cli.app import app\n"
+        f"for path in {COMMANDS!r}:\n"
+        "    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        "        app([*path, '--help'])\n"
+        f"print(sorted({heavy!r} & {{*sys.modules}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+@pytest.mark.parametrize("path", [(), ("translate",), ("model", "import")], ids=" ".join)
+def test_help_is_there_at_once(path: tuple[str, ...]) -> None:
+    assert min(worked(path) for _ in range(3)) < LONGEST_SECONDS
+
+
+def worked(path: tuple[str, ...]) -> float:
+    """Seconds that the processor spends on it: those on a busy machine's wall are of others."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "cuda_cyclegan", *path, "--help"]
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        (["translate", "--prec"], {"--precision"}),
+        (["translate", "--precision", ""], {"fp16", "bf16", "tf32", "fp32"}),
+        (["translate", "--device", "cu"], {"cuda", "cuda:0"}),
+        (["submit", "scans", "--priority", ""], {"urgent", "normal", "low"}),
+        (["jobs", "s"], {"show", "summary"}),
+        (["model", "i"], {"import", "inspect"}),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(
+    tmp_path: Path, line: list[str], offered: set[str]
+) -> None:
+    program = tmp_path / "cuda-cyclegan"
+    program.write_text(f"#!{sys.executable}\nfrom cuda_cyclegan.cli.app import main\nmain()\n")
+    program.chmod(0o755)
+    words = shlex.join(["cuda-cyclegan", *line])
+    script = (
+        f'eval "$(_CUDA_CYCLEGAN_COMPLETE=source_bash {shlex.quote(str(program))})"\n'
+        f"COMP_WORDS=({words}) COMP_CWORD={len(line)}\n"
+        f"_cuda_cyclegan_completion {shlex.quote(str(program))}\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offered, done.stderr

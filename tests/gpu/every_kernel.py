@@ -1,0 +1,91 @@
+"""Every own kernel on small shapes, without cuDNN: what compute-sanitizer is run on.
+
+compute-sanitizer --tool memcheck python tests/gpu/every_kernel.py fp16
+compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py fp32
+"""
+
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+from helpers.gpu_networks import ODD_GRAPHS, random_network
+
+from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.cuda_driver import Context, Stream
+from cuda_cyclegan.engine.kernel_images import Kernels
+from cuda_cyclegan.engine.lowered import Layout
+from cuda_cyclegan.engine.lowering import lower
+from cuda_cyclegan.engine.memory_plan import plan_memory
+from cuda_cyclegan.engine.plan_search import Algorithm
+from cuda_cyclegan.engine.program import Program
+from cuda_cyclegan.engine.steps import Convolve
+from cuda_cyclegan.engine.sweep import Compiled
+from cuda_cyclegan.engine.sweeper import Sweeper
+from cuda_cyclegan.engine.window import Window
+
+LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
+RESNET = ResNetSpec(1, 1, width=32, blocks=1)
+GRAPHS = {
+    "reflect": (build(RESNET), (12, 8, 16)),
+    "zero": (build(replace(RESNET, padding="zero", norm="instance_affine")), (8, 8, 8)),
+    "nearest": (build(replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
+    "trilinear": (build(replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
+    **{name: (graph, (4, 6, 8)) for name, graph in ODD_GRAPHS.items()},
+}
+
+
+def main() -> None:
+    precision = sys.argv[1]
+    wanted = sys.argv[2:] or GRAPHS
+    with ExitStack() as opened:
+        context = opened.enter_context(Context(0))
+        stream = opened.enter_context(Stream())
+        kernels = opened.enter_context(Kernels(precision, context.capability, None))
+        for name in wanted:
+            for batch in (1, 2):
+                check(name, batch, precision, kernels, stream)
+
+
+def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Stream) -> None:
+    graph, patch = GRAPHS[name]
+    network = random_network(graph, 0)
+    has_matrix = precision in ("fp16", "bf16")
+    layout = Layout(patch, batch, precision, 200_000, has_matrix, halves=precision == "fp32")
+    lowered = lower(network, layout)
+    plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
+    own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}
+    shape = (batch, graph.in_channels, *patch)
+    patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
+    with CpuGenerator(network) as reference:
+        right = reference(patches)
+    got = np.empty_like(right)
+    with Program(lowered, plan, own, kernels, stream) as program:
+        program.poison()
+        stream.upload(program.patches, patches.ctypes.data, patches.nbytes)
+        program.launch()
+        stream.download(got.ctypes.data, program.translated, got.nbytes)
+        stream.wait()
+        channels = graph.in_channels, graph.out_channels
+        sweep(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
+    error = np.linalg.norm(got - right) / np.linalg.norm(right)
+    print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
+    assert error < LIMITS[precision]
+
+
+def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
+    """Two patches that overlap and are wider than their array."""
+    extents = patch[0] + 3, patch[1], patch[2] - 2
+    weights = np.ones(patch, np.float32)
+    window = Window(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2), weights, "edge")
+    array = np.random.default_rng(2).uniform(-1, 1, (compiled.channels[0], *extents))
+    target = np.full((compiled.channels[1], *extents), np.nan, np.float32)
+    with Sweeper(compiled) as sweeper:
+        placed = sweeper.place(window, 1 << 30)
+        sweeper.run(array.astype(np.float32), window, target, placed, lambda _: None)
+    assert np.isfinite(target).all()
+
+
+main()

@@ -1,0 +1,76 @@
+"""--yield-to-others on a real card: another process that takes memory, and one that computes."""
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from cuda_cyclegan.engine.cuda_driver import Context, DeviceBuffer, Stream
+
+MIB = 1 << 20
+
+OTHER = """
+import sys
+from cuda_cyclegan.engine.cuda_driver import Context, DeviceBuffer, Stream
+with Context(0), Stream() as stream, DeviceBuffer({bytes}) as buffer:
+    print("ready", flush=True)
+    while {busy}:
+        for _ in range(50):
+            stream.fill(buffer.address, 0, {bytes})
+        stream.wait()
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other_program(megabytes: int, busy: bool):
+    source = OTHER.format(bytes=megabytes * MIB, busy=busy)
+    process = subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def watched():
+    from cuda_cyclegan.pipelines.job_talk import Manners
+    from cuda_cyclegan.pipelines.neighbours import Neighbours
+
+    neighbours = Neighbours("cuda:0", Manners(memory=1536 * MIB, load=20))
+    if neighbours.hindrance():
+        pytest.skip(f"somebody uses the card: {neighbours.hindrance()}")
+    return neighbours
+
+
+def test_our_own_use_hinders_nothing(watched):
+    with Context(0), Stream() as stream, DeviceBuffer(2048 * MIB) as buffer:
+        stream.fill(buffer.address, 0, 2048 * MIB)
+        stream.wait()
+        assert watched.hindrance() is None
+
+
+def test_memory_of_another_process_is_seen_and_its_end_too(watched):
+    with other_program(2048, busy=False):
+        assert "other programs hold" in (watched.hindrance() or "")
+    assert _soon(lambda: watched.hindrance() is None)
+
+
+def test_load_of_another_process_is_seen(watched):
+    with other_program(64, busy=True):
+        assert _soon(lambda: "busy" in (watched.hindrance() or ""))
+
+
+def _soon(condition) -> bool:
+    end = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True

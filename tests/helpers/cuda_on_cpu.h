@@ -1,0 +1,169 @@
+// Enough of CUDA for g++: a thread for each lane, barriers for warps and blocks. What a matrix unit
+// or an asynchronous copy does, on_cpu does in plain words and at once.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+using std::abs, std::max, std::min;
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct Place {
+    int x, y, z;
+};
+struct float2 {
+    float x, y;
+};
+struct uint4 {
+    unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+typedef _Float16 __half;
+inline float __half2float(__half value) { return value; }
+inline __half __float2half_rn(float value) { return (__half)value; }
+
+inline Place blockDim, gridDim;
+inline thread_local Place threadIdx, blockIdx;
+
+namespace on_cpu {
+
+struct Warp {
+    std::barrier<> all{32};
+    std::unique_ptr<std::barrier<>> pairs[16];
+    unsigned words[32][6];
+
+    Warp() {
+        for (auto& pair : pairs) pair = std::make_unique<std::barrier<>>(2);
+    }
+};
+
+struct Block {
+    std::barrier<> all;
+    std::vector<Warp> warps;
+    std::vector<char> shared;
+
+    Block(int threads, int bytes) : all(threads), warps(threads / 32), shared(bytes) {}
+};
+
+inline thread_local Block* block;
+inline thread_local int thread;
+
+inline Warp& warp() { return block->warps[thread / 32]; }
+
+template <class T>
+T* shared() {
+    return reinterpret_cast<T*>(block->shared.data());
+}
+
+inline unsigned add(unsigned* address, unsigned added) {
+    return __atomic_fetch_add(address, added, __ATOMIC_ACQ_REL);
+}
+
+inline unsigned read(unsigned* address) {
+    std::this_thread::yield();
+    return __atomic_load_n(address, __ATOMIC_ACQUIRE);
+}
+
+inline void copy(unsigned target, const void* source, bool is_inside) {
+    char* to = block->shared.data() + target;
+    is_inside ? memcpy(to, source, 16) : memset(to, 0, 16);
+}
+
+// Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each matrix.
+inline uint4 load_matrices(unsigned row) {
+    const int lane = thread % 32;
+    warp().words[lane][0] = row;
+    warp().all.arrive_and_wait();
+    unsigned found[4];
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        const unsigned from = warp().words[matrix * 8 + lane / 4][0] + lane % 4 * 4;
+        memcpy(&found[matrix], block->shared.data() + from, 4);
+    }
+    warp().all.arrive_and_wait();
+    return {found[0], found[1], found[2], found[3]};
+}
+
+inline float half_of(int lane, int word, int half) {
+    __half value;
+    memcpy(&value, reinterpret_cast<char*>(&warp().words[lane][word]) + 2 * half, 2);
+    return value;
+}
+
+// The layout of mma.m16n8k16 as the PTX manual gives it.
+inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
+    const int lane = thread % 32;
+    const unsigned own[6] = {a.x, a.y, a.z, a.w, b0, b1};
+    memcpy(warp().words[lane], own, sizeof own);
+    warp().all.arrive_and_wait();
+    for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) {
+            const float left = half_of(row * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k % 2);
+            sums[i] += left * half_of(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+        }
+    }
+    warp().all.arrive_and_wait();
+}
+
+// `at_once`: blocks wait for each other; otherwise they run one after another.
+template <class Arguments>
+void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, Place size, int bytes,
+            bool at_once) {
+    blockDim = size, gridDim = grid;
+    const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
+    std::vector<std::unique_ptr<Block>> all;
+    std::vector<std::thread> running;
+    for (int number = 0; number < blocks; ++number) {
+        all.push_back(std::make_unique<Block>(threads, bytes));
+        for (int index = 0; index < threads; ++index) {
+            running.emplace_back([=, owner = all.back().get(), &arguments] {
+                block = owner, thread = index;
+                threadIdx = {index % size.x, index / size.x, 0};
+                blockIdx = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+                kernel(arguments);
+            });
+        }
+        if (at_once && number + 1 < blocks) continue;
+        for (auto& one : running) one.join();
+        running.clear();
+    }
+}
+
+}  // namespace on_cpu
+
+inline void __syncthreads() { on_cpu::block->all.arrive_and_wait(); }
+
+inline unsigned __cvta_generic_to_shared(const void* pointer) {
+    return static_cast<const char*>(pointer) - on_cpu::block->shared.data();
+}
+
+template <class T>
+T __ldcg(const T* address) {
+    return *address;
+}
+
+// All lanes, or a lane and its neighbour.
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+    on_cpu::Warp& warp = on_cpu::warp();
+    const int lane = on_cpu::thread % 32;
+    std::barrier<>& barrier = mask == ~0u ? warp.all : *warp.pairs[lane / 2];
+    memcpy(&warp.words[lane][0], &value, 4);
+    barrier.arrive_and_wait();
+    T other;
+    memcpy(&other, &warp.words[lane ^ distance][0], 4);
+    barrier.arrive_and_wait();
+    return other;
+}

@@ -1,0 +1,260 @@
+"""A worker's jobs beside each other: what is read ahead, and what becomes of it when work stops."""
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Generator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.batch_world import scan
+from helpers.queue_poison import work_with_poison
+from helpers.queue_world import QueueWorld
+
+from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.pipelines import job_desk, stations, study_run
+from cuda_cyclegan.pipelines.job_process import work
+from cuda_cyclegan.pipelines.job_talk import JobEnded, WorkerEvent, WorkerSettings
+from cuda_cyclegan.pipelines.queue import open_queue
+from cuda_cyclegan.pipelines.queue_place import queue_place
+
+SOON = 20.0  # seconds; only a test that fails waits so long
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Generator[QueueWorld]:
+    made = QueueWorld(tmp_path)
+    yield made
+    made.close()
+
+
+def watch_calls(
+    patch: pytest.MonkeyPatch, name: str, before: Callable[[int], object], where: Any = stations
+) -> None:
+    """Have `before` called with the number of each call of a station's work, from 0."""
+    real, calls = getattr(where, name), iter(range(99))
+
+    def watched(*arguments: Any) -> Any:
+        before(next(calls))
+        return real(*arguments)
+
+    patch.setattr(where, name, watched)
+
+
+def states(world: QueueWorld, batch: str) -> list[str]:
+    """Also for a worker's threads, where no command may run."""
+    with open_queue(queue_place(world.queue)) as queue:
+        return [row.state for row in queue.jobs(batch)]
+
+
+def test_the_next_job_is_read_and_the_last_one_stored_while_one_is_translated(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    third_is_read, first_is_finished = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def wait_for_both(number: int) -> None:
+        if number == 1:
+            waited.extend(event.wait(SOON) for event in (third_is_read, first_is_finished))
+
+    watch_calls(monkeypatch, "read_study", lambda number: number == 2 and third_is_read.set())
+    watch_calls(monkeypatch, "finish_study", lambda number: number == 0 and first_is_finished.set())
+    watch_calls(monkeypatch, "infer_study", wait_for_both)
+    world.scans(3)
+    batch = world.submit()
+    world.work()
+    assert waited == [True, True]
+    assert states(world, batch) == ["done"] * 3
+
+
+def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.scans(5)
+    batch = world.submit()
+    second_is_read = threading.Event()
+    held: list[int] = []
+
+    def count(number: int) -> None:
+        if number == 0:
+            assert second_is_read.wait(SOON)
+            threading.Event().wait(0.3)  # for a third one to be taken, if it is
+            held.append(states(world, batch).count("running"))
+
+    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer_study", count)
+    world.work()
+    assert held == [2]
+    assert states(world, batch) == ["done"] * 5
+
+
+def test_what_was_read_ahead_goes_back_when_its_window_closes(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that the network has begun with goes on; the clock jumps over the closing time."""
+
+    class Clock(datetime):
+        moment = datetime(2026, 11, 21, 6, 59)
+
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return cls.moment.replace(tzinfo=tz)
+
+    second_is_read = threading.Event()
+
+    def close(number: int) -> None:
+        if number == 0:
+            assert second_is_read.wait(SOON)
+            Clock.moment = datetime(2026, 11, 21, 7, 0)
+
+    monkeypatch.setattr(job_desk, "datetime", Clock)
+    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer_study", close)
+    world.scans(3)
+    batch = world.submit("--window", "night")
+    world.work()
+    assert states(world, batch) == ["done", "queued", "queued"]
+    assert [job["tries"] for job in world.jobs(batch)] == [1, 0, 0]
+    world.work()
+    assert states(world, batch) == ["done", "queued", "queued"]
+    Clock.moment = datetime(2026, 11, 20, 19, 0)  # the clock was set back
+    world.work()
+    assert states(world, batch) == ["done"] * 3
+
+
+def test_a_pause_lets_nothing_more_begin(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_is_read = threading.Event()
+
+    def pause(number: int) -> None:
+        if number == 0:
+            assert second_is_read.wait(SOON)
+            with open_queue(queue_place(world.queue)) as queue:
+                queue.pause()
+
+    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer_study", pause)
+    world.scans(3)
+    batch = world.submit()
+    world.work()
+    assert states(world, batch) == ["done", "queued", "queued"]
+
+
+def test_only_the_job_that_was_cancelled_is_left(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.scans(3)
+    batch = world.submit()
+
+    def cancel(number: int) -> None:
+        if number == 1:
+            with open_queue(queue_place(world.queue)) as queue:
+                assert queue.cancel(f"{batch}/00002") == 1
+            threading.Event().wait(2.5)  # two rounds of the watch
+
+    watch_calls(monkeypatch, "infer_study", cancel)
+    told = world.work()
+    assert states(world, batch) == ["done", "cancelled", "done"]
+    assert world.made() == {"000.nii", "002.nii"}
+    ended = {event.job: event.row for event in told if isinstance(event, JobEnded)}
+    row = ended[f"{batch}/00002"]
+    assert row
+    assert row.status == "interrupted"
+    world.did("jobs", "retry", batch)
+    world.work()
+    assert states(world, batch) == ["done"] * 3
+
+
+def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:
+    world.scans(2)
+    paths = [str(world.inputs), "--model", str(world.model)]
+    for name, overlap in (("a", "0"), ("b", "0.5")):
+        direct, queued = world.folder / f"direct-{name}", world.folder / f"queued-{name}"
+        world.did("translate", *paths, "--output", str(direct), "--overlap", overlap)
+        world.did("submit", *paths, "--output", str(queued), "--overlap", overlap)
+    world.work()
+    for name in "ab":
+        for made in ("000.nii", "001.nii"):
+            direct = world.folder / f"direct-{name}" / made
+            assert (world.folder / f"queued-{name}" / made).read_bytes() == direct.read_bytes()
+
+
+def test_two_jobs_for_one_result_follow_each_other(world: QueueWorld) -> None:
+    world.scans(1)
+    old = world.submit()
+    scan(world.inputs / "000.nii", seed=7)
+    new = world.submit()
+    assert old != new
+    world.work()
+    [first], [second] = world.jobs(old), world.jobs(new)
+    assert (first["result"]["status"], second["result"]["status"]) == ("translated", "up to date")
+
+
+def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None:
+    world.scans(4)
+    scan(world.inputs / "001.nii", shape=(40, 18, 16))
+    batch = world.submit()
+
+    def status() -> int | None:
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=work_with_poison, args=(world.queue, 1, 0.3))
+        process.start()
+        process.join()
+        return process.exitcode
+
+    died_in_company = died_alone = -signal.SIGKILL
+    assert [status() for _ in range(3)] == [died_in_company, died_alone, 0]
+    poison = world.jobs(batch)[1]
+    assert poison["state"] == "given up"
+    assert "1 workers died of it" in poison["reason"]
+    others = [job for job in world.jobs(batch) if job is not poison and job["study"] != "001.nii"]
+    assert [(job["state"], job["tries"]) for job in others] == [("done", 1)] * 3
+
+
+def test_a_lost_device_fails_the_job_that_had_it_alone(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_is_read = threading.Event()
+
+    def lose(number: int) -> None:
+        if number == 0:
+            assert second_is_read.wait(SOON)
+        if number < 2:
+            raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+
+    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer_study", lose)
+    world.scans(3)
+    batch = world.submit()
+
+    def end() -> str:
+        told: list[WorkerEvent] = []
+        settings = WorkerSettings(until_empty=True)
+        return work(queue_place(world.queue), "cpu", settings, told.append)
+
+    assert end() == "shaken"
+    assert states(world, batch) == ["queued"] * 3
+    assert end() == "shaken"
+    assert states(world, batch) == ["failed", "queued", "queued"]
+    assert "ECC error" in world.jobs(batch)[0]["reason"]
+    assert end() == "empty"
+    assert states(world, batch) == ["failed", "done", "done"]
+
+
+def test_a_failure_in_the_network_has_the_process_replaced(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> None:
+        if number == 0:
+            raise CudaError("cuLaunchKernel", "invalid value", "report it")
+
+    watch_calls(monkeypatch, "translate_array", fail, where=study_run)
+    world.scans(2)
+    batch = world.submit()
+    told: list[WorkerEvent] = []
+    place, settings = queue_place(world.queue), WorkerSettings(until_empty=True)
+    assert work(place, "cpu", settings, told.append) == "shaken"
+    assert states(world, batch)[0] == "failed"
+    assert work(place, "cpu", settings, told.append) == "empty"
+    assert states(world, batch) == ["failed", "done"]
