@@ -1,6 +1,6 @@
 """Batches and jobs as tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from ..pipelines.queue import Queue
 
 
-def lines(jobs: "Queue", batch: str | None, columns: int | None) -> Iterator[str]:
-    """What `jobs` prints; columns: width of the terminal, or None for no limit."""
+def lines(
+    jobs: "Queue", batch: str | None, columns: int | None, listed: Collection[State] = STATES
+) -> Iterator[str]:
+    """What `jobs` prints; columns: width of the terminal, or None for no limit.
+
+    listed: states in which a batch's jobs have a line of their own.
+    """
     if batch is None:
         yield from batch_lines(jobs.batches(), columns)
     else:
-        yield from job_lines(jobs.jobs(batch), columns)
+        yield from job_lines(jobs.jobs(batch), columns, listed)
     if jobs.is_paused():
         yield "Paused: no job starts until 'jobs resume'."
 
@@ -44,7 +49,9 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
         yield "The queue is empty."
 
 
-def job_lines(rows: Sequence[JobRow], columns: int | None) -> Iterator[str]:
+def job_lines(
+    rows: Sequence[JobRow], columns: int | None, listed: Collection[State] = STATES
+) -> Iterator[str]:
     """One line a job, then how many are in which state, then the reasons of failures."""
     table = Table(
         Row("study", ["job", "tries", "seconds", "state"]),
@@ -54,6 +61,7 @@ def job_lines(rows: Sequence[JobRow], columns: int | None) -> Iterator[str]:
                 [row.number, str(row.tries or ""), _seconds(row), _state(row)],
             )
             for row in rows
+            if row.state in listed
         ],
     )
     yield from table.lines(columns)

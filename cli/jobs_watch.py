@@ -25,12 +25,19 @@ def watch(jobs: "Queue", batch: str | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
-            lines = list(jobs_listing.lines(jobs, batch, columns_of(sys.stdout)))
-            room = max(console.height - 1, 5)
-            live.update(Text("\n".join(lines[-room:])), refresh=True)
+            live.update(Text("\n".join(fitting(jobs, batch, console.height - 1))), refresh=True)
             if not _is_open(jobs, batch):
                 return
             time.sleep(REFRESH_SECONDS)
+
+
+def fitting(jobs: "Queue", batch: str | None, room: int) -> list[str]:
+    """What there is room for: all, or the jobs that run and first failures, or newest batches."""
+    columns = columns_of(sys.stdout)
+    lines = list(jobs_listing.lines(jobs, batch, columns))
+    if len(lines) > room and batch:
+        return list(jobs_listing.lines(jobs, batch, columns, listed=("running",)))[:room]
+    return lines[-room:]
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:

@@ -80,7 +80,8 @@ def worker(
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
         settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
-        crew = Crew(_Child(queue_place(queue), settings), devices, _FINAL, _tell_death)
+        child = _Child(queue_place(queue), settings)
+        crew = Crew(child, devices, _MODULES, _FINAL, _tell_death)
 
         def stop(number: int, _frame: object) -> None:
             _log(
@@ -89,11 +90,13 @@ def worker(
             crew.stop()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, stop)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+                signal.signal(number, stop)
         raise typer.Exit(crew.run())
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
+_MODULES = ("cuda_cyclegan.cli.app", __name__, "cuda_cyclegan.pipelines.job_process")
 
 
 @dataclass(frozen=True, slots=True)

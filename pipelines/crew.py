@@ -5,6 +5,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final, TypeAlias
 
@@ -39,7 +41,7 @@ class Member:
         """Start the process unless it runs, or its predecessor died a moment ago."""
         if self._process is None and time.monotonic() >= self._due:
             self._started = time.monotonic()
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context("forkserver")
             self._process = context.Process(target=target, args=(self.device,), name=self.device)
             self._process.start()
 
@@ -66,20 +68,30 @@ class Member:
         """Whether the process has not ended yet."""
         return self._process is not None
 
+    @property
+    def sentinels(self) -> list[int]:
+        """What becomes ready when the process ends; nothing while there is none."""
+        return [self._process.sentinel] if self._process else []
+
 
 class Crew:
-    """One member a device.
+    """One member a device, forked from a process that has imported what they need, so that a
+    successor is at work at once. That process does nothing else: it has no device, and the threads
+    that libraries start on import wait there and hold no lock.
 
-    final: exit statuses after which a member is not replaced. died: told of every other.
+    modules: what is imported there. final: exit statuses after which a member is not replaced.
+    died: told of every other.
     """
 
     def __init__(
         self,
         target: Target,
         devices: Sequence[str],
+        modules: Sequence[str],
         final: Collection[int],
         died: Callable[[str, int], None],
     ) -> None:
+        _prepare_to_fork(modules)
         self._target = target
         self._members = [Member(device) for device in devices]
         self._final = final
@@ -98,7 +110,7 @@ class Crew:
         while not all(member.status is not None for member in self._members):
             for member in self._members:
                 self._care_for(member)
-            time.sleep(TICK_SECONDS)
+            wait([end for member in self._members for end in member.sentinels], TICK_SECONDS)
         return max(member.status or 0 for member in self._members)
 
     def _care_for(self, member: Member) -> None:
@@ -115,3 +127,11 @@ class Crew:
             member.status = 0
         elif not self._stopping:
             member.start_if_due(self._target)
+
+
+def _prepare_to_fork(modules: Sequence[str]) -> None:
+    """Start the process to fork from, in a way that a closed terminal does not end it."""
+    multiprocessing.set_forkserver_preload(list(modules))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which a new process inherits
+    forkserver.ensure_running()
+    signal.signal(signal.SIGHUP, before)

@@ -57,8 +57,8 @@ class Claims:
 
     def ours(self, claims: Iterable[Claim]) -> set[str]:
         """The tokens of those that are still ours, neither cancelled nor taken over."""
-        token = self._tables.jobs.c.owner_xid
-        query = sa.select(token).where(token.in_([claim.token for claim in claims]))
+        tokens = [claim.token for claim in claims]
+        query = sa.select(self._tables.jobs.c.owner_xid).where(*self._running(tokens))
         with self._tables.told():
             return {found for (found,) in self._tables.read(query)}
 
@@ -108,10 +108,14 @@ class Claims:
             self._tables.store.transition_delayed_workflows()
 
     def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
-        jobs = self._tables.jobs.c
         back = {"status": NAMES["queued"], "owner_xid": None, "started_at_epoch_ms": None}
         with self._tables.told():
-            return self._tables.change([jobs.owner_xid.in_(tokens)], {**back, **values})
+            return self._tables.change(self._running(tokens), {**back, **values})
+
+    def _running(self, tokens: Collection[str]) -> list[Any]:
+        """The jobs of these tokens; the state, which they imply, has an index."""
+        jobs = self._tables.jobs.c
+        return [jobs.status == NAMES["running"], jobs.owner_xid.in_(tokens)]
 
     def _one_try_less(self) -> Any:
         return self._tables.jobs.c.recovery_attempts - 1

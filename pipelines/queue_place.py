@@ -10,6 +10,15 @@ from .errors import QueueError
 
 VARIABLE = "CUDA_CYCLEGAN_QUEUE"
 _URL = re.compile(r"postgres(ql)?://.+")
+_KEEPALIVE = (
+    "connect_timeout=5",
+    "keepalives_idle=10",
+    "keepalives_interval=5",
+    "keepalives_count=3",
+    "tcp_user_timeout=25000",
+)
+"""By these a connection notices within half a minute that the server's host is gone."""
+
 _PASSWORD = re.compile(r"(?<=:)[^:@/]*(?=@)")
 
 
@@ -24,7 +33,7 @@ class QueuePlace:
     file: Path | None
 
     def __str__(self) -> str:
-        return str(self.file) if self.file else _PASSWORD.sub("***", self.url)
+        return str(self.file) if self.file else _shown(self.url)
 
 
 def queue_place(asked: str | None) -> QueuePlace:
@@ -34,14 +43,23 @@ def queue_place(asked: str | None) -> QueuePlace:
     """
     text = asked or os.environ.get(VARIABLE) or str(own_folder() / "queue.db")
     if _URL.fullmatch(text):
-        return QueuePlace(re.sub("^postgres(ql)?:", "postgresql:", text), None)
+        return QueuePlace(_alive(re.sub("^postgres(ql)?:", "postgresql:", text)), None)
     if "://" in text:
         raise QueueError(
-            f"{_PASSWORD.sub('***', text)} is no place for a queue; give a file, or "
+            f"{_shown(text)} is no place for a queue; give a file, or "
             "postgresql://USER@HOST/DATABASE."
         )
     file = Path(os.path.abspath(text))  # noqa: PTH100
     return QueuePlace(f"sqlite:///{file}", file)
+
+
+def _alive(url: str) -> str:
+    missing = [option for option in _KEEPALIVE if option.partition("=")[0] not in url]
+    return "&".join([url if "?" in url else f"{url}?", *missing]).replace("?&", "?")
+
+
+def _shown(url: str) -> str:
+    return _PASSWORD.sub("***", url.partition("?")[0])
 
 
 def check_private(file: Path) -> None:

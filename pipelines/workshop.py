@@ -1,5 +1,7 @@
 """What a worker does its jobs with: the code that `translate` runs, with the model kept warm."""
 
+import os
+import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -171,6 +173,12 @@ class Workshop:
 
 def find_study(job: StudyJob) -> Study:
     """The study of a job, found again among its files. Raises ScanError."""
+    for file in job.files:
+        if not os.path.lexists(file):
+            raise UnreadableScanError(
+                f"{file} does not exist on {platform.node()}; put it back, or mount it there if "
+                "other hosts have it, then 'jobs retry'."
+            )
     choice = Choice(
         fewest_slices=job.fewest_slices,
         allow_uneven=job.allow_uneven,

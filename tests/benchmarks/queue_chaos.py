@@ -26,11 +26,20 @@ from helpers import queue_postgres
 from helpers.batch_world import scan
 from helpers.queue_world import QueueWorld, children
 
-WORKERS = 4
-OUTAGE_SECONDS = 6.0
 PATIENCE = 600.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
 RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How much is done, and what comes in between: kills, and an outage of a server halfway."""
+
+    studies: int = 500
+    kills: int = 50
+    workers: int = 4
+    server: queue_postgres.Server | None = None
+    outage_seconds: float = 6.0
 
 
 @dataclass
@@ -58,30 +67,26 @@ class Watched:
                 self.ends[about[1], about[2]] += 1
 
 
-def run(
-    world: QueueWorld, studies: int, kills: int, server: queue_postgres.Server | None = None
-) -> dict[str, Any]:
+def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly."""
-    for number in range(studies):
+    for number in range(trial.studies):
         scan(world.inputs / f"{number:03}.nii", number, (64, 64, 48))
     direct = world.folder / "direct"
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(direct)]
     world.did("translate", *paths)
     batch = world.submit()
-    workers = [Watched(world.start("worker", "--tries", "1000")) for _ in range(WORKERS)]
+    workers = [Watched(world.start("worker", "--tries", "1000")) for _ in range(trial.workers)]
     for worker in workers:
         threading.Thread(target=worker.listen, daemon=True).start()
     begin, moments = time.monotonic(), random.Random(1)
-    outages = 0
-    for killed in range(1, kills + 1):
-        due = studies * killed / (kills + 1)
+    for killed in range(1, trial.kills + 1):
+        due = trial.studies * killed / (trial.kills + 1)
         _wait_for(lambda due=due: len(world.made()) >= due)
         _kill_one_at_work(workers, moments)
-        if server and killed == kills // 2:
-            server.stop("immediate")
-            time.sleep(OUTAGE_SECONDS)
-            server.start()
-            outages += 1
+        if trial.server and killed == (trial.kills + 1) // 2:
+            trial.server.stop("immediate")
+            time.sleep(trial.outage_seconds)
+            trial.server.start()
     _wait_for(lambda: {row["state"] for row in world.jobs(batch)} == {"done"})
     seconds = time.monotonic() - begin
     for worker in workers:
@@ -89,10 +94,8 @@ def run(
     for worker in workers:
         worker.process.wait()
     return {
-        "database": "postgresql" if server else "sqlite",
-        "studies": studies,
+        "studies": trial.studies,
         "kills": sum(len(worker.lost) for worker in workers),
-        "outages of the server": outages,
         "seconds": round(seconds, 1),
         **_outcome(world, direct),
         **_accounts(world, workers),
@@ -162,7 +165,7 @@ def _wait_for(condition: Any) -> None:
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError("the jobs do not get on")
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def main() -> None:
@@ -176,10 +179,9 @@ def main() -> None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         world = QueueWorld(Path(folder), server.url if server else None)
         stack.callback(world.close)
-        figures = run(world, asked.studies, asked.kills, server)
+        figures = run(world, Trial(asked.studies, asked.kills, server=server))
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    database = figures.pop("database")
-    known[database] = {"date": f"{date.today()}", **figures}
+    known["postgresql" if asked.postgresql else "sqlite"] = {"date": f"{date.today()}", **figures}
     RESULTS.write_text(json.dumps(known, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 

@@ -7,6 +7,7 @@ results/queue_measures.json. `dead_host` needs the rights to make network namesp
 import json
 import os
 import platform
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from helpers import queue_postgres
 from helpers.batch_world import scan
 from helpers.queue_world import COMMAND, QueueWorld, children
 
+from cuda_cyclegan.pipelines.crew import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.queue import Queue
 from cuda_cyclegan.pipelines.queue_job import StudyJob
 from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
@@ -50,17 +52,17 @@ def submit(world: QueueWorld) -> dict[str, Any]:
 
 def jobs(world: QueueWorld) -> dict[str, Any]:
     """Seconds of `jobs` and `jobs BATCH` with a long history."""
-    with QueueTables(queue_place(world.queue), create=True) as tables:
-        batches = [_done_batch(tables, world.folder, number) for number in range(HISTORY // BATCH)]
+    batch = _history(world)
     return {
         "history": HISTORY,
-        "jobs, median seconds": _median_seconds(world, "jobs"),
-        f"jobs BATCH of {BATCH}, median seconds": _median_seconds(world, "jobs", batches[0]),
+        "jobs": _seconds(world, "jobs"),
+        f"jobs BATCH of {BATCH}": _seconds(world, "jobs", batch),
     }
 
 
 def idle(world: QueueWorld) -> dict[str, Any]:
     """Share of one core that a worker without jobs takes, both of its processes together."""
+    _history(world)
     worker = _waiting_worker(world)
     [child] = children(worker.pid)
     before = _processor_seconds(worker.pid) + _processor_seconds(child)
@@ -70,15 +72,19 @@ def idle(world: QueueWorld) -> dict[str, Any]:
 
 
 def killed_child(world: QueueWorld) -> dict[str, Any]:
-    """Seconds from the kill of the only worker's child to the lost job's next start."""
-    world.scans(40)
-    for number in range(40):
+    """Seconds from the kill of the only worker's child to the lost job's next start.
+
+    A child that dies young is replaced later and later, so each one is let live for a while.
+    """
+    for number in range(100):
         scan(world.inputs / f"{number:03}.nii", number, (160, 160, 128))
     world.submit()
     worker = world.start("worker", "--tries", "1000")
     delays: list[float] = []
     for _ in range(REPEATS):
-        _line_with(worker, " translated")
+        youth = time.monotonic() + HEALTHY_SECONDS
+        while time.monotonic() < youth:
+            _line_with(worker, " translated")
         _line_with(worker, " started")
         [child] = children(worker.pid)
         begin = time.perf_counter()
@@ -87,6 +93,12 @@ def killed_child(world: QueueWorld) -> dict[str, Any]:
         _line_with(worker, " started")
         delays.append(time.perf_counter() - begin)
     return {"median": round(median(delays), 2), "longest": round(max(delays), 2)}
+
+
+def _history(world: QueueWorld) -> str:
+    """Fill the queue with batches of the past; the last one's name."""
+    with QueueTables(queue_place(world.queue), create=True) as tables:
+        return [_done_batch(tables, world.folder, batch) for batch in range(HISTORY // BATCH)].pop()
 
 
 def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
@@ -127,13 +139,21 @@ def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
     return batch
 
 
-def _median_seconds(world: QueueWorld, *arguments: str) -> float:
-    def once() -> float:
+def _seconds(world: QueueWorld, *arguments: str) -> dict[str, float]:
+    """Of a command: on the wall, and of the processor, which other programs change less."""
+    walls: list[float] = []
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(REPEATS):
         begin = time.perf_counter()
         _command(world, *arguments)
-        return time.perf_counter() - begin
-
-    return round(median(once() for _ in range(REPEATS)), 2)
+        walls.append(time.perf_counter() - begin)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "median": round(median(walls), 2),
+        "least": round(min(walls), 2),
+        "processor": round(used / REPEATS, 2),
+    }
 
 
 def _command(world: QueueWorld, *arguments: str) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,9 @@ from helpers.batch_world import scan, tiny_model
 from helpers.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
 from helpers.queue_world import QueueWorld, children, eventually
 
+from cuda_cyclegan.cli.jobs_watch import fitting
 from cuda_cyclegan.pipelines.job_talk import JobEnded
+from cuda_cyclegan.pipelines.queue import open_queue
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
@@ -194,6 +197,23 @@ def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: Qu
     assert len(world.jobs(submitted.stdout.strip())) == 1
 
 
+def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> None:
+    world.scans(30)
+    batch = world.submit()
+    with open_queue(queue_place(world.queue)) as queue:
+        assert len(fitting(queue, batch, 40)) == 33
+        with QueueTables(queue_place(world.queue), create=False) as tables:
+            claims = Claims(tables, "one")
+            for _ in range(20):
+                claim = claims.take(Lane("normal"))
+                assert claim
+                if not claim.job.endswith("20"):
+                    claims.end(claim, {}, well=True)
+        shown = fitting(queue, batch, 10)
+    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30"]
+    assert shown[-1] == "30 jobs: 10 queued, 1 running, 19 done"
+
+
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     world.inputs.mkdir()
     paths = ["--model", str(world.model), "--output", str(world.output)]
@@ -298,3 +318,55 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
     assert lost["reason"].startswith("write: ")
     assert world.run("jobs", "summary", batch).exit_code == 1
     assert "newer version" in world.did("jobs", batch)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of a quarter of a megabyte."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_fails_the_jobs_that_do_not_fit(world: QueueWorld, small_disk: Path) -> None:
+    world.output = small_disk / "out"
+    scan(world.inputs / "large.nii", shape=(64, 64, 64))
+    scan(world.inputs / "small.nii")
+    batch = world.submit()
+    world.work()
+    large, small = world.jobs(batch)
+    assert (large["state"], small["state"]) == ("failed", "done")
+    assert "the disk is full; make room" in large["reason"]
+    assert world.made() == {"small.nii"}
+    assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
+
+
+def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -> None:
+    small_disk.chmod(0o700)
+    world.queue = str(small_disk / "queue.db")
+    world.scans(1)
+    refused = world.run(
+        *("submit", str(world.inputs), "--model", str(world.model)),
+        *("--output", str(world.output)),
+    )
+    assert refused.exit_code == 2
+    assert "disk or server is there and not full" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_closed_terminal_ends_all_processes_in_order(world: QueueWorld) -> None:
+    """SIGHUP comes to each of them; the first one ends last."""
+    scan(world.inputs / "large.nii", shape=(200, 200, 200))
+    batch = world.submit()
+    worker = world.start("worker", start_new_session=True)
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    [child] = children(worker.pid)
+    os.killpg(worker.pid, signal.SIGHUP)
+    worker.communicate()
+    assert worker.returncode == 0
+    assert not Path(f"/proc/{child}").exists()
+    assert world.jobs(batch)[0]["state"] in ("done", "queued")  # as far as the network had come

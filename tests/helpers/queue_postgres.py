@@ -15,12 +15,16 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Server:
     folder: Path
+    address: str
     port: int
-    url: str
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://worker@{self.address}:{self.port}/jobs"
 
     def start(self) -> None:
         options = (
-            f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off "
+            f"-p {self.port} -c listen_addresses={self.address} -c fsync=off "
             f"-c unix_socket_directories={self.folder}"
         )
         log = str(self.folder / "log")
@@ -31,15 +35,17 @@ class Server:
 
 
 @contextmanager
-def server() -> Generator[Server]:
+def server(address: str = "127.0.0.1") -> Generator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="queue-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, _account())
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port = probe.getsockname()[1]
     _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", "--no-sync")
-    found = Server(folder, port, f"postgresql://worker@127.0.0.1:{port}/jobs")
+    with (folder / "data" / "pg_hba.conf").open("a") as rights:
+        rights.write(f"host all all {address}/24 trust\n")
+    found = Server(folder, address, port)
     found.start()
     try:
         yield found

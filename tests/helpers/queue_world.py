@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,13 @@ class QueueWorld:
         paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
         return self.did("submit", *paths, *options).strip()
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, VARIABLE: self.queue},
+            start_new_session=start_new_session,
         )
         self._processes.append(process)
         return process
@@ -84,17 +86,25 @@ class QueueWorld:
 
 
 def children(process: int) -> list[int]:
-    """The worker processes below a `worker` command; not multiprocessing's resource tracker."""
+    """The processes at work for a `worker` command: forked from the one that it has forked by."""
+    parents = [found for found in _below(process) if b"forkserver" in _command(found)]
+    return [child for parent in parents for child in _below(parent)]
+
+
+def _below(process: int) -> list[int]:
     found: list[int] = []
     for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-            command = status.with_name("cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == process and b"spawn_main" in command:
-            found.append(int(status.parent.name))
+        with suppress(OSError):
+            state, parent = status.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process and state != "Z":
+                found.append(int(status.parent.name))
     return found
+
+
+def _command(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:

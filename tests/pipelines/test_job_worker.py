@@ -20,7 +20,7 @@ from cuda_cyclegan.pipelines.job_talk import JobEnded, WorkerEvent, WorkerSettin
 from cuda_cyclegan.pipelines.queue import open_queue
 from cuda_cyclegan.pipelines.queue_place import queue_place
 
-SOON = 20.0  # seconds; only a test that fails waits so long
+SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from cuda_cyclegan.pipelines.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_job import StudyJob
 from cuda_cyclegan.pipelines.queue_life import life
+from cuda_cyclegan.pipelines.queue_locks import ServerLocks
 from cuda_cyclegan.pipelines.queue_place import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.queue_state import Lane
 from cuda_cyclegan.pipelines.queue_tables import QueueTables
@@ -250,6 +251,35 @@ def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
     assert other.end(taken, {}, well=True)
 
 
+def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_first(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    queue.submit(jobs(tmp_path, 4), NORMAL)
+    dead, other = Claims(tables, "dead"), Claims(tables, "other")
+    lost = [dead.take(NORMAL) for _ in range(2)]
+    assert [claim and (claim.tries, claim.alone) for claim in lost] == [(1, False)] * 2
+    assert other.take(NORMAL)  # 00003
+    assert other.take_over(other.held()["dead"]) == 2
+    taken = [other.take(NORMAL) for _ in range(3)]
+    found = [claim and (claim.job[-1], claim.tries, claim.alone) for claim in taken]
+    assert found == [("1", 1, True), ("2", 1, True), ("4", 1, False)]
+
+
+def test_a_job_that_is_handed_back_was_never_taken(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    claims = Claims(tables, "one")
+    for _ in range(5):
+        claim = claims.take(NORMAL)
+        assert claim
+        assert (claim.tries, claim.alone) == (1, False)
+        claims.hand_back(claim)
+        claims.hand_back(claim)
+    [row] = queue.jobs(batch)
+    assert (row.state, row.tries) == ("queued", 0)
+
+
 def test_pruning_forgets_what_ended_and_nothing_else(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
@@ -360,3 +390,47 @@ def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch(0o600)
     with pytest.raises(QueueError, match="empty"), open_queue(queue_place(f"{tmp_path}/empty.db")):
         pass
+
+
+def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgres.Server) -> None:
+    place = queue_place(server.url)
+    with QueueTables(place, create=True), ServerLocks(place.url) as locks:
+        assert locks.hold("one")
+        connection = locks._connection  # pyright: ignore[reportPrivateUsage]
+        assert connection
+        for setting, seconds in (("idle", "10"), ("interval", "5"), ("count", "3")):
+            query = f"SHOW tcp_keepalives_{setting}"
+            assert connection.execute(query.encode()).fetchone() == (seconds,)
+
+
+def test_a_server_is_shown_without_its_password_and_options() -> None:
+    place = queue_place("postgres://me:secret@host/jobs?sslmode=require&connect_timeout=9")
+    assert str(place) == "postgresql://me:***@host/jobs"
+    assert place.url.count("connect_timeout") == 1
+    assert "sslmode=require" in place.url
+    assert "keepalives_idle=10" in place.url
+
+
+def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    place = queue_place(str(tmp_path / "private" / "queue.db"))
+    with QueueTables(place, create=True) as tables:
+        queue, claims = Queue(tables), Claims(tables, "one")
+        batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+        claim = claims.take(NORMAL)
+        assert claim
+        result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
+        _limit(tables, 1)
+        with pytest.raises(QueueLostError, match="not full"):
+            claims.end(claim, result, well=True)
+        with pytest.raises(QueueLostError, match="full"):
+            queue.submit(jobs(tmp_path, 900, output="/b"), NORMAL)
+        _limit(tables, 1_000_000)
+        assert claims.end(claim, result, well=True)
+        assert states(queue, batch) == ["done"]
+        assert len(queue.batches()) == 1
+
+
+def _limit(tables: QueueTables, pages: int) -> None:
+    """How large the file may get; it cannot get smaller than it is."""
+    with tables.begin() as connection:
+        connection.execute(sa.text(f"PRAGMA max_page_count = {pages}"))
