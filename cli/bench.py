@@ -1,7 +1,7 @@
 """`cuda-cyclegan bench`: how fast a network runs here, layer by layer and against others."""
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -12,6 +12,9 @@ from .errors import told
 from .options import checked_device, checked_json, parsed_patch, parsed_size
 from .signals import stop_signals
 from .translate_options import Arithmetic, DeviceName, Verbose, VramLimit
+
+if TYPE_CHECKING:
+    from ..engine.architectures import Spec
 
 EXAMPLE = "Example: cuda-cyclegan bench --model t1-to-t2.safetensors --against pytorch"
 
@@ -126,35 +129,40 @@ def bench(
     limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
     limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
     with stop_signals(), told(verbose=verbose):
-        from ..engine.architectures import ResNetSpec, UNetSpec
         from ..engine.measured import Budget
         from ..pipelines.bench import BenchRequest, open_bench
         from ..pipelines.bench_subject import Subject
 
-        untrained = (
-            UNetSpec(1, 1, ngf or 32, levels or 5)
-            if arch == "unet"
-            else ResNetSpec(1, 1, ngf or 32, 9 if blocks is None else blocks)
-        )
-        subject, budget = Subject(model or untrained), Budget(seconds, layers=not sweep)
+        subject = Subject(model or _untrained(arch, ngf, blocks, levels))
+        budget = Budget(seconds, layers=not sweep)
         request = BenchRequest(subject, device, limits, precision, patches, batch or 1, budget)
-        if sweep:
-            from ..pipelines.bench_sweep import Scan
-            from .bench_sweep import SweepView, run_sweep
-
-            opened, network = open_bench(request)
-            asked = SweepView(view, Scan(scanned, overlap), patches, batch, precision)
-            fastest = run_sweep(opened, network, asked)
-            if write_config:
-                from .bench_config import write
-
-                view.tell([write(context, fastest, vram_limit)])
-        else:
+        if not sweep:
             from .bench_run import Rivals, check, run
 
             rivals = Rivals(against is not None, tuple(cudnn or ()), patience)
             check(view, rivals)
             run(*open_bench(request), view, rivals)
+            return
+        from ..pipelines.bench_sweep import Scan
+        from .bench_sweep import SweepView, run_sweep
+
+        asked = SweepView(view, Scan(scanned, overlap), patches, batch, precision)
+        fastest = run_sweep(*open_bench(request), asked)
+        if write_config:
+            from .bench_config import write
+
+            view.tell([write(context, fastest, vram_limit)])
+
+
+def _untrained(
+    arch: Arch | None, ngf: int | None, blocks: int | None, levels: int | None
+) -> "Spec":
+    from ..engine.architectures import ResNetSpec, UNetSpec
+
+    width = ngf or 32
+    if arch == "unet":
+        return UNetSpec(1, 1, width, levels or 5)
+    return ResNetSpec(1, 1, width, 9 if blocks is None else blocks)
 
 
 def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int | None]) -> None:

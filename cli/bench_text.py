@@ -87,8 +87,14 @@ def layer_notes(measured: Measured) -> Iterator[str]:
     )
     if ceilings is None:
         yield "There was no room to measure the peaks of this device, so there are no shares of it"
-    elif any((group.byte_rate or 0) > ceilings.bandwidth for group in groups):
+        return
+    if any((group.byte_rate or 0) > ceilings.bandwidth for group in groups):
         yield "More than 100% of a copy's bytes: the cache held them"
+    if any((group.flop_rate or 0) > ceilings.flops for group in groups):
+        yield (
+            "More than 100% of a product's FLOP/s: fp32 is faster as fp16 halves, or the machine "
+            "was busy while the product was measured"
+        )
 
 
 def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings | None) -> Row:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli import bench_run
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.text import quantity, scaled
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.measured import Latency
 from cuda_cyclegan.engine.work import flops
@@ -215,6 +216,13 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     )
     assert "Example: cuda-cyclegan bench" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_large_numbers_have_a_letter_and_a_unit() -> None:
+    assert quantity(754e12, "FLOP/s") == "754 TFLOP/s"
+    assert quantity(4.25e12, "B/s") == "4.25 TB/s"
+    assert quantity(999, "B") == "999 B"
+    assert scaled(1.5e15) == "1500T"
 
 
 def _library(folder: Path) -> Path:
