@@ -1,6 +1,7 @@
 """Whether the job queue is there and may be used, without making one."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from .queue_place import QueuePlace, check_private, queue_place
 _NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "fuse.sshfs", "9p")
 _MOUNTS = Path("/proc/self/mounts")
 _LIMIT = "connect_timeout=2"
-"""Seconds, as PostgreSQL's addresses say it."""
+"""Seconds, as PostgreSQL's addresses say it; a doctor is not to be waited for."""
+
 _REMEDY = "name another queue with --queue or CUDA_CYCLEGAN_QUEUE"
 
 
@@ -26,15 +28,14 @@ def examine_queue(asked: str | None) -> Iterator[Finding]:
         else:
             yield _not_yet(place.file)
     except QueueError as error:
-        what, _, remedy = _shown(str(error)).rstrip(".").partition("; ")
+        what, _, remedy = str(error).rstrip(".").partition("; ")
         # A worker finds nothing to do in a queue that the next submission makes ready.
         state = warning if remedy.startswith("submit") else failure
         yield state("Queue", what, remedy or _REMEDY)
 
 
 def _server(place: QueuePlace) -> Finding:
-    limited = f"{place.url}{'&' if '?' in place.url else '?'}{_LIMIT}"
-    return _opened(QueuePlace(limited, None), None)
+    return _opened(QueuePlace(re.sub(r"connect_timeout=\d+", _LIMIT, place.url), None), None)
 
 
 def _opened(place: QueuePlace, trouble: str | None) -> Finding:
@@ -45,17 +46,12 @@ def _opened(place: QueuePlace, trouble: str | None) -> Finding:
         paused = ", paused" if jobs.is_paused() else ""
     waiting = sum(count.get("queued", 0) + count.get("waiting", 0) for count in counts)
     running = sum(count.get("running", 0) for count in counts)
-    words = f"{_shown(str(place))}: {waiting} waiting, {running} running{paused}"
+    words = f"{place}: {waiting} waiting, {running} running{paused}"
     if trouble:
         return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
     if place.file and not os.access(place.file, os.W_OK):
         return failure("Queue", f"{words}, but it cannot be written", f"chmod u+w, or {_REMEDY}")
     return ok("Queue", words)
-
-
-def _shown(text: str) -> str:
-    """Without what was added to an address."""
-    return text.replace(f"?{_LIMIT}", "").replace(f"&{_LIMIT}", "")
 
 
 def _not_yet(file: Path) -> Finding:
