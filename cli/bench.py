@@ -110,7 +110,7 @@ def bench(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Measure a network's speed and memory here, as a whole and layer by layer.
+    """Measure a network's speed and memory on this machine.
 
     Shares are of what this device itself does at most, measured on it: a large matrix product and
     a large copy.
