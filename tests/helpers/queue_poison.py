@@ -1,4 +1,4 @@
-"""A worker process in which one study kills the process when the network begins with it."""
+"""A worker process that dies when the network begins with a large study."""
 
 import os
 import signal
@@ -14,17 +14,21 @@ from cuda_cyclegan.pipelines.queue_place import queue_place
 LARGE = 30
 
 
-def work_with_poison(queue: str, tries: int, seconds: float) -> None:
-    """A large study is the poison; seconds: that each study takes."""
+def main() -> None:
+    """Arguments: the queue, and after how many deaths a job is given up."""
+    queue, tries = sys.argv[1:]
     real: Any = stations.infer_study
 
     def infer(study: Any, *rest: Any) -> Any:
-        time.sleep(seconds)
+        time.sleep(0.3)  # for the next one to be read
         if max(study.prepared.array.shape) > LARGE:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(study, *rest)
 
     stations.infer_study = infer
-    settings = WorkerSettings(until_empty=True, tries=tries)
-    assert work(queue_place(queue), "cpu", settings, print) == "empty"
-    sys.exit(0)
+    settings = WorkerSettings(until_empty=True, tries=int(tries))
+    assert work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
+
+
+if __name__ == "__main__":
+    main()

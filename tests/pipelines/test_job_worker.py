@@ -1,7 +1,8 @@
 """A worker's jobs beside each other: what is read ahead, and what becomes of it when work stops."""
 
-import multiprocessing
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 from helpers.batch_world import scan
-from helpers.queue_poison import work_with_poison
 from helpers.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.errors import CudaError
@@ -196,12 +196,9 @@ def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None
     scan(world.inputs / "001.nii", shape=(40, 18, 16))
     batch = world.submit()
 
-    def status() -> int | None:
-        context = multiprocessing.get_context("spawn")
-        process = context.Process(target=work_with_poison, args=(world.queue, 1, 0.3))
-        process.start()
-        process.join()
-        return process.exitcode
+    def status() -> int:
+        command = [sys.executable, "-m", "helpers.queue_poison", world.queue, "1"]
+        return subprocess.run(command, cwd=Path(__file__).parents[1], check=False).returncode
 
     died_in_company = died_alone = -signal.SIGKILL
     assert [status() for _ in range(3)] == [died_in_company, died_alone, 0]
