@@ -109,7 +109,8 @@ class Manifest:
         self._shared = shared
         self._descriptor = -1
         self._read_to = 0
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time, self._flushing = threading.Lock(), threading.Lock()
+        self._appended = self._on_disk = 0
 
     def __enter__(self) -> Self:
         path = self.output / FOLDER / "manifest.jsonl"
@@ -137,8 +138,10 @@ class Manifest:
         # A thread that a stopped batch left behind may hang in here for ever; closed under its
         # hands, the descriptor could become another file's.
         if self._one_at_a_time.acquire(timeout=1):
-            os.close(self._descriptor)
-            self._descriptor = -1
+            if self._flushing.acquire(timeout=1):
+                os.close(self._descriptor)
+                self._descriptor = -1
+                self._flushing.release()
             self._one_at_a_time.release()
 
     def append(self, entry: Entry) -> None:
@@ -150,11 +153,21 @@ class Manifest:
             try:
                 if os.write(self._descriptor, line) != len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(self._descriptor)
             except OSError:
                 os.ftruncate(self._descriptor, end)
                 raise
-            self.entries[entry.output] = entry
+            self._appended += 1
+            own = self._appended
+        self._flush(own)
+        self.entries[entry.output] = entry
+
+    def _flush(self, line: int) -> None:
+        """Have a line on disk: who waits while another flushes finds its own line flushed along."""
+        with self._flushing:
+            if self._on_disk < line:
+                covered = self._appended
+                os.fsync(self._descriptor)
+                self._on_disk = covered
 
     def refresh(self) -> None:
         """Read the lines that were appended since the last time."""

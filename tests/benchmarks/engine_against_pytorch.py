@@ -86,6 +86,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
+    torch.zeros(1, device="cuda")  # cuDNN does not outlive the context that it was first used in
     cases = {"all": MAIN + OTHERS, "main": MAIN, "others": OTHERS}[arguments.cases]
     ceilings = measure_ceilings(0, "fp16", 4 << 30)
     assert ceilings is not None

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,29 @@ def test_a_full_disk_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.Mon
             manifest.append(entry("b.nii"))
         assert manifest_file(tmp_path).read_bytes() == whole
         assert set(manifest.entries) == {"a.nii"}
+
+
+def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[bytes] = []
+
+    def flush(_: int) -> None:
+        content = manifest_file(tmp_path).read_bytes()
+        time.sleep(0.02)
+        flushed.append(content)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with Manifest(tmp_path) as manifest:
+
+        def append(name: str) -> bool:
+            manifest.append(entry(name))
+            return f'"{name}"'.encode() in flushed[-1]
+
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(append, [f"{n}.nii" for n in range(64)]))
+    assert len(load(tmp_path)) == 64
+    assert len(flushed) < 32
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
