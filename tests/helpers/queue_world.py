@@ -86,9 +86,15 @@ class QueueWorld:
 
 
 def children(process: int) -> list[int]:
-    """The processes at work for a `worker` command: forked from the one that it has forked by."""
-    parents = [found for found in _below(process) if b"forkserver" in _command(found)]
-    return [child for parent in parents for child in _below(parent)]
+    """The processes at work for a `worker` command: forked from the one that it has forked by.
+
+    They keep its command line, unlike the programs that imports run for a moment.
+    """
+    return [child for parent in _forked(process) for child in _forked(parent)]
+
+
+def _forked(process: int) -> list[int]:
+    return [found for found in _below(process) if b"forkserver" in _command(found)]
 
 
 def _below(process: int) -> list[int]:

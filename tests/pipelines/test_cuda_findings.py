@@ -1,6 +1,7 @@
 """What the doctor says of cards, cuDNN and NVRTC, with machines that tests make up."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -87,6 +88,7 @@ def test_copies_are_found_once_each_in_the_order_of_what_leads_to_them(
     folders = [str(tmp_path / name) for name in ("empty", "path", "link")]
     monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(folders))
     monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # a test before may have loaded it
     found = [copy for copy in cudnn_copies.copies() if copy.folder.is_relative_to(tmp_path)]
     places = [(copy.folder.name, copy.found_by) for copy in found]
     assert places == [("path", "LD_LIBRARY_PATH"), ("lib", "PyTorch's bundle")]
