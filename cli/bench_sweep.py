@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine.devices import Precision
 from ..engine.graph import Network, Triple
+from ..engine.precision import Precision
 from ..pipelines.bench import Bench, Setting
 from ..pipelines.bench_sweep import Scan, Tried, best, candidates, sweep
 from ..pipelines.errors import SettingsError

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from ..engine.devices import Precision
+from ..engine.precision import Precision
 from ..engine.tuning import Effort
 from ..io.choice import OutputFormat
 from ..pipelines.settings import Blend

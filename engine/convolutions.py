@@ -9,7 +9,8 @@ from typing import Any, Self
 from .cuda_driver import Stream
 from .errors import CudaError
 from .graph import Triple
-from .steps import Convolution, Precision
+from .precision import Precision
+from .steps import Convolution
 
 
 def _imported() -> Any:

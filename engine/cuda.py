@@ -21,8 +21,9 @@ from .graph import FloatArray, Graph, Network, Triple
 from .kernel_images import Kernels
 from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
+from .precision import Precision
 from .program import Program
-from .steps import Convolution, Precision, Step
+from .steps import Convolution, Step
 from .sweep import Compiled
 from .sweeper import Sweeper
 from .tuning import TuningCache

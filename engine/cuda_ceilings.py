@@ -12,7 +12,8 @@ from .errors import CudaError, DeviceMemoryError
 from .kernel_images import Kernels
 from .measured import Ceilings
 from .plan_search import PlanSearch, Search
-from .steps import NUMBER_BYTES, Convolution, Precision
+from .precision import Precision
+from .steps import NUMBER_BYTES, Convolution
 from .tuning import TuningCache
 from .weight_layout import encoded
 

@@ -2,10 +2,11 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
+from .precision import Precision
 from .tuning import TUNING_SECONDS, Effort, Progress, cache_folder, unheard
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from .cuda import CudaOptions
     from .device_plan import DevicePlan
     from .graph import Network, Triple
-
-Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
-"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
 _CUDA_PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 

@@ -10,7 +10,8 @@ from .halves import halves_pay
 from .lowered import Layout, Lowered
 from .lowering import lower
 from .memory_plan import MemoryPlan, plan_memory
-from .steps import Convolution, Convolve, Precision
+from .precision import Precision
+from .steps import Convolution, Convolve
 from .work import flops
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)

@@ -7,7 +7,7 @@ from typing import Any, Self
 from .cuda_driver import Module, Stream, resident_blocks
 from .launch import Launch
 from .nvrtc import compiled
-from .steps import Precision
+from .precision import Precision
 
 
 class Kernels:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from .graph import FloatArray, Triple
-from .steps import Precision, Step
+from .precision import Precision
+from .steps import Step
 
 TransposedForm: TypeAlias = Literal["gradient", "subpixel"]
 """A transposed convolution as a data gradient, or as a convolution to 8 sub-pixels."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CudaError, DeviceUnavailableError
-from .steps import Precision
+from .precision import Precision
 
 nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"

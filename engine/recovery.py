@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from .cpu import Generator
-from .devices import Precision
 from .errors import PrecisionOverflowError
+from .precision import Precision
 
 T = TypeVar("T")
 OpenGenerator: TypeAlias = Callable[[Precision], AbstractContextManager[Generator]]

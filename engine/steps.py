@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from .devices import Precision
 from .graph import PadMode, Triple, Upsample
+from .precision import Precision
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}

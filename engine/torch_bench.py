@@ -8,8 +8,8 @@ from importlib import import_module
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from .devices import Precision
 from .measured import Budget, Latency
+from .precision import Precision
 from .torch_modes import Mode
 
 torch: Any = import_module("torch")  # its types are incomplete

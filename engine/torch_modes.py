@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from .devices import Precision
+from .precision import Precision
 
 
 @dataclass(frozen=True, slots=True)

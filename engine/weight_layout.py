@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from .graph import ConvTranspose3d, FloatArray, Triple
-from .steps import Precision
+from .precision import Precision
 
 Slots: TypeAlias = Sequence[int]
 """Stored position of each channel of a tensor."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..engine.devices import CudaLimits, Device, Precision, choose_device, cuda_options
+from ..engine.devices import CudaLimits, Device, choose_device, cuda_options
 from ..engine.graph import FloatArray, Network, Triple
 from ..engine.measured import Budget, Measured
+from ..engine.precision import Precision
 from ..engine.tuning import Progress, unheard
 from .bench_subject import Subject, noise
 from .memory import PeakMeter

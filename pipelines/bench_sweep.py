@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
-from ..engine.devices import Device, Precision
+from ..engine.devices import Device
 from ..engine.errors import CudaError, DeviceMemoryError, EngineError, PatchShapeError
 from ..engine.graph import Graph, Network, Triple
 from ..engine.measured import Measured
+from ..engine.precision import Precision
 from .bench import Bench, Setting, measure
 from .tiling import tile
 

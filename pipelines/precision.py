@@ -1,7 +1,8 @@
 """The arithmetic that a request and a device come to."""
 
-from ..engine.devices import Device, Precision
+from ..engine.devices import Device
 from ..engine.errors import DeviceUnavailableError
+from ..engine.precision import Precision
 from .errors import SettingsError
 
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from ..engine.precision import Precision
 from ..io.choice import FEWEST_SLICES, OutputFormat
 from .errors import QueueError
-from .settings import Blend, Precision
+from .settings import Blend
 
 VERSION = 1
 """Raised when an older worker could not do a newer job right."""

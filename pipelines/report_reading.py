@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from ..engine.precision import Precision
 from .errors import ReportFileError
 from .memory import PeakMemory
 from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
 from .report_fields import Fields, read_fields
 from .report_json import SCHEMA
 from .seam_score import SeamScore
-from .settings import Blend, Precision, TranslateSettings
+from .settings import Blend, TranslateSettings
 from .stopwatch import STAGES, Stage
 
 _STATUSES: tuple[Status, ...] = get_args(Status)

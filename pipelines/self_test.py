@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..engine import devices
-from ..engine.devices import CudaLimits, Device, Precision
+from ..engine.devices import CudaLimits, Device
+from ..engine.precision import Precision
 from .findings import Finding, failure, ok
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
+from ..engine.precision import Precision
+
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
-Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
 
 METHOD = 1
 """Raised whenever the program begins to make other voxels from equal settings."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ..engine.cpu import Generator
-from ..engine.devices import Precision
 from ..engine.errors import CudaError
 from ..engine.model import Model
+from ..engine.precision import Precision
 from ..engine.recovery import with_recovery
 from ..engine.tuning import Progress
 from .events import Event, StudyDone, StudyStarted, TilesDone, Tuning, Worked

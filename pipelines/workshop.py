@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from ..engine.cpu import Generator
-from ..engine.devices import CudaLimits, Device, Precision, choose_device, open_generator
+from ..engine.devices import CudaLimits, Device, choose_device, open_generator
 from ..engine.errors import ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
+from ..engine.precision import Precision
 from ..engine.tuning import Progress
 from ..io.atomic import remove_leftovers
 from ..io.choice import Choice

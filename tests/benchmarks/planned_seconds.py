@@ -21,7 +21,7 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
-from helpers.bench_model import bench_model, tissue
+from helpers.bench_batches import tissue, write_model
 
 from cuda_cyclegan.engine.cuda_probe import cuda_devices
 
@@ -54,7 +54,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        bench_model(root / "model.safetensors")
+        write_model(root / "model.safetensors", 32, 9, (128, 128, 128))
         for batch in LEARNT:
             _run(root, batch, "translate")
         rows = [_compared(root, batch) for batch in FORETOLD]

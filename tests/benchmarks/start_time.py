@@ -20,7 +20,7 @@ from typing import Any
 
 import nibabel
 import numpy as np
-from helpers.bench_model import bench_model, tissue
+from helpers.bench_batches import tissue, write_model
 
 from cuda_cyclegan.engine.cuda_probe import cuda_devices
 
@@ -50,7 +50,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        bench_model(root / "model.safetensors")
+        write_model(root / "model.safetensors", 32, 9, (128, 128, 128))
         scan = nibabel.Nifti1Image(tissue((128, 128, 128), 0), np.eye(4))
         scan.to_filename(root / "scan.nii")
         first = start(root, "--device", "cuda:0", "--tune-seconds", str(asked.tune_seconds))

@@ -12,7 +12,8 @@ from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
-from cuda_cyclegan.engine.steps import Convolve, Normalise, Precision, Statistics
+from cuda_cyclegan.engine.precision import Precision
+from cuda_cyclegan.engine.steps import Convolve, Normalise, Statistics
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from helpers.numerics_models import FunctionGenerator
 
-from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
+from cuda_cyclegan.engine.precision import Precision
 from cuda_cyclegan.engine.tuning import Progress
 
 LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)

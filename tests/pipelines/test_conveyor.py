@@ -15,10 +15,10 @@ from helpers.batch_world import scan
 from helpers.numerics_models import CARD, FunctionGenerator, card
 
 from cuda_cyclegan.engine.cpu import Generator
-from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.precision import Precision
 from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines import stations, storing

@@ -15,10 +15,10 @@ from helpers.batch_world import scan, stored
 from helpers.fleet_generators import LOSS, Opener
 from helpers.numerics_models import FunctionGenerator, card
 
-from cuda_cyclegan.engine.devices import Precision
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.precision import Precision
 from cuda_cyclegan.engine.recovery import OpenGenerator
 from cuda_cyclegan.engine.tuning import Progress
 from cuda_cyclegan.io.discovery import discover
