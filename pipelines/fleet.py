@@ -260,9 +260,11 @@ class Fleet:
         self._hand_out()
 
     def _is_worth_replacing(self, worker: Worker) -> bool:
+        """Not where it said itself that it gets no device."""
         if not worker.finished:
             self._in_vain[worker.setup.name] += 1
-        return worker.has_device and self._in_vain[worker.setup.name] < _IN_VAIN
+        may_open = worker.has_device or worker.trouble is None
+        return may_open and self._in_vain[worker.setup.name] < _IN_VAIN
 
     def _fail(self, planned: PlannedStudy) -> None:
         failure = Failure("engine", self._trouble, None)

@@ -55,7 +55,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("path", [(), ("translate",), ("model", "import")], ids=" ".join)
 def test_help_is_there_at_once(path: tuple[str, ...]) -> None:
-    assert min(worked(path) for _ in range(3)) < LONGEST_SECONDS
+    assert any(worked(path) < LONGEST_SECONDS for _ in range(10))
 
 
 def worked(path: tuple[str, ...]) -> float:

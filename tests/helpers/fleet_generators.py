@@ -23,6 +23,7 @@ class Opener:
     """Opens an identity in a worker; picklable.
 
     folder: where each call leaves a file named by its process. refuse: does not open at all.
+    broken: how many openings, of all processes together, end their process as kill -9 does.
     deaths: how many calls, of all processes together, end their process as kill -9 does.
     losses: how many calls find that the card is gone. brightest: patches with a mean above this
     end their process too, and with a mean above `losing` they end the card. seconds: that every
@@ -31,6 +32,7 @@ class Opener:
 
     folder: Path
     refuse: bool = False
+    broken: int = 0
     deaths: int = 0
     losses: int = 0
     brightest: float = float("inf")
@@ -42,6 +44,8 @@ class Opener:
     def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         if self.refuse:
             raise EngineError("The card fell off the bus.")
+        if self._is_due("broken", self.broken):
+            os.kill(os.getpid(), signal.SIGKILL)
         (self.folder / f"open {os.getpid()}").touch()
         while len(list(self.folder.glob("open *"))) < self.together:
             time.sleep(0.01)

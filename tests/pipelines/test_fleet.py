@@ -245,6 +245,20 @@ def test_the_first_study_may_kill_its_worker_and_the_others_are_done(world: Worl
     assert [row.status for row in rows] == ["failed", *["translated"] * 5]
 
 
+@pytest.mark.parametrize("broken", [1, 3])
+def test_a_process_that_is_killed_while_it_opens_its_device_is_replaced(
+    world: World, broken: int
+) -> None:
+    rows = world.run(Opener(world.calls, broken=broken))
+    assert {row.status for row in rows} == {"translated"}
+
+
+def test_processes_that_are_always_killed_end_the_batch(world: World) -> None:
+    with pytest.raises(EngineError, match="killed by SIGKILL"):
+        world.run(Opener(world.calls, broken=100))
+    assert len(list(world.calls.glob("broken *"))) <= 4
+
+
 def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: World) -> None:
     rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
     assert {row.status for row in rows} == {"translated"}
