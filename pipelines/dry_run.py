@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..engine.devices import plan_device
@@ -14,7 +15,6 @@ from .rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
 from .report import Failure
 from .stopwatch import Stopwatch
 from .study_run import prepare_study, read_study
-from .tiling import Tiling
 from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class DryRow:
     """
 
     planned: PlannedStudy
-    tiling: Tiling | None = None
     grid: "Grid | None" = None
     host_bytes: int = 0
     device_bytes: int | None = None
@@ -41,7 +40,7 @@ class DryRow:
 
     @property
     def tiles(self) -> int:
-        return len(self.tiling) if self.tiling else 0
+        return prod(map(len, self.grid.origins)) if self.grid else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +94,16 @@ class _Foresight:
             volume = read_study(planned.study, job.settings, watch)
             held = footprint(volume, job.model.card, job.settings.patch).peak
             study = prepare_study(volume, job.model, job.settings, watch)
-            tiling, grid = study.tiling, sweep_grid(study.prepared.array, study.tiling)
+            grid = sweep_grid(study.prepared.array, study.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
-        work = self._work(planned, volume.voxels.size, len(tiling))
-        return DryRow(planned, tiling, grid, held, max(known, default=None), work)
+        work = self._work(planned, volume.voxels.size, len(study.tiling))
+        return DryRow(planned, grid, held, max(known, default=None), work)
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
-        due = [row for row in rows if row.tiling]
+        due = [row for row in rows if row.grid]
         works = [row.work for row in due if row.work]
         if not due or len(works) < len(due):
             return None

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..engine.cpu import usable_cores
 from .findings import Finding, failure, ok, warning
+from .memory import available_memory
 
 _ENOUGH_MEMORY = 2 << 30
 _ENOUGH_ROOM = 10 << 30
@@ -29,7 +31,7 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
 
 def _cores() -> Finding:
     there = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    usable = usable_cores()
     words = f"{usable} of {there} usable"
     quota = _quota()
     if quota is not None and quota < usable:
@@ -52,7 +54,7 @@ def _quota() -> float | None:
 
 def _memory() -> Finding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = _free_memory() or total
+    free = _free_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free < _ENOUGH_MEMORY:
         return warning(
@@ -63,14 +65,9 @@ def _memory() -> Finding:
     return ok("Memory", words)
 
 
-def _free_memory() -> int | None:
+def _free_memory() -> int:
     """Bytes that may still be used: the system's, or the container's rest if that is less."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        [kibibytes] = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    except (OSError, ValueError):
-        return None
-    free = int(kibibytes) * 1024
+    free = available_memory()
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())

@@ -4,6 +4,7 @@ import ctypes
 import os
 import resource
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,10 +74,11 @@ class PeakMeters:
 
 
 def available_memory() -> int:
-    """Bytes that the system could give to programs now."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
+    """Bytes that the system could give to programs now; all it has where it does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

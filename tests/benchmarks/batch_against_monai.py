@@ -21,6 +21,8 @@ import numpy as np
 from helpers.bench_batches import DISTINCT, WINDOW, make_scans, write_model
 from helpers.bench_command import keep, options, translate
 
+from cuda_cyclegan.engine.reference import relative_error
+
 TOLERANCE = 5e-3
 """Relative L2 error within which two results of fp16 are equal."""
 
@@ -29,10 +31,6 @@ def intensities(path: Path) -> "np.ndarray[Any, Any]":
     """Network intensities of a result."""
     image: Any = nibabel.load(path)
     return np.asarray(image.dataobj, np.float64) / WINDOW.high
-
-
-def relative_error(made: "np.ndarray[Any, Any]", reference: "np.ndarray[Any, Any]") -> float:
-    return float(np.linalg.norm(made - reference) / np.linalg.norm(reference))
 
 
 def run_monai(asked: Any, folder: Path, scans: Path, results: Path) -> dict[str, Any]:
