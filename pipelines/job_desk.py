@@ -128,7 +128,7 @@ class Desk:
 
     def _end(self, claim: Claim, row: StudyReport) -> None:
         if row.status == "interrupted":
-            self._record(lambda: self._claims.hand_back(claim))
+            self._record(lambda: self._claims.hand_back([claim.token]))
         else:
             result = {"row": to_json(row), "program": program_version()}
             well = row.status != "failed"

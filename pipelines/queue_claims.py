@@ -75,9 +75,9 @@ class Claims:
         with self._tables.told():
             self._tables.store.dead_letter_workflows([claim.job], min_recovery_attempts=claim.tries)
 
-    def hand_back(self, claim: Claim) -> None:
-        """Put a job of ours back to its place in the queue, as if it had never been taken."""
-        self._queue_again([claim.token], {"recovery_attempts": self._one_try_less()})
+    def hand_back(self, tokens: Collection[str]) -> None:
+        """Put jobs of ours back to their places in the queue, as if they had never been taken."""
+        self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
 
     def held(self) -> dict[str, list[str]]:
         """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""

@@ -14,11 +14,14 @@ from helpers.batch_world import scan
 from helpers.queue_world import QueueWorld
 
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.pipelines import job_desk, stations, study_run
+from cuda_cyclegan.pipelines import job_desk, job_watch, stations, study_run
+from cuda_cyclegan.pipelines.errors import QueueLostError
 from cuda_cyclegan.pipelines.job_process import work
 from cuda_cyclegan.pipelines.job_talk import JobEnded, WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.queue import open_queue
+from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
+from cuda_cyclegan.pipelines.queue_state import Claim, Lane
 
 SOON = 60.0  # seconds; only a test that fails waits so long
 
@@ -164,6 +167,38 @@ def test_only_the_job_that_was_cancelled_is_left(
     world.did("jobs", "retry", batch)
     world.work()
     assert states(world, batch) == ["done"] * 3
+
+
+def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server recorded who has it and then went away, before it could say so."""
+    take, answers = Claims.take, iter([False])
+
+    def take_deaf(claims: Claims, lane: Lane) -> Claim | None:
+        claim = take(claims, lane)
+        if claim and not next(answers, True):
+            raise QueueLostError("the connection is closed")
+        return claim
+
+    monkeypatch.setattr(Claims, "take", take_deaf)
+    monkeypatch.setattr(job_watch, "STRAY_SECONDS", 0.5)
+    world.scans(2)
+    batch = world.submit()
+    world.work()
+    assert states(world, batch) == ["done", "done"]
+    assert [job["tries"] for job in world.jobs(batch)] == [1, 1]
+
+
+def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watch, "STRAY_SECONDS", 0.0)
+    watch_calls(monkeypatch, "infer_study", lambda _: threading.Event().wait(2.5))
+    world.scans(1)
+    batch = world.submit()
+    [row] = [event.row for event in world.work() if isinstance(event, JobEnded)]
+    assert row
+    assert row.status == "translated"
+    assert states(world, batch) == ["done"]
 
 
 def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:

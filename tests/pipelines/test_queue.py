@@ -205,7 +205,7 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     assert queue.cancel(batch) == 3
     assert claims.ours([claim]) == set()
     assert not claims.end(claim, {"row": {}}, well=True)
-    claims.hand_back(claim)
+    claims.hand_back([claim.token])
     assert claims.take(NORMAL) is None
     assert states(queue, batch) == ["cancelled"] * 3
 
@@ -274,8 +274,8 @@ def test_a_job_that_is_handed_back_was_never_taken(
         claim = claims.take(NORMAL)
         assert claim
         assert (claim.tries, claim.alone) == (1, False)
-        claims.hand_back(claim)
-        claims.hand_back(claim)
+        claims.hand_back([claim.token])
+        claims.hand_back([claim.token])
     [row] = queue.jobs(batch)
     assert (row.state, row.tries) == ("queued", 0)
 
