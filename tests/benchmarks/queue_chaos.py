@@ -26,7 +26,7 @@ from helpers import queue_postgres
 from helpers.batch_world import scan
 from helpers.queue_world import QueueWorld, children
 
-PATIENCE = 600.0
+PATIENCE = 300.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
 RESULTS = Path(__file__).parent / "results" / "queue_chaos.json"
 
