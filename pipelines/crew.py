@@ -127,6 +127,8 @@ class Crew:
             member.status = 0
         elif not self._stopping:
             member.start_if_due(self._target)
+            if self._stopping:  # since then, when there was no process yet that could be told
+                member.tell(signal.SIGTERM)
 
 
 def _prepare_to_fork(modules: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from helpers.batch_world import scan, tiny_model
 from helpers.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
-from helpers.queue_world import QueueWorld, children, eventually
+from helpers.queue_world import QueueWorld, children, eventually, handles
 
 from cuda_cyclegan.cli.jobs_watch import fitting
 from cuda_cyclegan.pipelines.job_talk import JobEnded
@@ -133,6 +133,17 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
     written = [json.loads(line) for line in lines]
     assert sum(entry["status"] == "written" for entry in written) == 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_worker_that_is_stopped_while_it_starts_ends(
+    world: QueueWorld, number: signal.Signals
+) -> None:
+    worker = world.start("worker", "--device", "cpu")
+    eventually(lambda: handles(worker.pid, signal.SIGHUP))
+    assert children(worker.pid) == []
+    worker.send_signal(number)
+    assert worker.wait(timeout=20) == 0
 
 
 def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:

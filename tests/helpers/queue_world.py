@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,13 @@ def _command(process: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes()
     return b""
+
+
+def handles(process: int, number: signal.Signals) -> bool:
+    """Whether it has a handler for the signal by now."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
