@@ -9,6 +9,7 @@ import typer
 from ..io.choice import FEWEST_SLICES
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from .signals import stop_signals
 from .streams import columns_of, say, tell
 
 EXAMPLE = """\b
@@ -44,7 +45,7 @@ def discover(
       3  none was found
     """
     choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
-    with told(verbose=verbose):
+    with stop_signals(), told(verbose=verbose):
         from ..io import discovery
         from . import discovery_json, discovery_listing
 

@@ -10,6 +10,7 @@ import typer
 from .errors import Exit, complain, told
 from .option_groups import StudyOptions, grouped
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from .signals import stop_signals
 from .streams import say, tell
 from .text import counted
 from .translate_options import Inputs
@@ -52,7 +53,7 @@ def submit(
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
-    with told(verbose=False):
+    with stop_signals(), told(verbose=False):
         from ..pipelines.queue import open_queue
         from ..pipelines.queue_place import queue_place
         from ..pipelines.submission import jobs_of

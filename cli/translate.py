@@ -71,6 +71,7 @@ def translate(
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     for name, file in (("--report", report), ("--trace", trace)):
         checked_json(name, file)

@@ -35,6 +35,7 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 
 OPENING = ("cuda_cyclegan.pipelines.translate", "open_generator")
 INFERRING = ("cuda_cyclegan.pipelines.study_run", "translate_array")
+SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
 WRITING = ("cuda_cyclegan.io.writing", "write_voxels")
 
 
@@ -52,14 +53,14 @@ class Folders:
         return self._open([*COMMAND, *self._arguments()])
 
     def start_and_stand(
-        self, place: tuple[str, str], call: int, patience: float = 1
+        self, place: tuple[str, str], call: int, patience: float = 1, command: str = "translate"
     ) -> "subprocess.Popen[str]":
         """A run that has come to a place in the program and waits there.
 
         patience: seconds that it waits for results to get stored once it is stopped.
         """
-        command = [sys.executable, "-c", STANDING, *place, str(call), str(patience), "translate"]
-        process = self._open([*command, *self._arguments()])
+        standing = [sys.executable, "-c", STANDING, *place, str(call), str(patience), command]
+        process = self._open([*standing, *self._arguments(command)])
         assert process.stderr is not None
         for line in process.stderr:
             if STANDS in line:
@@ -79,9 +80,12 @@ class Folders:
     def parts(self) -> list[Path]:
         return [path for path in self.output.rglob("*") if path.name.endswith(".part")]
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, command: str = "translate") -> list[str]:
+        if command == "discover":
+            return [str(self.inputs)]
         paths = [self.inputs, "--model", self.model, "--output", self.output]
-        return [*map(str, paths), "--report", str(self.report)]
+        report = ["--report", str(self.report)] if command == "translate" else []
+        return [*map(str, paths), *report]
 
     def _open(self, command: list[str]) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -169,6 +173,19 @@ def test_a_signal_before_the_first_study_is_told_without_a_traceback(folders: Fo
     assert process.returncode == 143
     assert "Traceback" not in errors
     assert "Stopped" in errors
+
+
+@pytest.mark.parametrize("command", ["discover", "plan", "submit"])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_search_that_is_stopped_says_so(
+    folders: Folders, command: str, number: signal.Signals, status: int
+) -> None:
+    process = folders.start_and_stand(SEARCHING, 1, command=command)
+    process.send_signal(number)
+    out, errors = process.communicate()
+    assert (process.returncode, out, errors) == (status, "", "Error: Stopped.\n")
 
 
 def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:
