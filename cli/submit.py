@@ -49,7 +49,7 @@ def submit(
     \b
     Exit status:
       0  all studies are queued, or were before
-      1  some study cannot be done along with another, and is not queued
+      1  some study cannot be done along with another or in the format, and is not queued
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -63,7 +63,7 @@ def submit(
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         found = jobs_of(request)
-        if not found.jobs:
+        if not found.jobs and not found.refused:
             where = ", ".join(str(path) for path in inputs)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)

@@ -77,7 +77,7 @@ def watch(
 
 
 def _tell_refused(found: "Submission", told: set[str]) -> None:
-    """Once for each study that cannot be done along with another."""
+    """Once for each study that cannot be done along with another, or in the format."""
     for study, reason in found.refused.items():
         if study not in told:
             told.add(study)

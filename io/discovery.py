@@ -14,7 +14,7 @@ from .nifti import image_beside
 from .result_names import in_format
 from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
 from .text_header import read_text_header
-from .volume import Study
+from .volume import Obstacle, Study
 from .writing import places
 
 
@@ -39,7 +39,8 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     Results are named relative to the one input folder, or to the folder that all inputs share.
     A DICOMDIR stands for the folder it lies in. Links are followed, but no real file is listed
     twice; unfinished files and what lies in the folder `output` are left out. A study whose result
-    would overwrite that of another has that as its obstacle.
+    would overwrite that of another, or cannot have the format that is chosen, has that as its
+    obstacle.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
@@ -54,9 +55,8 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     root = _shared_folder(apart)
     studies, skipped = _studies(sorted(search.files), root)
     series = find_series(search, choice)
-    studies, misfits = in_format([*studies, *dicom_studies(series, root)], choice.format)
+    studies = in_format([*studies, *dicom_studies(series, root)], choice.format)
     studies.sort(key=lambda study: study.name)
-    skipped += misfits
     if search.output:
         _refuse_overwriting(studies, search.output)
         studies = _rivals_marked(studies, search.output, root)
@@ -112,6 +112,8 @@ def _results(study: Study) -> set[PurePosixPath]:
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:
     sources = {os.path.realpath(file) for study in studies for file in study.files}
     for study in studies:
+        if study.obstacle:
+            continue
         if any(os.path.realpath(output / result) in sources for result in _results(study)):
             raise ScanError(
                 f"{output} as output folder would overwrite the scan {study.files[0]}; "
@@ -128,6 +130,9 @@ def _rivals_marked(studies: Sequence[Study], output: Path, root: Path) -> list[S
     owners: dict[str, Study] = {}
     marked: list[Study] = []
     for study in studies:
+        if study.obstacle:
+            marked.append(study)
+            continue
         results = {_folded(result) if one_case else str(result) for result in _results(study)}
         rival = next((owners[result] for result in sorted(results) if result in owners), None)
         if rival is None:
@@ -137,7 +142,8 @@ def _rivals_marked(studies: Sequence[Study], output: Path, root: Path) -> list[S
             name = PurePosixPath(study.files[0].relative_to(root).as_posix())
             source = rival.files[0].relative_to(root)
             reason = f"its result would overwrite that of {source}; move one away"
-            marked.append(replace(study, name=name, obstacle=reason))
+            obstacle = Obstacle("occupied", reason)
+            marked.append(replace(study, name=name, obstacle=obstacle))
     return marked
 
 

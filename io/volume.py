@@ -13,14 +13,25 @@ Affine: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a study that was found cannot be translated as asked.
+
+    kind: another study has its place, or its result cannot have the format. reason: in words.
+    """
+
+    kind: Literal["occupied", "unsupported"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Study:
     """One thing to translate.
 
     name: where its result goes below the output folder, mirroring the input tree.
     files: every file it is stored in, the one to open first.
     series: what the search learnt about a DICOM series; opaque to all but its reader.
-    notes: what a user should know about how it is taken. obstacle: why it cannot be translated
-    along with the others, in words; None if it can.
+    notes: what a user should know about how it is taken. obstacle: None if it can be translated
+    along with the others.
     """
 
     name: PurePosixPath
@@ -28,7 +39,7 @@ class Study:
     format: Format
     series: object = None
     notes: tuple[str, ...] = ()
-    obstacle: str | None = None
+    obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True, slots=True)

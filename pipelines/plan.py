@@ -41,7 +41,10 @@ class PlannedStudy:
     @property
     def refusal(self) -> Failure | None:
         """The failure that a refused study is reported with."""
-        return Failure("occupied", self.reason or "", None) if self.action == "refuse" else None
+        if self.action != "refuse":
+            return None
+        kind = self.study.obstacle.kind if self.study.obstacle else "occupied"
+        return Failure(kind, self.reason or "", None)
 
     def begun_again(self, why: str) -> "PlannedStudy":
         """The same with a note on what ended its first try."""
@@ -72,7 +75,7 @@ class Planner:
         target = self.output / study.name
         entry = self.entries.get(str(study.name))
         if study.obstacle:
-            return PlannedStudy(study, target, "refuse", study.obstacle)
+            return PlannedStudy(study, target, "refuse", study.obstacle.reason)
         due = PlannedStudy(study, target, "translate", stale=self._stale(target, entry))
         wanted = (*places(target), preview_of(target)) if self.preview else places(target)
         standing = [file for file in wanted if os.path.lexists(file)]

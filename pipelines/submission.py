@@ -56,5 +56,5 @@ def jobs_of(request: Request) -> Submission:
         for study in found.studies
         if study.obstacle is None
     )
-    refused = {str(study.name): study.obstacle for study in found.studies if study.obstacle}
+    refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     return Submission(jobs, found.skipped, refused)

@@ -208,6 +208,18 @@ def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: Qu
     assert len(world.jobs(submitted.stdout.strip())) == 1
 
 
+def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -> None:
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    submitted = world.run("submit", *paths, "--format", "dicom")
+    assert submitted.exit_code == 1
+    assert "000.nii is not queued: it is no DICOM series" in submitted.stderr
+    Phantom().write(world.inputs / "ct")
+    submitted = world.run("submit", *paths, "--format", "dicom")
+    assert submitted.exit_code == 1
+    assert "1 study queued" in submitted.stderr
+
+
 def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> None:
     world.scans(30)
     batch = world.submit()

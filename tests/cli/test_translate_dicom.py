@@ -140,10 +140,31 @@ def test_as_nifti(ward: Ward) -> None:
     np.testing.assert_array_equal(nibabel.as_closest_canonical(image).get_fdata(), expected)
 
 
-def test_as_dicom_leaves_out_what_has_no_patient(ward: Ward) -> None:
+def test_as_dicom_refuses_what_has_no_patient_and_does_the_rest(ward: Ward, tmp_path: Path) -> None:
     scan(ward.inputs / "b" / "scan.nii")
-    result = ward.translate("--format", "dicom", "--dry-run")
-    assert "no DICOM series, which --format dicom derives from" in result.output
+    refusal = "b/scan.nii: unsupported: it is no DICOM series, which --format dicom derives from"
+    planned = ward.translate("--format", "dicom", "--dry-run")
+    assert planned.exit_code == 1
+    assert f"would fail: {refusal}" in planned.output
+    report = tmp_path / "report.json"
+    result = ward.translate("--format", "dicom", "--report", str(report))
+    assert result.exit_code == 1
+    assert len(ward.series()) == 2
+    assert f"failed: {refusal}" in result.stderr
+    assert "3 studies" in result.stdout
+    [row] = [row for row in json.loads(report.read_text())["studies"] if row["reason"]]
+    assert (row["name"], row["class"], row["failed_in"]) == ("b/scan.nii", "unsupported", None)
+
+
+def test_as_dicom_beside_its_source_refuses_only_what_has_no_patient(ward: Ward) -> None:
+    """Nothing is written in the place of a scan that is refused, so it does not stop the rest."""
+    scan(ward.inputs / "b" / "scan.nii")
+    arguments = ["translate", ward.inputs, "--model", ward.model, "--output", ward.inputs]
+    before = (ward.inputs / "b" / "scan.nii").read_bytes()
+    result = CliRunner().invoke(app, [*map(str, arguments), "--format", "dicom"])
+    assert result.exit_code == 1
+    assert "2 translated, 1 failed" in result.stdout
+    assert (ward.inputs / "b" / "scan.nii").read_bytes() == before
 
 
 def test_filters(ward: Ward) -> None:

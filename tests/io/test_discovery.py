@@ -11,6 +11,7 @@ from cuda_cyclegan.io import discovery
 from cuda_cyclegan.io.atomic import whole_file
 from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.io.volume import Obstacle
 
 NHDR = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1 1 1\nencoding: raw\ndata file: {}\n"
 MHD = "ObjectType = Image\nNDims = 3\nDimSize = 1 1 1\nElementDataFile = {}\n"
@@ -192,7 +193,7 @@ def test_no_result_takes_the_place_of_another(
     found = search(lay(tmp_path, *scans))
     obstacles = [study.obstacle for study in found.studies if study.obstacle]
     assert len(found.studies) - len(obstacles) == kept
-    assert all(words.startswith("its result would overwrite that of") for words in obstacles)
+    assert all("result would overwrite that of" in obstacle.reason for obstacle in obstacles)
     assert len(set(names(found))) == len(found.studies)
 
 
@@ -206,7 +207,8 @@ def test_a_disk_that_ignores_case_keeps_one_of_each(
     free = [str(study.name) for study in found.studies if study.obstacle is None]
     assert free == ["A.nii", "b.nii", "e\N{COMBINING ACUTE ACCENT}.nii"]
     obstacles = {study.name.name: study.obstacle for study in found.studies}
-    assert obstacles["a.nii"] == "its result would overwrite that of A.nii; move one away"
+    reason = "its result would overwrite that of A.nii; move one away"
+    assert obstacles["a.nii"] == Obstacle("occupied", reason)
 
 
 def test_a_forbidden_folder_is_reported_and_the_rest_found() -> None:
