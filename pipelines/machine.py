@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..engine.cpu import usable_cores
+from .control_groups import cores_granted
 from .findings import Finding, failure, ok, warning
 from .memory import available_memory
 
@@ -18,7 +19,6 @@ _SLOW_DISK = 50e6
 _LONGEST_SECONDS = 0.4
 _BLOCK = 8 << 20
 _MOST_BLOCKS = 32
-_CGROUP = Path("/sys/fs/cgroup")
 _GIB = 1 << 30
 
 
@@ -33,7 +33,7 @@ def _cores() -> Finding:
     there = os.cpu_count() or 1
     usable = usable_cores()
     words = f"{usable} of {there} usable"
-    quota = _quota()
+    quota = cores_granted()
     if quota is not None and quota < usable:
         return warning(
             "Cores",
@@ -43,18 +43,9 @@ def _cores() -> Finding:
     return ok("Cores", words)
 
 
-def _quota() -> float | None:
-    """Cores' worth of time that the container grants; None if it sets no limit."""
-    try:
-        granted, period = (_CGROUP / "cpu.max").read_text().split()
-        return None if granted == "max" else int(granted) / int(period)
-    except (OSError, ValueError):
-        return None
-
-
 def _memory() -> Finding:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = _free_memory()
+    free = available_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free < _ENOUGH_MEMORY:
         return warning(
@@ -63,17 +54,6 @@ def _memory() -> Finding:
             "close other programs, or translate small scans with a small --patch only",
         )
     return ok("Memory", words)
-
-
-def _free_memory() -> int:
-    """Bytes that may still be used: the system's, or the container's rest if that is less."""
-    free = available_memory()
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        return free
-    return free if limit == "max" else min(free, max(int(limit) - used, 0))
 
 
 def _disk(folder: Path) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .control_groups import memory_left
+
 _CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
 
 
@@ -74,7 +76,15 @@ class PeakMeters:
 
 
 def available_memory() -> int:
-    """Bytes that the system could give to programs now; all it has where it does not tell."""
+    """Bytes that this process could get now: the system's, or its container's or job's rest.
+
+    All that there is counts as free where the system does not tell.
+    """
+    left = memory_left()
+    return _free_in_system() if left is None else min(left, _free_in_system())
+
+
+def _free_in_system() -> int:
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

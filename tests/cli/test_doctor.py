@@ -23,7 +23,7 @@ from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.graph import FloatArray
 from cuda_cyclegan.engine.model_file import load_model
 from cuda_cyclegan.engine.reference import verify
-from cuda_cyclegan.pipelines import installed, machine, queue_check
+from cuda_cyclegan.pipelines import control_groups, installed, queue_check
 from cuda_cyclegan.pipelines.queue_place import VARIABLE
 from cuda_cyclegan.pipelines.self_test import MODEL
 
@@ -146,7 +146,9 @@ def test_a_container_that_grants_less_is_a_warning_only(
     (group / "cpu.max").write_text("50000 100000\n")
     (group / "memory.max").write_text(f"{1 << 30}\n")
     (group / "memory.current").write_text(f"{1 << 29}\n")
-    monkeypatch.setattr(machine, "_CGROUP", group)
+    (tmp_path / "membership").write_text("0::/\n")
+    monkeypatch.setattr(control_groups, "ROOT", group)
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
     found = findings(tmp_path)
     assert found["Cores"]["state"] == found["Memory"]["state"] == "warning"
     assert "only 0.5 of them" in found["Cores"]["words"]
