@@ -179,6 +179,8 @@ def _failures_named(target: Path) -> Generator[None]:
 
 
 def _advice(error: OSError) -> str:
+    while error.errno is None and isinstance(error.__cause__, OSError):
+        error = error.__cause__  # pydicom wraps errors of the system
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; make room or choose another output folder"

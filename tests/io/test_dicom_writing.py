@@ -1,5 +1,7 @@
 """A derived series: in its source's study and place, marked as synthetic, taken by all judges."""
 
+import errno
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -11,8 +13,9 @@ import pydicom as _pydicom
 import pytest
 from helpers.dicom_judges import canonical, conformance_errors, converted, is_part_10
 from helpers.dicom_phantoms import Phantom, oblique
+from pydicom.tag import tag_in_exception
 
-from cuda_cyclegan.io.atomic import is_part
+from cuda_cyclegan.io.atomic import is_part, whole_folder
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import WriteError
@@ -302,3 +305,12 @@ def test_a_study_of_ours_is_not_taken_again(tmp_path: Path) -> None:
         ("taken", None),
     ]
     shutil.rmtree(tmp_path / "in" / "result")
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path) -> None:
+    """pydicom puts its own words, a traceback among them, around what the system says."""
+    full = r"was not written: the disk is full; make room or choose another output folder\.$"
+    pixels = tag_in_exception(pydicom.tag.Tag("PixelData"))
+    with pytest.raises(WriteError, match=full), whole_folder(tmp_path / "series"), pixels:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert list(tmp_path.iterdir()) == []
