@@ -132,8 +132,10 @@ class Crew:
 
 
 def _prepare_to_fork(modules: Sequence[str]) -> None:
-    """Start the process to fork from, in a way that a closed terminal does not end it."""
+    """Start the process to fork from, so that neither Ctrl-C nor a closed terminal ends it."""
     multiprocessing.set_forkserver_preload(list(modules))
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which a new process inherits
+    ignored = signal.SIGHUP, signal.SIGINT  # which a new process inherits
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
     forkserver.ensure_running()
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
