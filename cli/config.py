@@ -1,8 +1,8 @@
 """Defaults of options from `cuda-cyclegan.toml`.
 
 A table a command, a key a long option of it: `[worker]` with `until-empty = true`. `[translate]`
-also stands for the same options of `submit` and `watch`, and `queue` at the top for that of all
-commands. What is typed comes first, then the environment, then the files.
+also stands for the same options of `plan`, `submit` and `watch`, and `queue` at the top for that of
+all commands. What is typed comes first, then the environment, then the files.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ..pipelines.errors import ConfigError
 
 Defaults: TypeAlias = dict[str, Any]
 
-_LIKE_TRANSLATE = ("submit", "watch")
+_LIKE_TRANSLATE = ("plan", "submit", "watch")
 
 
 def config_defaults(context: typer.Context, named: Path | None) -> Defaults:

@@ -52,6 +52,8 @@ def test_translate_takes_its_defaults(tmp_path: Path) -> None:
         f'[translate]\nmodel = "{model}"\noutput = "results"\npatch = "8,8,8"\npreview = true\n'
     )
     scan(tmp_path / "in" / "a.nii")
+    planned = run("plan", tmp_path / "in")
+    assert planned.exit_code == 0, planned.stderr
     assert run("translate", tmp_path / "in", "--report", "r.json").exit_code == 0
     assert json.loads(Path("r.json").read_text())["settings"]["patch"] == [8, 8, 8]
     assert Path("results/a.nii.preview.png").exists()
