@@ -13,7 +13,7 @@ def check_free(target: Path, *, replace: bool, sources: tuple[Path, ...]) -> Non
     if any(source.exists() and target.exists() and target.samefile(source) for source in sources):
         raise OccupiedError(f"{target} would be overwritten by its own result; choose another.")
     if target.exists() and not replace:
-        raise OccupiedError(f"{target} is there already; choose another --output or say --force.")
+        raise OccupiedError(f"{target} is there already; choose another name or say --force.")
 
 
 def save(target: Path, content: bytes) -> None:

@@ -156,6 +156,8 @@ def test_a_page_never_replaces_a_file_unasked_nor_a_report_at_all(tmp_path: Path
     assert report(stored, "--html", page).exit_code == 2
     assert page.read_text() == "mine"
     assert report(stored, "--html", stored, "--force").exit_code == 2
+    occupied = report(stored, "--html", page)
+    assert (occupied.exit_code, "--output" in occupied.stderr) == (2, False)
     assert report(stored, "--html", page, "--force").exit_code == 0
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
 
