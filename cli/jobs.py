@@ -70,6 +70,8 @@ def show(
     with _open(queue) as jobs:
         from . import jobs_json, jobs_listing, jobs_watch
 
+        if batch:
+            _known(jobs, batch)
         if watch:
             jobs_watch.watch(jobs, batch)
         elif json:

@@ -67,7 +67,7 @@ def job_lines(
     yield from table.lines(columns)
     counts = [(sum(row.state == state for row in rows), state) for state in STATES]
     parts = ", ".join(f"{count} {state}" for count, state in counts if count)
-    yield f"{counted(len(rows), 'job')}: {parts}" if rows else "No such batch."
+    yield f"{counted(len(rows), 'job')}: {parts}"
     for row in rows:
         if row.reason:
             yield f"{row.state}: {printable(row.study)}: {printable(row.reason)}"

@@ -49,7 +49,7 @@ def submit(
     \b
     Exit status:
       0  all studies are queued, or were before
-      1  some study cannot be done along with another or in the format, and is not queued
+      1  some study cannot be done as asked, and is not queued
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """

@@ -66,6 +66,7 @@ def watch(
         lane = lane_of(priority, window)
         arrivals, refused = Arrivals(settle), set[str]()
         with open_queue(queue_place(queue), create=True) as jobs:
+            _log(f"watching {folder}")
             while True:
                 try:
                     found = jobs_of(request)

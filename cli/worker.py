@@ -120,6 +120,8 @@ class _Child:
         except Exception as error:
             complain(f"worker for {device}: {sentence(error)}")
             sys.exit(status(error))
+        if end == "empty":
+            _log(f"{device}: no job is left that may start now")
         sys.exit(SHAKEN if end == "shaken" else Exit.DONE)
 
 

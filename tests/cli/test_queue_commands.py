@@ -146,6 +146,25 @@ def test_a_worker_that_is_stopped_while_it_starts_ends(
     assert worker.wait(timeout=20) == 0
 
 
+def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWorld) -> None:
+    """A terminal sends it to every process."""
+    worker = world.start("worker", "--device", "cpu", start_new_session=True)
+    eventually(lambda: handles(worker.pid, signal.SIGHUP))
+    os.killpg(worker.pid, signal.SIGINT)
+    _, log = worker.communicate(timeout=20)
+    assert worker.returncode == 0
+    assert "Traceback" not in log
+
+
+def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit("--at", "2100-01-01T00:00")
+    worker = world.start("worker", "--device", "cpu", "--until-empty")
+    _, log = worker.communicate()
+    assert worker.returncode == 0
+    assert log.endswith(" cpu: no job is left that may start now\n")
+
+
 def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
     worker = world.start("worker")
     eventually(lambda: len(children(worker.pid)) == 1)
@@ -248,6 +267,7 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     watch.terminate()
     _, log = watch.communicate()
     assert log.count("1 study queued") == 2
+    assert log.splitlines()[0].endswith(f" watching {world.inputs}")
     world.work()
     assert world.made() == {"a.nii", "b.nii"}
 
@@ -265,8 +285,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
         assert "Traceback" not in refused.stderr
         assert "secret" not in refused.stderr
     batch = world.submit()
-    unknown = world.run("jobs", "cancel", "20200101-nobody")
-    assert (unknown.exit_code, "no batch" in unknown.stderr) == (2, True)
+    for what in (["cancel"], ["summary"], ["show"], ["show", "--json"], ["show", "--watch"]):
+        unknown = world.run("jobs", *what, "20200101-nobody")
+        assert (unknown.exit_code, "no batch" in unknown.stderr, unknown.stdout) == (2, True, "")
     assert "1 job cancelled" in world.did("jobs", "cancel", f"{batch}/00001")
     assert stat.S_IMODE(Path(world.queue).stat().st_mode) == 0o600
     Path(world.queue).parent.chmod(0o777)
