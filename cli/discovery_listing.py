@@ -29,6 +29,8 @@ def reasons(found: Discovery) -> Iterator[str]:
     for skip in found.skipped:
         yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
     for series in found.series:
+        if series.verdict == "skipped":
+            continue
         for note in series.notes:
             yield f"note: {_name(series)}: {note}"
         if len(series.volumes) > 1:

@@ -50,8 +50,8 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"
     if largest := max((row.host_bytes for row in rows), default=0):
         yield (
-            f"RAM for arrays: {memory(largest)} for the largest study alone; "
-            "its neighbours' beside it where there is room"
+            f"RAM for arrays: {memory(largest)} for the largest study alone, besides that "
+            "of the program and its network; its neighbours' beside it where there is room"
         )
         yield from _on_cards(plan)
         if no_card:

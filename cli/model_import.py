@@ -120,9 +120,13 @@ def import_(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the model in reports.  [default: SOURCE to TARGET]"),
+        typer.Option(
+            metavar="TEXT", help="Name of the model in reports.  [default: SOURCE to TARGET]"
+        ),
     ] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence of the weights.")] = None,
+    licence: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")

@@ -83,4 +83,5 @@ def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
         known = counted(submitted.known, "study", "studies")
         yield f"{known} left out: queued for the same work already"
     if skipped:
-        yield f"{counted(skipped, 'file')} skipped; 'translate --dry-run' says why"
+        left_out = counted(skipped, "file or series", "files or series")
+        yield f"{left_out} skipped; 'translate --dry-run' says why"

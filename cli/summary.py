@@ -48,7 +48,8 @@ def totals(report: BatchReport) -> Iterator[str]:
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     yield f"Results: {printable(str(report.output))}"
     if report.skipped:
-        yield f"{counted(len(report.skipped), 'file')} skipped; --dry-run says why"
+        skipped = counted(len(report.skipped), "file or series", "files or series")
+        yield f"{skipped} skipped; --dry-run says why"
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_seam is not None:

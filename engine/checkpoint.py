@@ -86,6 +86,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 def _bytes(path: Path) -> bytes:
     try:
+        if not path.exists():
+            raise CheckpointError(f"{path} does not exist; check the name of the checkpoint.")
         if not path.is_file():
             raise CheckpointError(f"{path} is not a file; name the checkpoint itself.")
         if path.stat().st_size > _LARGEST_FILE:

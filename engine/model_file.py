@@ -71,6 +71,8 @@ def encode_model(
 def load_model(path: Path) -> Model:
     """Read a model file; raises ModelFileError if it is not one, is damaged, or is too new."""
     try:
+        if not path.exists():
+            raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
         if not path.is_file():
             raise ModelFileError(f"Model {path} is not a file; name the model file itself.")
         if path.stat().st_size > _LARGEST_FILE:

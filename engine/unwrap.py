@@ -51,7 +51,10 @@ def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Tensors:
     """
     groups = networks(checkpoint)
     if not groups:
-        raise CheckpointError("The file holds no convolution weights, so no generator.")
+        raise CheckpointError(
+            "The file holds no convolution weights, so no generator; name the generator's "
+            "checkpoint, such as latest_net_G_A.pth."
+        )
     group = _chosen(groups, evidence)
     if group.rank == 4:
         raise CheckpointError(

@@ -146,8 +146,10 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
     if left_out:
         return replace(row, reason=left_out)
     places = _places(part)
-    if len(places) < max(2, choice.fewest_slices):
-        slices = f"{len(places)} slice{'s' if len(places) > 1 else ''} of this kind"
+    if len(places) == 1:
+        return replace(row, reason="it has only 1 slice of this kind, which is no volume")
+    if len(places) < choice.fewest_slices:
+        slices = f"{len(places)} slices of this kind"
         return replace(row, reason=f"it has only {slices}; --min-slices sets the fewest")
     if len(_sizes(part)) > 1:
         return replace(row, verdict="refused", reason=_sizes_in_words(part))

@@ -1,6 +1,7 @@
 """The discover command: a row for everything, for people and for scripts."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,19 @@ def test_every_series_and_scan_has_a_row_and_a_reason(disc: Path) -> None:
     assert any(line.startswith("skipped: ") and "only 3 slices" in line for line in lines)
     assert any("scan.nii.gz" in line and "nifti" in line for line in lines)
     assert lines[-1] == "Found: 2 to translate, 1 refused, 1 skipped, 1 other file"
+
+
+def test_what_is_left_out_anyway_is_told_without_further_advice(disc: Path) -> None:
+    Phantom("MR", slices=1, number=9, series="1.2.3.4.5.9").write(disc / "single")
+    shutil.copytree(disc / "single", disc / "again")
+    shutil.copytree(disc / "ct", disc / "ct again")
+    result = discover(disc)
+    [skipped] = [
+        line for line in result.output.splitlines() if "skipped: " in line and "0009" in line
+    ]
+    assert skipped.endswith("(MR, 1 image): it has only 1 slice of this kind, which is no volume")
+    assert result.output.count("copies of images left out") == 1
+    assert "1 copy of images left out" not in result.output
 
 
 def test_json_is_a_promise_to_scripts(disc: Path) -> None:

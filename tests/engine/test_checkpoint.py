@@ -179,8 +179,8 @@ def test_other_files_are_named(content: bytes, message: str, tmp_path: Path) -> 
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "absent.pth"):
-        with pytest.raises(CheckpointError, match="is not a file"):
+    for path, why in (tmp_path, "is not a file"), (tmp_path / "absent.pth", "does not exist"):
+        with pytest.raises(CheckpointError, match=f"{path} {why}"):
             read_checkpoint(path)
 
 

@@ -245,8 +245,8 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere.safetensors"):
-        with pytest.raises(ModelFileError, match=f"{path} is not a file"):
+    for path, why in (tmp_path, "is not a file"), (tmp_path / "nowhere", "does not exist"):
+        with pytest.raises(ModelFileError, match=f"{path} {why}"):
             load_model(path)
 
 
