@@ -13,6 +13,7 @@ from ..pipelines.bench_child import in_child
 from ..pipelines.bench_rivals import CudnnTask, PytorchTask, Result, Task
 from ..pipelines.errors import MissingLibraryError, SettingsError
 from . import bench_json, bench_rivals, bench_text
+from .at_work import at_work
 from .bench_view import View
 from .lines import tuning_line
 from .text import printable
@@ -48,7 +49,8 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
     view.tell([bench_text.heading(bench)])
-    outcome = measure(bench, network, _TuningLines(view))
+    with at_work("Measuring"):
+        outcome = measure(bench, network, _TuningLines(view))
     measured = outcome.measured
     view.show(bench_text.facts(measured))
     view.show(bench_text.layers(measured, view.columns))
@@ -79,7 +81,8 @@ def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None
     try:
         for task in _tasks(bench, outcome, rivals):
             view.progress(f"Measuring {printable(task.name)}")
-            results.append(in_child(task, rivals.patience))
+            with at_work(f"at most {rivals.patience:g} s"):
+                results.append(in_child(task, rivals.patience))
     finally:  # whoever stops a long one keeps what there is
         view.show(bench_rivals.table(bench, measured, results, view.columns))
         view.tell(bench_rivals.notes(measured, results))

@@ -10,6 +10,7 @@ from ..pipelines.bench import Bench, Setting
 from ..pipelines.bench_sweep import Scan, Tried, best, candidates, sweep
 from ..pipelines.errors import SettingsError
 from . import bench_json
+from .at_work import at_work
 from .bars import bar
 from .bench_text import BAR, few, milliseconds
 from .bench_view import View
@@ -44,9 +45,10 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
     )
     view.tell([printable(bench.subject.name)])
     rows: list[Tried] = []
-    for row in sweep(bench, network, tried, scan):
-        rows.append(row)
-        view.progress(_line(row, scan))
+    with at_work("Measuring"):
+        for row in sweep(bench, network, tried, scan):
+            rows.append(row)
+            view.progress(_line(row, scan))
     fastest = best(rows, scan)
     if fastest is None:
         raise SettingsError(f"None of these settings can run; the first: {rows[0].reason}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..io.choice import FEWEST_SLICES
+from .at_work import SEARCHING, at_work
 from .errors import Exit, complain, told
 from .filters import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
 from .signals import stop_signals
@@ -49,7 +50,8 @@ def discover(
         from ..io import discovery
         from . import discovery_json, discovery_listing
 
-        found = discovery.discover(inputs, None, choice)
+        with at_work(SEARCHING):
+            found = discovery.discover(inputs, None, choice)
         if json:
             say(discovery_json.text(found, show_phi=show_phi), sys.stdout)
         else:

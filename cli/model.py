@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import model_import
+from .at_work import at_work
 from .errors import Exit, complain, told
 from .signals import stop_signals
 from .streams import columns_of, say, tell
@@ -81,7 +82,8 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
         from ..engine.model_file import load_model
         from ..engine.reference import verify as compare
 
-        found = compare(load_model(file))
+        with at_work("Computing the reference"):
+            found = compare(load_model(file))
         if not found.passed:
             complain(_disproof(file, found))
             raise typer.Exit(Exit.SOME_FAILED)

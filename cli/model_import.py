@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from .at_work import at_work
 from .errors import Exit, complain, told
 from .intensity_text import FORMS, parsed_intensity
 from .model_options import parsed_axes, parsed_names, parsed_spacing
@@ -182,13 +183,15 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
     sources = [request.checkpoint, *([request.reference] if request.reference else [])]
     check_free(output, replace=force, sources=tuple(sources))
-    found = survey(request)
+    with at_work("Reading the checkpoint"):
+        found = survey(request)
     for line in survey_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
     if found.undecided:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
-    made = make_model(found)
+    with at_work("Making the model"):
+        made = make_model(found)
     save(output, made.content)
     tell(imported_lines(made, output), sys.stdout)
     return Exit.DONE

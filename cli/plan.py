@@ -6,7 +6,7 @@ from .errors import told
 from .filters import ShowPhi
 from .option_groups import DeviceOptions, StudyOptions, grouped
 from .signals import stop_signals
-from .translate import dry_run_shown
+from .translate import dry_run_shown, opened
 from .translate_options import Inputs, Verbose
 
 EXAMPLE = """\b
@@ -37,6 +37,4 @@ def plan(
       4  the device or a library is missing
     """
     with stop_signals(), told(verbose=verbose):
-        from ..pipelines.translate import open_job
-
-        raise typer.Exit(dry_run_shown(open_job(study.request(inputs, on, show_phi=show_phi))))
+        raise typer.Exit(dry_run_shown(opened(study.request(inputs, on, show_phi=show_phi))))

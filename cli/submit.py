@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .at_work import SEARCHING, at_work
 from .errors import Exit, complain, told
 from .option_groups import StudyOptions, grouped
 from .queue_options import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
@@ -62,7 +63,8 @@ def submit(
         request = study.request(inputs)
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
-        found = jobs_of(request)
+        with at_work(SEARCHING):
+            found = jobs_of(request)
         if not found.jobs and not found.refused:
             where = ", ".join(str(path) for path in inputs)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 import typer
 
 from ..io.errors import WriteError
+from .at_work import SEARCHING, at_work
 from .errors import Exit, complain, told
 from .filters import ShowPhi
 from .option_groups import DeviceOptions, StudyOptions, grouped
@@ -23,7 +24,7 @@ from .translate_options import Inputs, Verbose
 if TYPE_CHECKING:
     from ..pipelines.events import Listen
     from ..pipelines.report import BatchReport
-    from ..pipelines.translate import Job
+    from ..pipelines.translate import Job, Request
 
 EXAMPLE = """\b
 Examples:
@@ -78,11 +79,17 @@ def translate(
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
-        from ..pipelines.translate import open_job
-
-        job = open_job(study.request(inputs, on, show_phi=show_phi))
+        job = opened(study.request(inputs, on, show_phi=show_phi), quiet=quiet)
         view = _View(report, trace, quiet, verbose)
         raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
+
+
+def opened(request: "Request", *, quiet: bool = False) -> "Job":
+    """The job of a request, with a sign of life while its studies are looked for."""
+    with nullcontext() if quiet else at_work(SEARCHING):
+        from ..pipelines.translate import open_job
+
+        return open_job(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,8 @@ def dry_run_shown(job: "Job") -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    plan = dry_run(job)
+    with at_work("Reading scans") as rename:
+        plan = dry_run(job, lambda done, due: rename(f"Reading scans, {done} of {due} studies"))
     for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)
     device = job.devices[0]

@@ -1,6 +1,6 @@
 """What a batch would do and cost: everything short of the network, and nothing is written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -58,9 +58,10 @@ class DryRun:
     seconds: float | None
 
 
-def dry_run(job: Job) -> DryRun:
+def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
     """Plan a job; studies that are due are read and prepared, one at a time.
 
+    tell: is told how many of all studies are done.
     Raises DeviceMemoryError if a card has no room for the program.
     """
     settings = job.settings
@@ -70,11 +71,14 @@ def dry_run(job: Job) -> DryRun:
     ]
     cards = tuple(plan for plan in plans if plan)
     foresight = _Foresight(job, cards)
-    rows = tuple(foresight.row(planned) for planned in job.plan())
+    studies, rows = job.plan(), list[DryRow]()
+    for planned in studies:
+        tell(len(rows), len(studies))
+        rows.append(foresight.row(planned))
     grids = [row.grid for row in rows if row.grid]
     at_once = lanes_of(job.devices[0], len(job.devices)).networks
     held = tuple(card.held(grids, at_once) for card in cards)
-    return DryRun(rows, cards, held, foresight.wall(rows))
+    return DryRun(tuple(rows), cards, held, foresight.wall(rows))
 
 
 class _Foresight:
