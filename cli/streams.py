@@ -1,5 +1,6 @@
 """Standard output and error that neither a strange name nor a vanished reader can break."""
 
+import codecs
 import os
 import shutil
 import sys
@@ -8,15 +9,27 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TextIO
 
+_PLAIN = {"─": "-", "█": "#", "·": ".", "…": "."} | dict.fromkeys("▏▎▍▌▋▊▉", "#")
+"""What stands for the characters that tables and bars are drawn with."""
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    """For a stream in a narrow encoding: plain drawings, and escapes for the rest of a name."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(one) or ascii(one)[1:-1] for one in lost), error.end
+
 
 def settle() -> None:
     """Give the program both streams, able to take any name."""
+    codecs.register_error(__name__, _replaced)
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
         if stream is None:  # closed by the caller, as with >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
         else:
-            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            stream.reconfigure(errors=__name__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 def say(line: str, stream: TextIO) -> None:

@@ -1,7 +1,10 @@
 """The discover command: a row for everything, for people and for scripts."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,24 @@ def test_what_is_left_out_anyway_is_told_without_further_advice(disc: Path) -> N
     assert skipped.endswith("(MR, 1 image): it has only 1 slice of this kind, which is no volume")
     assert result.output.count("copies of images left out") == 1
     assert "1 copy of images left out" not in result.output
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_narrow_encoding_gets_plain_lines_and_escaped_names(
+    tmp_path: Path, encoding: str
+) -> None:
+    scan(tmp_path / "患者.nii")
+    done = subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", "discover", str(tmp_path)],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        text=True,
+        encoding=encoding,
+        check=True,
+    )
+    _, line, row, *_ = done.stdout.splitlines()
+    assert set(line) == {"-"}
+    assert "/\\u60a3\\u8005.nii " in row
 
 
 def test_json_is_a_promise_to_scripts(disc: Path) -> None:
