@@ -100,7 +100,7 @@ def summary(batch: Batch, queue: QueueOption = None) -> None:
         report = report_of(_known(jobs, batch))
         for line in tables.table(report, columns_of(sys.stdout)):
             say(line, sys.stdout)
-        tell(tables.totals(report), sys.stdout)
+        tell(tables.totals(report, not_reached="open"), sys.stdout)
         tell(tables.failures(report), sys.stderr)
     raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
 

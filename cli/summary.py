@@ -24,8 +24,11 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
     return _table(report, rows, ()).lines(columns)
 
 
-def totals(report: BatchReport) -> Iterator[str]:
-    """What the batch came to, in a few sentences."""
+def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
+    """What the batch came to, in a few sentences.
+
+    not_reached: what the studies without a row are called.
+    """
     for row in report.translated():
         for note in row.notes:
             yield f"note: {printable(row.name)}: {note}"
@@ -42,7 +45,7 @@ def totals(report: BatchReport) -> Iterator[str]:
         (report.count("up to date"), "up to date"),
         (len(report.failures), "failed"),
         (report.count("interrupted"), "stopped"),
-        (report.not_reached, "not begun"),
+        (report.not_reached, not_reached),
     )
     outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"

@@ -50,6 +50,8 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert summary.exit_code == 1
     assert "3 translated, 1 failed" in summary.stdout
     assert "empty.nii" in summary.stderr
+    summary = world.run("jobs", "summary", world.submit("--overwrite"))
+    assert "4 studies in 0.00 s: 4 open" in summary.stdout
 
     scan(world.inputs / "empty.nii")
     assert "1 job queued again" in world.did("jobs", "retry", batch)
