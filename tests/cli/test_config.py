@@ -92,6 +92,14 @@ def test_a_file_that_others_can_change_counts_only_by_name() -> None:
     assert run("--config", "cuda-cyclegan.toml", "doctor", "--help").exit_code == 0
 
 
+def test_the_example_of_the_readme_is_taken() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    example = readme.partition("```toml\n")[2].partition("```")[0]
+    Path("cuda-cyclegan.toml").write_text(example)
+    taken = run("plan", ".", "--output", "results")
+    assert "Model /share/t1-to-t2.safetensors does not exist" in taken.stderr
+
+
 def test_a_named_file_that_is_missing_is_told() -> None:
     refused = run("--config", "nowhere.toml", "jobs")
     assert refused.exit_code == 2
