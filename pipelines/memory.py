@@ -28,7 +28,6 @@ class PeakMeter:
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process = process
-        _return_free_memory()
         try:
             (process / "clear_refs").write_text(_CLEAR_PEAK)
             self._was_reset = True
@@ -50,6 +49,7 @@ class PeakMeters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        return_free_memory()
         self._meter = PeakMeter()
         self._peaks: dict[str, PeakMemory] = {}
 
@@ -82,10 +82,11 @@ def available_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _return_free_memory() -> None:
+def return_free_memory() -> None:
     """Hand what earlier work freed back to the system, where glibc would keep it for later.
 
-    It would count into the peak of a study that never used it.
+    It would count into the peak of what never used it. Not to be done between studies: the next
+    one would pay for fresh memory again.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
