@@ -49,7 +49,6 @@ class PeakMeters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        return_free_memory()
         self._meter = PeakMeter()
         self._peaks: dict[str, PeakMemory] = {}
 
@@ -62,6 +61,7 @@ class PeakMeters:
     def leave(self, study: str) -> PeakMemory:
         """A study is over: the largest resident set since it entered."""
         with self._lock:
+            return_free_memory()
             self._take_note()
             return self._peaks.pop(study)
 
@@ -85,8 +85,7 @@ def available_memory() -> int:
 def return_free_memory() -> None:
     """Hand what earlier work freed back to the system, where glibc would keep it for later.
 
-    It would count into the peak of what never used it. Not to be done between studies: the next
-    one would pay for fresh memory again.
+    It would count into the peak of what never used it.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

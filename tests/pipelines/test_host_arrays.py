@@ -5,9 +5,11 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cuda_cyclegan.io.volume import AnyArray
-from cuda_cyclegan.pipelines.host_arrays import GRAIN_BYTES, USEFUL_FOR, HostArrays
+from cuda_cyclegan.pipelines.host_arrays import GRAIN_BYTES, LARGEST_EXCESS, HostArrays
 
 MIB = 1 << 20
 
@@ -48,6 +50,7 @@ def test_two_arrays_in_use_never_share_memory() -> None:
             array[::4096] = mark
             if (array[::4096] != mark).any():
                 problems.append(mark)
+            del array
 
     threads = [threading.Thread(target=fill, args=(mark,)) for mark in range(4)]
     for thread in threads:
@@ -58,23 +61,44 @@ def test_two_arrays_in_use_never_share_memory() -> None:
     assert arrays.held <= 4 * 4 * MIB
 
 
-def test_never_more_is_held_than_was_in_use_at_one_time() -> None:
+def test_an_array_that_is_a_little_smaller_takes_the_smallest_block_that_holds_it() -> None:
     arrays = HostArrays()
-    held = list[int]()
-    for size in range(40, 4, -2):
-        array = arrays.empty((size * MIB,), np.uint8)
-        held.append(arrays.held)
-        del array
-    assert max(held) == 40 * MIB
+    large, small = arrays.empty((24 * MIB,), np.uint8), arrays.empty((20 * MIB,), np.uint8)
+    there = place(small)
+    del large, small
+    assert place(arrays.empty((17 * MIB,), np.uint8)) == there
+    assert arrays.held == 44 * MIB
 
 
-def test_what_nobody_asks_for_again_goes_back_to_the_system() -> None:
+def test_blocks_that_do_not_fit_make_room_for_one_that_does() -> None:
     arrays = HostArrays()
-    arrays.empty((100 * MIB,), np.uint8)
-    assert arrays.held == 100 * MIB
-    for _ in range(USEFUL_FOR + 1):
-        arrays.empty((GRAIN_BYTES,), np.uint8)
-    assert arrays.held == GRAIN_BYTES
+    arrays.empty((10 * MIB,), np.uint8)
+    kept = arrays.empty((30 * MIB,), np.uint8)
+    assert arrays.held == 30 * MIB
+    arrays.empty((4 * MIB,), np.uint8)
+    del kept
+    arrays.empty((2 * MIB,), np.uint8)
+    assert arrays.held == 32 * MIB
+
+
+@given(sizes=st.lists(st.integers(1, 40 * MIB), max_size=40), in_use=st.integers(1, 4))
+def test_never_more_is_held_than_was_in_use_at_one_time(sizes: list[int], in_use: int) -> None:
+    arrays, most = HostArrays(), 0
+    lent = list[AnyArray]()
+    for size in sizes:
+        lent = lent[-in_use + 1 :] if in_use > 1 else []
+        lent.append(arrays.empty((size,), np.uint8))
+        most = max(most, sum(array.nbytes + GRAIN_BYTES for array in lent))
+        assert arrays.held <= LARGEST_EXCESS * most
+
+
+def test_smaller_studies_soon_leave_nothing_of_a_large_one() -> None:
+    arrays = HostArrays()
+    large = [arrays.empty((50 * MIB,), np.uint8) for _ in range(4)]
+    del large
+    for _ in range(4):
+        arrays.empty((GRAIN_BYTES - 1,), np.uint8)
+    assert arrays.held == 0
 
 
 def test_arrays_may_outlive_their_source() -> None:
