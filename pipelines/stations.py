@@ -17,14 +17,16 @@ from ..engine.tuning import Progress
 from .events import Event, StudyDone, StudyStarted, TilesDone, Tuning, Worked
 from .failures import failure_of
 from .footprint import footprint
+from .host_arrays import HostArrays
 from .manifest import FileState
 from .memory import PeakMeters
+from .parallel import running_beside
 from .plan import PlannedStudy, preview_of
 from .report import StudyReport
 from .room import Room
 from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Span, Stopwatch
-from .storing import Store, input_states
+from .storing import Store, input_states, unchanged
 from .study_run import (
     InferredStudy,
     OnTiles,
@@ -102,6 +104,7 @@ class Stations:
     def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None]) -> None:
         self._task = task
         self._memory = memory
+        self._arrays = HostArrays()
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
@@ -154,7 +157,9 @@ class Stations:
             return inferred
         ticket, study = inferred
         task, watch = self._task, ticket.watch
-        return self._attempt(ticket, lambda: finish_study(study, task.model, task.extras, watch))
+        return self._attempt(
+            ticket, lambda: finish_study(study, task.model, task.extras, watch, self._arrays.empty)
+        )
 
     def store(self, finished: Finished) -> None:
         """Write a study's result, and its row."""
@@ -167,15 +172,16 @@ class Stations:
 
     def _prepare(self, ticket: Ticket) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
-        with watch.time("read"):
-            ticket.inputs = input_states(study)
-        volume = read_study(study, task.settings, watch)
+        with unchanged(study), running_beside(lambda: input_states(study)) as states:
+            volume = read_study(study, task.settings, watch, self._arrays.empty)
+            with watch.time("read"):
+                ticket.inputs = states()
         with watch.time("prepare"):
             needed = footprint(volume, task.model.card, task.settings.patch).peak
         ticket.held = needed
         if not self._memory.take(needed):
             raise StoppedError
-        return prepare_study(volume, task.model, task.settings, watch)
+        return prepare_study(volume, task.model, task.settings, watch, self._arrays.empty)
 
     def _infer(
         self, ticket: Ticket, study: PreparedStudy, translator: Translator, on_tiles: OnTiles
@@ -185,7 +191,11 @@ class Stations:
             self._task.settings.precision,
             lambda wider: self._task.open_generator(wider, self._tune),
             lambda generator: infer_study(
-                study, replace(translator, generator=generator), ticket.watch, on_tiles
+                study,
+                replace(translator, generator=generator),
+                ticket.watch,
+                on_tiles,
+                self._arrays.empty,
             ),
         )
         ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))
