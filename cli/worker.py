@@ -143,7 +143,7 @@ class _Log:
                 kind = f": {row.failure.kind}" if row.failure else ""
                 self._say(f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
             case Waiting(reason):
-                self._say(reason or "waiting for jobs")
+                self._say(reason or "waiting for jobs that may start")
             case _:
                 pass
 

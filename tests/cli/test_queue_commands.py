@@ -120,7 +120,7 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     first, second = world.start("worker"), world.start("worker")
     for worker in (first, second):
         assert worker.stderr is not None
-        assert any("waiting for jobs" in line for line in worker.stderr)
+        assert any("waiting for jobs that may start" in line for line in worker.stderr)
     world.did("jobs", "resume")
     eventually(lambda: len({job["worker"] for job in world.jobs(batch) if job["worker"]}) == 2)
     first.send_signal(signal.SIGTERM)
