@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..engine.model_file import load_model
 from ..io.discovery import discover
 from ..io.search import Skipped
+from .earlier_results import without_results
 from .queue_job import StudyJob
 from .translate import Request, check_channels
 
@@ -32,7 +33,9 @@ def jobs_of(request: Request) -> Submission:
     check_channels(model)
     patch = request.patch or model.card.patch
     model.network.graph.check_patch(patch)
-    found = discover(request.inputs, request.output, request.choice)
+    found = without_results(
+        discover(request.inputs, request.output, request.choice), request.inputs
+    )
     jobs = tuple(
         StudyJob(
             study=str(study.name),

@@ -26,6 +26,7 @@ from ..io.discovery import Discovery, discover
 from ..io.volume import Study
 from .batch import Line, run_batch
 from .conveyor import Conveyor, Lanes
+from .earlier_results import without_results
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
 from .fleet import Fleet
@@ -127,7 +128,8 @@ def open_job(request: Request) -> Job:
         keep_private=request.choice.keep_private,
     )
     model.network.graph.check_patch(settings.patch)
-    discovery = discover(request.inputs, request.output, request.choice)
+    found = discover(request.inputs, request.output, request.choice)
+    discovery = without_results(found, request.inputs)
     return Job(request, model, devices, settings, discovery)
 
 
