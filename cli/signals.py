@@ -1,6 +1,7 @@
 """Ctrl-C, SIGTERM and a closed terminal as one orderly stop."""
 
 import signal
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from types import FrameType
 
 import typer
 
-from .errors import Exit, complain
+from .errors import Exit
+from .streams import say
 
 _STATUS = {
     signal.SIGINT: Exit.INTERRUPTED,
@@ -43,7 +45,7 @@ def stop_signals() -> Generator[Stop]:
     try:
         yield stop
     except KeyboardInterrupt as error:
-        complain("Stopped.")
+        say("Stopped.", sys.stderr)
         raise typer.Exit(stop.status) from error
     finally:
         for number, handler in before.items():

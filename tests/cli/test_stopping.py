@@ -185,7 +185,7 @@ def test_a_search_that_is_stopped_says_so(
     process = folders.start_and_stand(SEARCHING, 1, command=command)
     process.send_signal(number)
     out, errors = process.communicate()
-    assert (process.returncode, out, errors) == (status, "", "Error: Stopped.\n")
+    assert (process.returncode, out, errors) == (status, "", "Stopped.\n")
 
 
 def test_two_runs_at_once_do_not_share_a_folder(folders: Folders) -> None:
