@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from .convolutions import Cudnn
-from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
+from .cuda_driver import Context, PinnedBuffer, Stream
 from .cuda_probe import cuda_devices
 from .device_plan import DevicePlan, plan_program, program_key
 from .errors import PatchShapeError, PrecisionOverflowError
@@ -59,7 +59,7 @@ def _identity(context: Context, library: Cudnn, precision: Precision) -> dict[st
     """What findings of plans are valid for."""
     return {
         "card": context.name,
-        "driver": str(call(driver.cuDriverGetVersion)),
+        "driver": str(context.driver_version),
         "cudnn": library.version,
         "precision": precision,
     }

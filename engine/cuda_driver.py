@@ -93,6 +93,11 @@ class Context:
         return call(driver.cuDeviceGetAttribute, count, self._device)
 
     @property
+    def driver_version(self) -> int:
+        """The newest CUDA version that the driver supports, as 1000 major + 10 minor."""
+        return call(driver.cuDriverGetVersion)
+
+    @property
     def name(self) -> str:
         """The card's name."""
         name: bytes = call(driver.cuDeviceGetName, 128, self._device)
