@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ from .convolutions import Cudnn
 from .cuda_driver import Context, PinnedBuffer, Stream
 from .cuda_probe import cuda_devices
 from .device_plan import DevicePlan, plan_program, program_key
-from .errors import PatchShapeError, PrecisionOverflowError
+from .errors import CudaError, PatchShapeError, PrecisionOverflowError
 from .fitting import Fitted, Room, Wanted, fit, usual_batch
 from .graph import FloatArray, Graph, Network, Triple
 from .kernel_images import Kernels
@@ -88,7 +88,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
 class CudaGenerator:
     """A network compiled for one card and patch shape; a context manager that owns all of it.
 
-    Threads may use it at the same time.
+    Threads may use it at the same time; another than the one that opened it may close it.
     """
 
     def __init__(self, network: Network, options: CudaOptions) -> None:
@@ -224,6 +224,8 @@ class CudaGenerator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with suppress(CudaError):  # a lost device refuses this too
+            self._context.use()
         self._opened.__exit__(kind, error, trace)
 
     def __call__(self, patches: FloatArray) -> FloatArray:
