@@ -157,25 +157,21 @@ class Stream:
         block: tuple[int, int, int],
         shared: int,
         arguments: ctypes.Structure,
+        at_once: bool = False,
     ) -> None:
-        """Queue a kernel that takes one structure by value."""
+        """Queue a kernel that takes one structure by value.
+
+        shared: bytes of dynamic shared memory of a block. at_once: whether its blocks wait for each
+        other, so that all must run at once.
+        """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
         place = pointers.ctypes.data
-        call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
-
-    def launch_together(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared: int,
-        arguments: ctypes.Structure,
-    ) -> None:
-        """Queue such a kernel whose blocks wait for each other, so that all run at once."""
-        pointers = np.array([ctypes.addressof(arguments)], np.uint64)
-        place = pointers.ctypes.data
-        call(driver.cuLaunchCooperativeKernel, kernel, *grid, *block, shared, self.handle, place)
+        if at_once:
+            function = driver.cuLaunchCooperativeKernel
+            call(function, kernel, *grid, *block, shared, self.handle, place)
+        else:
+            call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
 
     @contextmanager
     def timed(self) -> Generator[list[float]]:

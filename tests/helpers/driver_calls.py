@@ -71,15 +71,15 @@ def refusal() -> None:
 
 
 def kernels(stream: cuda_driver.Stream) -> None:
-    numbers = np.zeros(7, np.uint32)
+    numbers = np.zeros(8, np.uint32)
     arguments = Arguments(numbers.ctypes.data)
     with cuda_driver.Module(b"\x7fELF") as module:
         kernel = module.kernel("pack")
         assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128) == 2 * 132
-        for launch in (stream.launch, stream.launch_together):
+        for at_once in (False, True):
             numbers[:] = 0
-            launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments)
-            assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7]
+            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once)
+            assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, at_once]
         with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
             graph.launch()
 

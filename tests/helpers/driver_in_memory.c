@@ -1,5 +1,6 @@
 // A CUDA driver whose device memory is host memory. It agrees to everything and runs no kernel:
-// a launch writes its own numbers to the address that its arguments begin with.
+// a launch writes its own numbers, and a last one that is 1 if all blocks run at once, to the address
+// that its arguments begin with.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,10 +107,16 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int t
 }
 
 int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared, void *stream, void **arguments) {
-    const uint32_t numbers[] = {gx, gy, gz, bx, by, bz, shared};
+                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+    const uint32_t numbers[] = {gx, gy, gz, bx, by, bz, shared, extra != NULL};
     memcpy(**(void ***)arguments, numbers, sizeof numbers);
     return SUCCESS;
+}
+
+int cuLaunchCooperativeKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, void *stream,
+                              void **arguments) {
+    return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, arguments);
 }
 
 static int agree(void) { return SUCCESS; }
@@ -137,7 +144,7 @@ static const struct {
     {"cuFuncSetAttribute", cuFuncSetAttribute},
     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", cuOccupancyMaxActiveBlocksPerMultiprocessor},
     {"cuLaunchKernel", cuLaunchKernel},
-    {"cuLaunchCooperativeKernel", cuLaunchKernel},
+    {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel},
 };
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {
