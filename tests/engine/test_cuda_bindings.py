@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine import nvrtc
+from cuda_cyclegan.engine import cuda_call, nvrtc
 
 TESTS = Path(__file__).parents[1]
 TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parent.glob("*.py")]
@@ -90,6 +91,16 @@ def test_all_functions_take_as_many_arguments() -> None:
             assert len(arguments) == len(parameters), function
             checked += 1
     assert checked > 40
+
+
+def test_all_errors_that_end_a_process_are_known() -> None:
+    """By what the header of the installed CUDA says of them."""
+    text = (nvrtc.headers() / "cuda.h").read_text()
+    said = re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*CUDA_ERROR_(\w+)\s*=", text, re.DOTALL)
+    plain = {name: re.sub(r"[\s*]+", " ", words) for words, name in said}
+    ending = {name for name, words in plain.items() if "must be terminated" in words}
+    assert "ILLEGAL_ADDRESS" in ending
+    assert ending <= set(cuda_call._STICKY)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")

@@ -6,14 +6,15 @@ A program of its own, since a process that has met such a driver keeps it.
 import ctypes
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine import cuda_driver
+from cuda_cyclegan.engine import cuda_call, cuda_driver
 from cuda_cyclegan.engine.cuda_probe import cuda_devices
-from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 
 
 class Listener:
@@ -34,7 +35,7 @@ class Arguments(ctypes.Structure):
 
 def main() -> None:
     """Prints the names of all functions that were called."""
-    listener = cuda_driver.driver = Listener(cuda_driver.driver)
+    listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
     context: Any = cuda_driver.Context(0)
     with context, cuda_driver.Stream() as stream:
         assert (context.capability, context.multiprocessors) == ((9, 0), 132)
@@ -82,6 +83,14 @@ def kernels(stream: cuda_driver.Stream) -> None:
             assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, at_once]
         with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
             graph.launch()
+        failure(stream, lambda: stream.launch(kernel, (0, 1, 1), (1, 1, 1), 0, arguments))
+
+
+def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
+    """The launch's own error is told, which the bindings cannot name, not that of the capture."""
+    with pytest.raises(CudaError, match="9999") as failed:
+        cuda_driver.CapturedGraph(stream, launch).__enter__()
+    assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernel", True)
 
 
 def events(stream: cuda_driver.Stream) -> None:

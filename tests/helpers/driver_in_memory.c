@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
+enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16 };
 static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
 
 int cuInit(unsigned flags) { return SUCCESS; }
@@ -106,8 +107,20 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int t
     return SUCCESS;
 }
 
+static int is_broken;  // by a launch of no blocks, until the capture ends
+
+int cuStreamEndCapture(void *stream, void **graph) {
+    const int status = is_broken ? CAPTURE_INVALIDATED : SUCCESS;
+    is_broken = 0;
+    return status;
+}
+
 int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+    if (gx == 0) {
+        is_broken = 1;
+        return FROM_THE_FUTURE;
+    }
     const uint32_t numbers[] = {gx, gy, gz, bx, by, bz, shared, extra != NULL};
     memcpy(**(void ***)arguments, numbers, sizeof numbers);
     return SUCCESS;
@@ -143,6 +156,7 @@ static const struct {
     {"cuFuncGetAttribute", cuFuncGetAttribute},
     {"cuFuncSetAttribute", cuFuncSetAttribute},
     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", cuOccupancyMaxActiveBlocksPerMultiprocessor},
+    {"cuStreamEndCapture", cuStreamEndCapture},
     {"cuLaunchKernel", cuLaunchKernel},
     {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel},
 };
