@@ -204,7 +204,7 @@ class Sweep:
         self._out_of.wait()
         if flag.view(np.int32)[0]:
             raise PrecisionOverflowError(
-                "A value left the range of this precision; use --precision bf16 or fp32."
+                "A value left the range of the program's precision; use a wider one."
             )
 
     def _timings(self) -> list[Timing]:

@@ -62,8 +62,8 @@ def test_an_overflow_is_done_again_in_the_next_wider_precision():
         outcome = generator.do(overflowing(OVERFLOW, OVERFLOW))
     assert (outcome.result, outcome.precision) == ("done in fp32", "fp32")
     assert outcome.notes == (
-        "Too large. It was done again in bf16.",
-        "Too large. It was done again in fp32.",
+        "A value left the range of fp16. It was done again in bf16.",
+        "A value left the range of bf16. It was done again in fp32.",
     )
     assert generator.device == "a card, fp16"
 
@@ -79,7 +79,8 @@ def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_n
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
-    with shared(Device()) as generator, pytest.raises(PrecisionOverflowError):
+    told = "A value left the range of fp32; the input is too unlike"
+    with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=told):
         generator.do(overflowing(*[OVERFLOW] * 3))
 
 
