@@ -16,7 +16,7 @@ from .dicom_resampling import even_grid, resampled
 from .dicom_series import Series
 from .errors import UnreadableScanError, UnsupportedScanError
 from .promises import memory_of_machine, pick_volume
-from .volume import AnyArray, Study, Volume
+from .volume import AnyArray, Empty, Study, Volume
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
@@ -55,7 +55,7 @@ class Padding:
     scale: Scale
 
 
-def read(study: Study, volume_index: int | None) -> Volume:
+def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     """Read one volume of a series that `discover` found; raises ScanError and OSError.
 
     Slices whose slopes differ become float32 values. Padding takes the lowest value of the rest.
@@ -71,7 +71,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     extents = (first.columns, first.rows, len(series.volumes[0]), len(series.volumes))
     frames = series.volumes[pick_volume(place, extents, volume_index)]
     _check_size(frames, place)
-    pile = _Pile(frames)
+    pile = _Pile(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
         pile.add(dataset, groups, frame)
     padding = pile.padding()
@@ -90,7 +90,8 @@ def read(study: Study, volume_index: int | None) -> Volume:
 class _Pile:
     """Slices as they are read, in one array [slice, row, column]."""
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], empty: Empty) -> None:
+        self._empty = empty
         self._shape = len(frames), frames[0].rows, frames[0].columns
         self._stored: AnyArray | None = None
         self._padding: AnyArray | None = None
@@ -108,7 +109,7 @@ class _Pile:
             )
         at = len(self.headers)
         if self._stored is None:
-            self._stored = np.empty(self._shape, pixels.dtype)
+            self._stored = self._empty(self._shape, pixels.dtype)
         elif self._stored.dtype != pixels.dtype:
             self._stored = self._stored.astype(np.result_type(self._stored, pixels))
         self._stored[at] = pixels

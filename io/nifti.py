@@ -13,7 +13,7 @@ import numpy as np
 from .errors import UnreadableScanError, UnsupportedScanError
 from .promises import check_extents, check_size, pick_volume
 from .streams import expect_end, fill, is_gzip_name, open_reader, read_exactly, skip
-from .volume import Affine, AnyArray, Study, Volume
+from .volume import Affine, AnyArray, Empty, Study, Volume
 
 nibabel: Any = _nibabel  # typed only in part
 Header: TypeAlias = Any  # one of nibabel's header classes
@@ -56,20 +56,21 @@ def _renamed(path: Path, old: str, new: str) -> Path:
     return path.with_name(base[: -len(old)] + ending + packing)
 
 
-def read(study: Study, volume_index: int | None) -> Volume:
+def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
     path, image = study.files[0], study.files[-1]
     if is_single_file(path):
         with open_reader(path, is_gzip_name(path)) as stream:
             header = read_header(stream, path)
-            return _read_volume(stream, path, header, header.get_data_offset(), volume_index)
+            offset = header.get_data_offset()
+            return _read_volume(stream, path, header, offset, volume_index, empty)
     with open_reader(path, is_gzip_name(path)) as stream:
         header = read_header(stream, path)
     offset = int(header["vox_offset"])
     with open_reader(image, is_gzip_name(image)) as stream:
         check_size(image, offset, is_gzip_name(image))
         skip(stream, offset)
-        return _read_volume(stream, image, header, offset, volume_index)
+        return _read_volume(stream, image, header, offset, volume_index, empty)
 
 
 def read_header(stream: BinaryIO, path: Path) -> Header:
@@ -133,7 +134,12 @@ def _class_of(start: bytes, single: bool, path: Path) -> Any:
 
 
 def _read_volume(
-    stream: BinaryIO, path: Path, header: Header, offset: int, volume_index: int | None
+    stream: BinaryIO,
+    path: Path,
+    header: Header,
+    offset: int,
+    volume_index: int | None,
+    empty: Empty,
 ) -> Volume:
     extents = tuple(int(extent) for extent in header.get_data_shape())
     check_extents(path, extents)
@@ -143,7 +149,7 @@ def _read_volume(
     volume_bytes = math.prod(extents[:3]) * stored.itemsize
     all_bytes = volume_bytes * math.prod(extents[3:])
     check_size(path, offset + all_bytes, is_gzip_name(path))
-    raw = np.empty(volume_bytes, np.uint8)
+    raw = empty((volume_bytes,), np.uint8)
     skip(stream, index * volume_bytes)
     fill(stream, raw.data)
     skip(stream, all_bytes - (index + 1) * volume_bytes)

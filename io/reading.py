@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
+import numpy as np
 
 from . import dicom, itk, nifti
 from .errors import UnreadableScanError
 from .promises import check_start
 from .streams import GZIP_ERRORS, TooManyBytesError
-from .volume import Study, Volume
+from .volume import Empty, Study, Volume
 
 nibabel: Any = _nibabel  # typed only in part
 
 
-def read(study: Study, volume_index: int | None = None) -> Volume:
+def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty) -> Volume:
     """The study's volume, its voxels in their stored type.
 
     volume_index: which volume, from 0, of a file that holds several; a file of one ignores it.
+    empty: where the memory of the voxels comes from, unless SimpleITK reads them.
     Raises UnreadableScanError for a missing, forbidden, empty, truncated, damaged or hostile file,
     and UnsupportedScanError for a sound one that is not a single 3D volume of plain numbers.
     """
@@ -29,9 +31,9 @@ def read(study: Study, volume_index: int | None = None) -> Volume:
         for file in study.files:
             check_start(file)
         if study.format == "nifti":
-            return nifti.read(study, volume_index)
+            return nifti.read(study, volume_index, empty)
         if study.format == "dicom":
-            return dicom.read(study, volume_index)
+            return dicom.read(study, volume_index, empty)
         return itk.read(study, volume_index)
 
 

@@ -1,5 +1,6 @@
 """The volume: voxels, where they lie in the patient, and what its writer must keep."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
@@ -10,6 +11,8 @@ import numpy.typing as npt
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
 Affine: TypeAlias = npt.NDArray[np.float64]
+Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
+"""Where large arrays come from: as numpy.empty, which is the plainest of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from ..engine.cpu import Generator, Sweeping
 from ..engine.errors import DeviceMemoryError
 from ..engine.graph import FloatArray, Triple
 from ..engine.window import Grid, Part, Window
+from ..io.volume import Empty
 from .blending import Blender, Slab, patch_weights
 from .settings import Blend
 from .stopwatch import Stage, Stopwatch
@@ -43,21 +44,27 @@ def translate_array(
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
+    empty: Empty = np.empty,
 ) -> FloatArray:
     """What the generator makes of [C, D, H, W] of network intensity.
 
     A generator that can cut and blend on its device does so where there is room for it; to others
     the tiles are handed one by one. on_tiles: told how many more tiles are done. What the generator
-    raises passes through, and so does an interrupt; nothing is left behind.
+    raises passes through, and so does an interrupt; nothing is left behind. empty: makes the array
+    of the result.
     """
     tiling = window.tiling
     if array.shape[1:] != tiling.extents:
         raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     channels = generator.graph.out_channels
+
+    def new(extents: Triple) -> FloatArray:
+        return empty((channels, *extents), np.float32)
+
     if isinstance(generator, Sweeping):
         with suppress(DeviceMemoryError):
-            return _sweep(array, generator, window, watch, on_tiles, channels)
-    translated = np.empty((channels, *tiling.extents), np.float32)
+            return _sweep(array, generator, window, watch, on_tiles, new)
+    translated = new(tiling.extents)
     blender = Blender(tiling, channels, window.blend)
     cutter = _Cutter(array, tiling, window.padding)
     for tile in tiling:
@@ -79,11 +86,11 @@ def _sweep(
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
-    channels: int,
+    new: Callable[[Triple], FloatArray],
 ) -> FloatArray:
     """The result lies in memory as the array does, so neither is ever transposed there."""
     plan = _sweep_window(array, window)
-    translated = np.empty((channels, *plan.extents), np.float32)
+    translated = new(plan.extents)
     seen = array.transpose(0, *(1 + axis for axis in plan.axes))
     for timing in generator.sweep(seen, plan, translated, on_tiles):
         lane = timing.part if "copy" in timing.part else "card"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..io.volume import AnyArray, Volume
 from .errors import PreparationError
+from .order_statistics import order_statistics
 
 _CHUNK = 1 << 20
 """Voxels handled at once; their float64 copy stays within a processor's caches."""
@@ -54,23 +55,11 @@ def study_range(volume: Volume) -> Range:
 
 
 def percentiles(volume: Volume, low: float, high: float) -> Range:
-    """Values below which `low` and `high` percent lie, interpolated as numpy.percentile does.
-
-    Takes one more copy of the voxels for a moment: to count integers instead would hold the
-    interpreter's lock, and with it the studies beside this one.
-    """
+    """Values below which `low` and `high` percent lie, interpolated as numpy.percentile does."""
     flips = volume.slope < 0
     asked = [100 - high, 100 - low] if flips else [low, high]
-    last = volume.voxels.size - 1
-    ranks = [percent / 100 * last for percent in asked]
-    places = sorted({bound for rank in ranks for bound in (floor(rank), ceil(rank))})
-    ordered = np.partition(_flat(volume.voxels), places)
-    at = {place: float(ordered[place]) for place in places}
-    stored = [
-        at[floor(rank)] + (at[ceil(rank)] - at[floor(rank)]) * (rank - floor(rank))
-        for rank in ranks
-    ]
-    ends = sorted(_scaled(volume, value) for value in stored)
+    flat = _flat(volume.voxels)
+    ends = sorted(_scaled(volume, _percentile(flat, percent)) for percent in asked)
     return Range(ends[0], ends[1])
 
 
@@ -82,6 +71,12 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
         float(np.square(part.astype(np.float64) - mean).sum()) for part in _chunks(volume.voxels)
     )
     return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
+
+
+def _percentile(flat: AnyArray, percent: float) -> float:
+    rank = percent / 100 * (flat.size - 1)
+    below, above = map(float, order_statistics(flat, [floor(rank), ceil(rank)]))
+    return below + (above - below) * (rank - floor(rank))
 
 
 def _scaled(volume: Volume, stored: float) -> float:

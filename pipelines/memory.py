@@ -8,6 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_GIVEN_BACK_BYTES = 4 << 20
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
 _CLEAR_PEAK = "5"  # proc(5): writing it to clear_refs resets the peak resident set size
 
 
@@ -28,7 +32,6 @@ class PeakMeter:
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process = process
-        _return_free_memory()
         try:
             (process / "clear_refs").write_text(_CLEAR_PEAK)
             self._was_reset = True
@@ -50,6 +53,7 @@ class PeakMeters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        _settle_heap()
         self._meter = PeakMeter()
         self._peaks: dict[str, PeakMemory] = {}
 
@@ -82,11 +86,13 @@ def available_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _return_free_memory() -> None:
-    """Hand what earlier work freed back to the system, where glibc would keep it for later.
+def _settle_heap() -> None:
+    """Have glibc give back large arrays when they are freed, and keep the memory of smaller ones.
 
-    It would count into the peak of a study that never used it.
+    Of itself it moves both limits while a program runs, until arrays of up to 32 MiB stay and count
+    into the peak of the next study.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    change = getattr(ctypes.CDLL(None), "mallopt", None)
+    if change is not None:
+        change(_M_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
+        change(_M_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)

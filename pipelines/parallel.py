@@ -7,13 +7,13 @@ from typing import TypeVar
 from ..engine.cpu import usable_cores
 
 Part = TypeVar("Part")
+Made = TypeVar("Made")
 
 _THREADS = 4
 """Beside the other studies under way; more do not make one wait noticeably less."""
 
 
-def beside_each_other(work: Callable[[Part], None], parts: Iterable[Part]) -> None:
-    """Do all parts, in any order; raises what one of them raised."""
+def beside_each_other(work: Callable[[Part], Made], parts: Iterable[Part]) -> list[Made]:
+    """What each part was made to, in their order; raises what one of them raised."""
     with ThreadPoolExecutor(min(_THREADS, usable_cores())) as threads:
-        for _ in threads.map(work, parts):
-            pass
+        return list(threads.map(work, parts))

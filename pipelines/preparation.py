@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.card import Identity, ModelCard
 from ..engine.graph import FloatArray, Triple
-from ..io.volume import AnyArray, Volume
+from ..io.volume import AnyArray, Empty, Volume
 from .errors import PreparationError
 from .intensity import Scaling, fit
 from .measuring import Range, study_range
@@ -42,11 +42,12 @@ class Prepared:
     steps: float
 
 
-def prepare(volume: Volume, card: ModelCard) -> Prepared:
+def prepare(volume: Volume, card: ModelCard, empty: Empty = np.empty) -> Prepared:
     """Orient, map the intensities of, and resample a scan as a model's card demands.
 
     The intensity map comes first, so its clipping keeps metal from smearing over its neighbours.
-    Memory beside the volume: the array, 4 bytes a voxel of the model's grid, and a few slabs.
+    Memory beside the volume: the array, 4 bytes a voxel of the model's grid, from `empty`, and a
+    few slabs.
 
     Raises PreparationError if the scan is empty, constant, flat or not finite, if its affine is
     unusable, or if the model takes more than one channel.
@@ -67,9 +68,9 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
     _check_grid(_extents(view) if resample is None else resample.target)
     stored = scaling.of_stored(volume.slope, volume.intercept)
     if resample is None:
-        array = _mapped(stored, view)
+        array = _mapped(stored, view, empty)
     else:
-        array = _resampled(lambda start, stop: stored.forward(view[start:stop]), resample)
+        array = _resampled(lambda start, stop: stored.forward(view[start:stop]), resample, empty)
     return Prepared(
         array=array[None],
         source=_without_voxels(volume),
@@ -80,7 +81,9 @@ def prepare(volume: Volume, card: ModelCard) -> Prepared:
     )
 
 
-def finish(prepared: Prepared, translated: FloatArray, card: ModelCard) -> Volume:
+def finish(
+    prepared: Prepared, translated: FloatArray, card: ModelCard, empty: Empty = np.empty
+) -> Volume:
     """A translated array [1, D, H, W] as a volume on exactly the scan's grid.
 
     Its voxel type follows `choose_storage`. Raises PreparationError if the generator made values
@@ -92,13 +95,16 @@ def finish(prepared: Prepared, translated: FloatArray, card: ModelCard) -> Volum
     if isinstance(card.intensity_out, Identity):
         demand = Demand(produced, min(ENOUGH_STEPS, prepared.steps))
     storage = choose_storage(storage_of(prepared.source), card, demand)
-    voxels = np.empty(prepared.source.shape, storage.dtype, order="F")
+    voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
     _scatter(network, prepared, storage, prepared.orientation.oriented(voxels))
     return prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
 
 
-def _mapped(stored: Scaling, view: AnyArray) -> FloatArray:
-    array = np.empty_like(view, np.float32)  # lies in memory as the scan does
+def _mapped(stored: Scaling, view: AnyArray, empty: Empty) -> FloatArray:
+    """In memory in the order of the scan's axes."""
+    by_stride = sorted(range(view.ndim), key=lambda axis: -abs(view.strides[axis]))
+    extents = tuple(view.shape[axis] for axis in by_stride)
+    array = empty(extents, np.float32).transpose(np.argsort(by_stride))
 
     def fill(slab: Part) -> None:
         array[slab] = stored.forward(view[slab])
@@ -107,8 +113,8 @@ def _mapped(stored: Scaling, view: AnyArray) -> FloatArray:
     return array
 
 
-def _resampled(read: Rows, resample: Resampling) -> FloatArray:
-    array = np.empty(resample.target, np.float32)
+def _resampled(read: Rows, resample: Resampling, empty: Empty) -> FloatArray:
+    array = empty(resample.target, np.float32)
     for start, stop in _rows(resample.target):
         array[start:stop] = resample.rows(read, start, stop)
     return array

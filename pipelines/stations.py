@@ -17,6 +17,7 @@ from ..engine.tuning import Progress
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
+from .host_arrays import HostArrays
 from .manifest import FileState
 from .memory import PeakMeters
 from .plan import PlannedStudy, preview_of
@@ -102,6 +103,7 @@ class Stations:
     def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None]) -> None:
         self._task = task
         self._memory = memory
+        self._arrays = HostArrays()
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
@@ -154,7 +156,9 @@ class Stations:
             return inferred
         ticket, study = inferred
         task, watch = self._task, ticket.watch
-        return self._attempt(ticket, lambda: finish_study(study, task.model, task.extras, watch))
+        return self._attempt(
+            ticket, lambda: finish_study(study, task.model, task.extras, watch, self._arrays.empty)
+        )
 
     def store(self, finished: Finished) -> None:
         """Write a study's result, and its row."""
@@ -169,13 +173,13 @@ class Stations:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
         with watch.time("read"):
             ticket.inputs = input_states(study)
-        volume = read_study(study, task.settings, watch)
+        volume = read_study(study, task.settings, watch, self._arrays.empty)
         with watch.time("prepare"):
             needed = footprint(volume, task.model.card, task.settings.patch).peak
         ticket.held = needed
         if not self._memory.take(needed):
             raise StoppedError
-        return prepare_study(volume, task.model, task.settings, watch)
+        return prepare_study(volume, task.model, task.settings, watch, self._arrays.empty)
 
     def _infer(
         self, ticket: Ticket, study: PreparedStudy, generator: SharedGenerator, on_tiles: OnTiles
@@ -183,7 +187,11 @@ class Stations:
         task = self._task
         outcome = generator.do(
             lambda opened: infer_study(
-                study, Translator(task.model, opened, task.settings), ticket.watch, on_tiles
+                study,
+                Translator(task.model, opened, task.settings),
+                ticket.watch,
+                on_tiles,
+                self._arrays.empty,
             )
         )
         ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))

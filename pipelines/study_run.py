@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
 from ..engine.cpu import Generator
 from ..engine.graph import FloatArray
 from ..engine.model import Model
 from ..io.reading import read
-from ..io.volume import Study, Volume
+from ..io.volume import Empty, Study, Volume
 from .inference import SlidingWindow, translate_array
 from .mid_slices import Slice, mid_slices
 from .preparation import Prepared, finish, prepare
@@ -63,18 +65,24 @@ class Translated:
     seams: SeamScore | None
 
 
-def read_study(study: Study, settings: TranslateSettings, watch: Stopwatch) -> Volume:
+def read_study(
+    study: Study, settings: TranslateSettings, watch: Stopwatch, empty: Empty = np.empty
+) -> Volume:
     """Read a study's volume. Raises ScanError."""
     with watch.time("read"):
-        return read(study, settings.volume_index)
+        return read(study, settings.volume_index, empty)
 
 
 def prepare_study(
-    volume: Volume, model: Model, settings: TranslateSettings, watch: Stopwatch
+    volume: Volume,
+    model: Model,
+    settings: TranslateSettings,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
 ) -> PreparedStudy:
     """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
-        prepared = prepare(volume, model.card)
+        prepared = prepare(volume, model.card, empty)
         _, depth, height, width = prepared.array.shape
         extents, stride = (depth, height, width), model.network.graph.stride
         tiling = tile(extents, settings.patch, settings.overlap, stride)
@@ -82,7 +90,11 @@ def prepare_study(
 
 
 def infer_study(
-    study: PreparedStudy, translator: Translator, watch: Stopwatch, on_tiles: OnTiles
+    study: PreparedStudy,
+    translator: Translator,
+    watch: Stopwatch,
+    on_tiles: OnTiles,
+    empty: Empty = np.empty,
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError."""
     tiling, settings = study.tiling, translator.settings
@@ -102,12 +114,17 @@ def infer_study(
         window,
         watch,
         on_more,
+        empty,
     )
     return InferredStudy(study, translated, settings.blend)
 
 
 def finish_study(
-    inferred: InferredStudy, model: Model, extras: Extras, watch: Stopwatch
+    inferred: InferredStudy,
+    model: Model,
+    extras: Extras,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
 ) -> Translated:
     """Bring a translation back onto the scan's grid, and make the extras.
 
@@ -115,7 +132,7 @@ def finish_study(
     """
     study = inferred.study
     with watch.time("finish"):
-        volume = finish(study.prepared, inferred.array, model.card)
+        volume = finish(study.prepared, inferred.array, model.card, empty)
         preview = seams = None
         if extras.preview:
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
