@@ -3,23 +3,19 @@
 import ast
 import inspect
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.driver_in_memory import needs_compiler, output_of
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from cuda_cyclegan.engine import cuda_call, nvrtc
 
-TESTS = Path(__file__).parents[1]
 TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parent.glob("*.py")]
 
 
@@ -103,21 +99,8 @@ def test_all_errors_that_end_a_process_are_known() -> None:
     assert ending <= set(cuda_call._STICKY)
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
-@pytest.mark.skipif(sys.platform != "linux", reason="the driver's library has another name")
+@needs_compiler
 def test_arguments_and_results_have_the_form_that_the_engine_expects(tmp_path: Path) -> None:
     """Through the bindings to a driver in host memory: values must arrive where they belong."""
-    source, library = TESTS / "helpers" / "driver_in_memory.c", tmp_path / "libcuda.so.1"
-    options = ["-shared", "-fPIC", "-Wall", "-Werror", "-Wno-unused-parameter"]
-    subprocess.run(["gcc", *options, "-o", library, source], check=True)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "helpers.driver_calls"],
-        cwd=TESTS,
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "DRIVER_VERSION": "12080"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    functions = {path for path in paths_of("driver") if path.startswith("cu")}
-    assert set(json.loads(done.stdout)) == functions
+    called = json.loads(output_of(tmp_path, "helpers.driver_calls"))
+    assert set(called) == {path for path in paths_of("driver") if path.startswith("cu")}
