@@ -19,7 +19,7 @@ class Layout:
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
     the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
     used. transposed: form of transposed convolutions by layer. halves: whether a float program does
-    its convolutions on fp16 halves where their input allows it.
+    convolutions on fp16 halves where their input allows it (`halves.scales`).
     """
 
     patch: Triple

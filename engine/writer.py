@@ -30,7 +30,7 @@ class Writer:
         self.shapes = network.graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
-        self.scales = scales(network, layout.patch) if layout.halves else {}
+        self.scales = scales(network, layout.patch, layout.precision) if layout.halves else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
         self._stored_weights: set[str] = set()

@@ -1,7 +1,9 @@
-"""Parts of one study's work on several threads, as NumPy lets them run at the same time."""
+"""One study's work on several threads, as NumPy, isal and OpenSSL let it run at the same time."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from ..engine.cpu import usable_cores
@@ -17,3 +19,25 @@ def beside_each_other(work: Callable[[Part], Made], parts: Iterable[Part]) -> li
     """What each part was made to, in their order; raises what one of them raised."""
     with ThreadPoolExecutor(min(_THREADS, usable_cores())) as threads:
         return list(threads.map(work, parts))
+
+
+@contextmanager
+def running_beside(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
+    """Do `work` in a thread of its own during the block, which may ask for what came of it.
+
+    The thread is a daemon: who cannot wait for a disk that does not answer may leave.
+    """
+    made: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:
+            made.set_exception(error)
+
+    thread = threading.Thread(target=run, name="beside", daemon=True)
+    thread.start()
+    try:
+        yield made.result
+    finally:
+        thread.join()

@@ -20,12 +20,13 @@ from .footprint import footprint
 from .host_arrays import HostArrays
 from .manifest import FileState
 from .memory import PeakMeters
+from .parallel import running_beside
 from .plan import PlannedStudy, preview_of
 from .report import StudyReport
 from .room import Room
 from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Span, Stopwatch
-from .storing import Store, input_states
+from .storing import Store, input_states, unchanged
 from .study_run import (
     InferredStudy,
     OnTiles,
@@ -171,9 +172,10 @@ class Stations:
 
     def _prepare(self, ticket: Ticket) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
-        with watch.time("read"):
-            ticket.inputs = input_states(study)
-        volume = read_study(study, task.settings, watch, self._arrays.empty)
+        with unchanged(study), running_beside(lambda: input_states(study)) as states:
+            volume = read_study(study, task.settings, watch, self._arrays.empty)
+            with watch.time("read"):
+                ticket.inputs = states()
         with watch.time("prepare"):
             needed = footprint(volume, task.model.card, task.settings.patch).peak
         ticket.held = needed

@@ -2,14 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from ..engine.card import ModelCard
-from ..io.errors import WriteError
+from ..io.errors import ScanError, UnreadableScanError, WriteError
 from ..io.reading import causes_named
 from ..io.volume import Derivation, Study
 from ..io.writing import files_at, places, write
@@ -95,11 +95,38 @@ class Store:
 
 
 def input_states(study: Study) -> tuple[FileState, ...]:
-    """The states of a study's files, to be taken before it is read: a file that changes from then
-    on has other marks at the next run. Raises ScanError.
-    """
+    """The states of a study's files. Raises ScanError."""
     with causes_named(study.files[0]):
         return _states(study.files)
+
+
+@contextmanager
+def unchanged(study: Study) -> Generator[None]:
+    """Make sure that a study's files stay as they are during the block.
+
+    Raises UnreadableScanError if they do not, whatever else that led to.
+    """
+    before = _marks(study)
+    try:
+        yield
+    except ScanError as error:
+        _check_marks(study, before, error)
+        raise
+    _check_marks(study, before, None)
+
+
+def _check_marks(study: Study, before: Sequence[object], cause: ScanError | None) -> None:
+    for file, was, now in zip(study.files, before, _marks(study), strict=True):
+        if was != now:
+            raise UnreadableScanError(
+                f"{file} changed while it was read; translate it again when it is complete."
+            ) from cause
+
+
+def _marks(study: Study) -> list[object]:
+    with causes_named(study.files[0]):
+        found = [file.stat() for file in study.files]
+    return [(status.st_size, status.st_mtime_ns) for status in found]
 
 
 def _states(files: Sequence[Path]) -> tuple[FileState, ...]:

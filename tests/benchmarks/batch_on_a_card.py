@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 from statistics import median
@@ -232,9 +232,16 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--suffixes", nargs="+", default=[".nii", ".nii.gz"])
+    parser.add_argument("--readers", type=int, help="other than the program would take")
+    parser.add_argument("--writers", type=int, help="the same")
     asked = parser.parse_args()
     device = choose_device(asked.device)
     lanes, precision = lanes_of(device), device.default_precision
+    lanes = replace(
+        lanes,
+        readers=asked.readers or lanes.readers,
+        writers=asked.writers or lanes.writers,
+    )
     settings = TranslateSettings(asked.patch, precision=precision)
     record: dict[str, Any] = {
         "what": (__doc__ or "").splitlines()[0],

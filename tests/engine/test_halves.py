@@ -65,17 +65,28 @@ def test_no_value_exceeds_its_bound():
 
 
 def test_what_nothing_bounds_is_not_kept_as_halves():
-    bounded = scales(random_network(build(RESNET), 0), (16, 16, 16))
+    bounded = scales(random_network(build(RESNET), 0), (16, 16, 16), "fp32")
     assert len(bounded) == 9  # all convolutions but the first
     assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())
     for norm in ("none", "stored"):
-        assert not scales(random_network(build(replace(RESNET, norm=norm)), 0), (16, 16, 16))
+        assert not scales(
+            random_network(build(replace(RESNET, norm=norm)), 0), (16, 16, 16), "fp32"
+        )
     large = random_network(build(RESNET), 0)
     weights = {n: a * (1e4 if n.endswith("scale") else 1) for n, a in large.weights.items()}
-    assert not scales(Network(large.graph, weights), (16, 16, 16))
+    assert not scales(Network(large.graph, weights), (16, 16, 16), "fp32")
 
 
 def test_only_float_programs_on_fast_cards_use_halves():
     assert halves_pay("fp32", (9, 0))
+    assert halves_pay("tf32", (9, 0))
     assert not halves_pay("fp32", (8, 6))
-    assert not halves_pay("tf32", (9, 0))
+    assert not halves_pay("fp16", (9, 0))
+
+
+def test_in_tf32_what_all_later_layers_pass_on_is_exact():
+    graph = build(RESNET)
+    by_name = {node.name: node for node in graph.nodes}
+    found = scales(random_network(graph, 0), (16, 16, 16), "tf32")
+    wanted = {by_name[name].inputs[0] for name in ("down0", "down1")}
+    assert set(found) == wanted

@@ -16,7 +16,7 @@ KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
     for chip in (CHIPS[0], CHIPS[-1]):

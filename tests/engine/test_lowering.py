@@ -99,6 +99,16 @@ def test_convolutions_on_halves_agree(padding, upsampling):
     check(graph, (8, 8, 8), 2, "fp32", halves=True, slab_bytes=400_000)
 
 
+def test_tf32_programs_with_some_convolutions_on_halves_agree():
+    for spec in (replace(RESNET, width=32), replace(UNET, width=32)):
+        graph = build(spec)
+        steps = lower(random_network(graph, 0), Layout((16, 8, 8), 1, "tf32", halves=True)).steps
+        halves = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.halves}
+        assert halves
+        assert all(layer.startswith("down") for layer in halves)
+        check(graph, (16, 8, 8), 2, "tf32", halves=True)
+
+
 def test_convolutions_behind_a_norm_may_be_on_halves():
     by_layer = convolutions(build(replace(RESNET, width=32)), (8, 8, 8))
     assert by_layer.pop("first") is False  # nothing bounds what comes in

@@ -53,7 +53,9 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     graph, patch = GRAPHS[name]
     network = random_network(graph, 0)
     has_matrix = precision in ("fp16", "bf16")
-    layout = Layout(patch, batch, precision, 200_000, has_matrix, halves=precision == "fp32")
+    layout = Layout(
+        patch, batch, precision, 200_000, has_matrix, halves=precision in ("fp32", "tf32")
+    )
     lowered = lower(network, layout)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
     own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}

@@ -1,6 +1,7 @@
 """Stages that overlap: what waits for what, and what a stop or a failure leaves."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -117,6 +118,39 @@ def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
         return patches
 
     assert [row.status for row in world.run(network)] == ["translated"] * 5
+
+
+def test_a_file_is_hashed_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = threading.Event()
+
+    def wait_for_reading() -> None:
+        assert reading.wait(SOON)
+
+    watch_calls(monkeypatch, "read_study", reading.set)
+    watch_calls(monkeypatch, "input_states", wait_for_reading)
+    assert [row.status for row in world.run()] == ["translated"] * 5
+
+
+@pytest.mark.parametrize("damage", [b"", b"more", None])
+def test_a_study_that_changes_while_it_is_read_fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
+) -> None:
+    """Whether it can be read or not; the next run does it."""
+    path, calls = world.root / "scans" / "b.nii", iter(range(9))
+    whole = path.read_bytes()
+
+    def change() -> None:
+        if next(calls) == 1:
+            path.write_bytes(whole + damage if damage is not None else whole[:1000])
+            os.utime(path, (1, 1))
+
+    watch_calls(monkeypatch, "read_study", change)
+    rows = world.run()
+    assert [row.status for row in rows] == ["translated", "failed", *["translated"] * 3]
+    assert rows[1].failure
+    assert "b.nii changed while it was read" in rows[1].failure.reason
+    path.write_bytes(whole)
+    assert [row.status for row in world.run()].count("translated") == 1
 
 
 def test_no_more_is_under_way_than_the_lanes_hold(
