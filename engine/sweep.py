@@ -78,13 +78,9 @@ class Sweep:
         """lag: steps until a ring's row may be used again."""
         places = self._places
         source = np.ascontiguousarray(array, np.float32)
-        lowest = source.min(axis=(1, 2, 3))
-        for address, content in (
-            (places.weights, self._window.weights.tobytes()),
-            (places.lowest, lowest.tobytes()),
-            (places.overflowed, bytes(4)),
-        ):
-            self._into.upload_now(address, content)
+        if self._window.is_padded:
+            self._into.upload_now(places.lowest, source.min(axis=(1, 2, 3)).tobytes())
+        self._into.upload_now(places.overflowed, bytes(4))
         last = len(self._steps) - 1
         tiles = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0, source, lag)
