@@ -14,7 +14,7 @@ from .errors import Exit, complain, sentence, status, told
 from .options import checked_device, cuda_limits
 from .queue_options import QueueOption
 from .streams import say, settle
-from .text import printable, seconds
+from .text import counted, printable, seconds
 from .translate_options import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 
 if TYPE_CHECKING:
@@ -132,7 +132,13 @@ class _Log:
     device: str
 
     def __call__(self, event: "WorkerEvent") -> None:
-        from ..pipelines.job_talk import JobEnded, JobStarted, Waiting
+        from ..pipelines.job_talk import (
+            JobEnded,
+            JobStarted,
+            TuningBegan,
+            TuningEnded,
+            Waiting,
+        )
 
         match event:
             case JobStarted(job):
@@ -144,6 +150,10 @@ class _Log:
                 self._say(f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
             case Waiting(reason):
                 self._say(reason or "waiting for jobs that may start")
+            case TuningBegan():
+                self._say("tuning: trying plans of the convolutions on this GPU")
+            case TuningEnded(spent, plans):
+                self._say(f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
             case _:
                 pass
 

@@ -27,7 +27,10 @@ class Generator(Protocol):
         ...
 
     def __call__(self, patches: FloatArray) -> FloatArray:
-        """Translate patches [N, C, D, H, W] of the model's intensity range, typically [-1, 1]."""
+        """Translate patches float32 [N, C, D, H, W] of network intensity, typically [-1, 1].
+
+        Returns [N, C', D, H, W]. Raises PrecisionOverflowError if a result is not finite.
+        """
         ...
 
 
@@ -44,7 +47,8 @@ class Sweeping(Protocol):
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Raises DeviceMemoryError if the device has no room for it.
+        Raises DeviceMemoryError if the device has no room for it, and PrecisionOverflowError if a
+        result is not finite.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -12,10 +12,10 @@ from typing import Self
 import numpy as np
 
 from .convolutions import Cudnn
-from .cuda_driver import Context, PinnedBuffer, Stream, call, driver
+from .cuda_driver import Context, PinnedBuffer, Stream
 from .cuda_probe import cuda_devices
 from .device_plan import DevicePlan, plan_program, program_key
-from .errors import PatchShapeError, PrecisionOverflowError
+from .errors import CudaError, PatchShapeError
 from .fitting import Fitted, Room, Wanted, fit, usual_batch
 from .graph import FloatArray, Graph, Network, Triple
 from .kernel_images import Kernels
@@ -23,6 +23,7 @@ from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
 from .precision import Precision
 from .program import Program
+from .recovery import overflow_of
 from .steps import Convolution, Step
 from .sweep import Compiled
 from .sweeper import Sweeper
@@ -59,7 +60,7 @@ def _identity(context: Context, library: Cudnn, precision: Precision) -> dict[st
     """What findings of plans are valid for."""
     return {
         "card": context.name,
-        "driver": str(call(driver.cuDriverGetVersion)),
+        "driver": str(context.driver_version),
         "cudnn": library.version,
         "precision": precision,
     }
@@ -88,7 +89,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
 class CudaGenerator:
     """A network compiled for one card and patch shape; a context manager that owns all of it.
 
-    Threads may use it at the same time.
+    Threads may use it at the same time; another than the one that opened it may close it.
     """
 
     def __init__(self, network: Network, options: CudaOptions) -> None:
@@ -224,6 +225,8 @@ class CudaGenerator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with suppress(CudaError):  # a lost device refuses this too
+            self._context.use()
         self._opened.__exit__(kind, error, trace)
 
     def __call__(self, patches: FloatArray) -> FloatArray:
@@ -255,9 +258,7 @@ class CudaGenerator:
         self._stream.download(self._flag.ctypes.data, self._program.overflow, 4)
         self._stream.wait()
         if self._flag[0]:
-            raise PrecisionOverflowError(
-                f"A value left the range of {self.options.precision}; use --precision bf16 or fp32."
-            )
+            raise overflow_of(self.options.precision)
 
     def times(self, repeats: int) -> list[float]:
         """Seconds of each of many runs of a batch on the card, copies left out."""

@@ -3,54 +3,12 @@
 import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 
+from .cuda_call import call, driver
 from .errors import CudaError, DeviceMemoryError
-
-driver: Any = import_module(
-    "cuda.bindings.driver"
-)  # the package's types are generated and incomplete
-
-_STICKY = (
-    "ILLEGAL_ADDRESS",
-    "LAUNCH_FAILED",
-    "LAUNCH_TIMEOUT",
-    "HARDWARE_STACK_ERROR",
-    "ILLEGAL_INSTRUCTION",
-    "MISALIGNED_ADDRESS",
-    "INVALID_ADDRESS_SPACE",
-    "INVALID_PC",
-    "ECC_UNCORRECTABLE",
-    "CONTEXT_IS_DESTROYED",
-    "ASSERT",
-    "UNKNOWN",
-)
-_ADVICE = {
-    "OUT_OF_MEMORY": "free device memory or lower --vram-limit",
-    "NO_BINARY_FOR_GPU": "install CUDA packages that know this card",
-    "SYSTEM_DRIVER_MISMATCH": "update the NVIDIA driver",
-    "SYSTEM_NOT_READY": "restart the NVIDIA services of this machine",
-}
-
-
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the driver; its result, or CudaError with the driver's own words."""
-    status, *results = function(*arguments)
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise _error(function.__name__, status)
-    return results[0] if len(results) == 1 else tuple(results)
-
-
-def _error(name: str, status: Any) -> CudaError:
-    _, text = driver.cuGetErrorString(status)
-    code = str(status.name).removeprefix("CUDA_ERROR_")
-    reason = f"{code}, {text.decode() if text else 'no explanation'}"
-    is_sticky = code in _STICKY
-    advice = "start this program again" if is_sticky else "run again with --device cpu"
-    return CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
 
 
 class Context:
@@ -91,6 +49,11 @@ class Context:
         """How many the card has."""
         count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         return call(driver.cuDeviceGetAttribute, count, self._device)
+
+    @property
+    def driver_version(self) -> int:
+        """The newest CUDA version that the driver supports, as 1000 major + 10 minor."""
+        return call(driver.cuDriverGetVersion)
 
     @property
     def name(self) -> str:
@@ -152,25 +115,21 @@ class Stream:
         block: tuple[int, int, int],
         shared: int,
         arguments: ctypes.Structure,
+        at_once: bool = False,
     ) -> None:
-        """Queue a kernel that takes one structure by value."""
+        """Queue a kernel that takes one structure by value.
+
+        shared: bytes of dynamic shared memory of a block. at_once: whether its blocks wait for each
+        other, so that all must run at once.
+        """
         # The driver copies the arguments before it returns, so they may die with this frame.
         pointers = np.array([ctypes.addressof(arguments)], np.uint64)
         place = pointers.ctypes.data
-        call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
-
-    def launch_together(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared: int,
-        arguments: ctypes.Structure,
-    ) -> None:
-        """Queue such a kernel whose blocks wait for each other, so that all run at once."""
-        pointers = np.array([ctypes.addressof(arguments)], np.uint64)
-        place = pointers.ctypes.data
-        call(driver.cuLaunchCooperativeKernel, kernel, *grid, *block, shared, self.handle, place)
+        if at_once:
+            function = driver.cuLaunchCooperativeKernel
+            call(function, kernel, *grid, *block, shared, self.handle, place)
+        else:
+            call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
 
     @contextmanager
     def timed(self) -> Generator[list[float]]:
@@ -297,10 +256,14 @@ class CapturedGraph:
         call(driver.cuStreamBeginCapture, self._stream.handle, mode)
         try:
             self._queue_work()
+        except BaseException:
+            driver.cuStreamEndCapture(self._stream.handle)  # it fails too, and says less
+            raise
+        graph = call(driver.cuStreamEndCapture, self._stream.handle)
+        try:
+            self._executable = call(driver.cuGraphInstantiate, graph, 0)
         finally:
-            graph = call(driver.cuStreamEndCapture, self._stream.handle)
-        self._executable = call(driver.cuGraphInstantiate, graph, 0)
-        driver.cuGraphDestroy(graph)
+            driver.cuGraphDestroy(graph)
         return self
 
     def __exit__(self, *_: object) -> None:

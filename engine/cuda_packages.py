@@ -39,7 +39,8 @@ _LIBRARIES = (
         _OF_CUDA,
     ),
 )
-_FRONTEND = (1, 20), (1, 27)
+_BINDINGS = {12: ((12, 8), (13,)), 13: ((13,), (14,))}
+_OF_BOTH = {"cuda-pathfinder": ((1, 3), (2,)), "nvidia-cudnn-frontend": ((1, 20), (1, 27))}
 
 
 def why_not_these_packages(newest: int) -> str | None:
@@ -51,14 +52,17 @@ def why_not_these_packages(newest: int) -> str | None:
     for module, package in _MODULES.items():
         if not _is_importable(module):
             return f"the package {package} is not installed: install {fitting}"
-    if sentence := _misfit("nvidia-cudnn-frontend", _FRONTEND, fitting):
-        return sentence
+    for package, bounds in _OF_BOTH.items():
+        if sentence := _misfit(package, bounds, fitting):
+            return sentence
     bindings = _version("cuda-bindings") or "12"
     major = _numbers(bindings)[0]
     if major not in _MAJORS:
         return f"cuda-bindings {bindings} is installed, but 12 or 13 is needed: install {fitting}"
     if newest // 1000 < major:
         return _old_driver(newest, f"cuda-bindings {bindings} needs CUDA {major}")
+    if sentence := _misfit("cuda-bindings", _BINDINGS[major], _extra(major)):
+        return sentence
     missing = (_missing(library, major, f"cuda-bindings {bindings}") for library in _LIBRARIES)
     return next((sentence for sentence in missing if sentence), None)
 

@@ -34,14 +34,13 @@ class Kernels:
     def launch(self, stream: Stream, launch: Launch) -> None:
         """Queue a launch."""
         kernel = self.kernel(launch.source, launch.kernel)
+        grid = launch.grid
         if launch.waits:
             blocks = resident_blocks(kernel, launch.block, launch.shared)
-            shares, columns, _ = launch.grid
+            shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
-            stream.launch_together(kernel, grid, launch.block, launch.shared, launch.arguments)
-        else:
-            stream.launch(kernel, launch.grid, launch.block, launch.shared, launch.arguments)
+        stream.launch(kernel, grid, launch.block, launch.shared, launch.arguments, launch.waits)
 
     def kernel(self, source: str, name: str) -> Any:
         """A kernel of kernels/SOURCE.cu."""

@@ -1,19 +1,31 @@
 """What to do when a value leaves the range of a precision: the same work in a wider one."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+import threading
+from collections import abc
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Generic, Self, TypeAlias, TypeVar
 
 from .cpu import Generator
 from .errors import PrecisionOverflowError
 from .precision import Precision
 
 T = TypeVar("T")
-OpenGenerator: TypeAlias = Callable[[Precision], AbstractContextManager[Generator]]
+OpenGenerator: TypeAlias = abc.Callable[[Precision], AbstractContextManager[Generator]]
 
 WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp32"}
 """The precision to go on with where a value left the range of another."""
+
+
+def overflow_of(precision: Precision) -> PrecisionOverflowError:
+    """What to tell of a result that is not finite."""
+    advice = (
+        "use --precision bf16 or fp32"
+        if precision == "fp16"
+        else "the input is too unlike what the model was trained with, or the model is damaged"
+    )
+    return PrecisionOverflowError(f"A value left the range of {precision}; {advice}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +37,77 @@ class Outcome(Generic[T]):
     notes: tuple[str, ...]
 
 
-def with_recovery(
-    generator: Generator,
-    precision: Precision,
-    open_generator: OpenGenerator,
-    work: Callable[[Generator], T],
-) -> Outcome[T]:
-    """Do work that can be repeated from the start, such as one study, with an open generator.
+class SharedGenerator:
+    """A network that is open in one precision at a time, so that a device holds one program.
 
-    After an overflow it is done again in the next wider precision, in a generator that is opened
-    for it alone; any other error passes through.
+    A context manager for threads to share: work in another precision waits until all are done with
+    what is open, closes it and opens its own; work that comes later waits for its turn.
+    device: what computes, and in which precision if none overflows.
     """
-    notes: list[str] = []
-    with ExitStack() as opened:
+
+    def __init__(self, open_generator: OpenGenerator, precision: Precision) -> None:
+        self._open_generator = open_generator
+        self._usual: Precision = precision
+        self._opened = ExitStack()
+        self._open: tuple[Precision, Generator] | None = None
+        self._users = 0
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> Self:
+        with self._changed:
+            self.device = self._switch(self._usual).device
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._open = None
+            self._opened.__exit__(kind, error, trace)
+
+    def do(self, work: abc.Callable[[Generator], T]) -> Outcome[T]:
+        """Do work that can be repeated from the start, such as one study.
+
+        After an overflow it is done again in the next wider precision; any other error passes
+        through, and so does what keeps a generator from opening.
+        """
+        precision, notes = self._usual, list[str]()
         while True:
             try:
-                return Outcome(work(generator), precision, tuple(notes))
+                with self._in_use(precision) as generator:
+                    return Outcome(work(generator), precision, tuple(notes))
             except PrecisionOverflowError as error:
                 if precision not in WIDER:
-                    raise
-                precision = WIDER[precision]
-                notes.append(f"{error} It was done again in {precision}.")
-            opened.close()
-            generator = opened.enter_context(open_generator(precision))
+                    raise overflow_of(precision) from error
+                wider = WIDER[precision]
+                notes.append(
+                    f"A value left the range of {precision}. It was done again in {wider}."
+                )
+                precision = wider
+
+    @contextmanager
+    def _in_use(self, precision: Precision) -> abc.Generator[Generator]:
+        with self._turn, self._changed:
+            if self._open is not None and self._open[0] == precision:
+                generator = self._open[1]
+            else:
+                self._changed.wait_for(lambda: not self._users)
+                generator = self._switch(precision)
+            self._users += 1
+        try:
+            yield generator
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def _switch(self, precision: Precision) -> Generator:
+        self._open = None
+        self._opened.close()
+        generator = self._opened.enter_context(self._open_generator(precision))
+        self._open = precision, generator
+        return generator

@@ -78,13 +78,9 @@ class Sweep:
         """lag: steps until a ring's row may be used again."""
         places = self._places
         source = np.ascontiguousarray(array, np.float32)
-        lowest = source.min(axis=(1, 2, 3))
-        for address, content in (
-            (places.weights, self._window.weights.tobytes()),
-            (places.lowest, lowest.tobytes()),
-            (places.overflowed, bytes(4)),
-        ):
-            self._into.upload_now(address, content)
+        if self._window.is_padded:
+            self._into.upload_now(places.lowest, source.min(axis=(1, 2, 3)).tobytes())
+        self._into.upload_now(places.overflowed, bytes(4))
         last = len(self._steps) - 1
         tiles = len(self._window.origins[1]) * len(self._window.origins[2])
         self._upload(0, source, lag)
@@ -204,7 +200,7 @@ class Sweep:
         self._out_of.wait()
         if flag.view(np.int32)[0]:
             raise PrecisionOverflowError(
-                "A value left the range of this precision; use --precision bf16 or fp32."
+                "A value left the range of the program's precision; use a wider one."
             )
 
     def _timings(self) -> list[Timing]:

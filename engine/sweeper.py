@@ -22,6 +22,7 @@ class Sweeper:
         self._opened = ExitStack()
         self._device: tuple[ExitStack, DeviceBuffer | None] = ExitStack(), None
         self._pinned: tuple[ExitStack, list[PinnedBuffer]] = ExitStack(), []
+        self._weights: tuple[int, FloatArray] | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -50,7 +51,7 @@ class Sweeper:
         stack, buffer = self._device
         if buffer is None or buffer.size < found.bytes:
             stack.close()
-            self._device = stack, None
+            self._device, self._weights = (stack, None), None
             stack = ExitStack()
             buffer = stack.enter_context(DeviceBuffer(found.bytes))
             self._device = stack, buffer
@@ -72,6 +73,7 @@ class Sweeper:
         with ExitStack() as owned:
             own = Own(self._into, self._out_of, slots, owned)
             try:
+                self._put_weights(placed.places.weights, window.weights)
                 return Sweep(self._compiled, window, placed.places, own).run(
                     array, target, placed.lag, on_tiles
                 )
@@ -80,6 +82,12 @@ class Sweeper:
                     for stream in (self._into, self._compiled.stream, self._out_of):
                         stream.wait()
                 raise
+
+    def _put_weights(self, address: int, weights: FloatArray) -> None:
+        """Unless they are there already, as they are from one study to the next that is like it."""
+        if self._weights is None or self._weights[0] != address or self._weights[1] is not weights:
+            self._into.upload_now(address, weights.tobytes())
+            self._weights = address, weights
 
     def _slots(self, row: int) -> list[PinnedBuffer]:
         stack, slots = self._pinned

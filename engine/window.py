@@ -39,12 +39,18 @@ class Grid:
 class Window(Grid):
     """A grid and how it is gone over.
 
-    weights: of the voxels of a patch in the blend, along the array's axes. padding: what fills
-    patches beyond the array.
+    weights: of the voxels of a patch in the blend, along the array's axes, in C order; a sweeper
+    keeps them on the card for as long as it is given the same array. padding: what fills patches
+    beyond the array.
     """
 
     weights: FloatArray
     padding: SmallVolumePadding
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether patches reach beyond the array."""
+        return any(edge > extent for edge, extent in zip(self.patch, self.extents, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

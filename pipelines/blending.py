@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
-from ..engine.graph import FloatArray
+from ..engine.graph import FloatArray, Triple
 from .settings import Blend
 from .tiling import Origins, Tile, Tiling
 
@@ -17,21 +17,39 @@ _LOWEST = 1e-3
 """Floor of the gaussian, whose peak is 1; without it a patch's corners would hold nothing."""
 
 
-def patch_weights(tiling: Tiling, blend: Blend) -> FloatArray:
-    """Weight of each voxel of a patch (D, H, W), positive and not yet normalised.
+def patch_weights(tiling: Tiling, blend: Blend, axes: Triple = (0, 1, 2)) -> FloatArray:
+    """Weight of each voxel of a patch, positive and not yet normalised, not to be written to.
 
     gaussian: MONAI's importance map. linear: rises over the voxels shared with the neighbour and
-    is flat between. constant: the mean of all patches.
+    is flat between. constant: the mean of all patches. axes: which of D, H and W come first to
+    last, in memory too. For like studies it is the same array.
     """
+    steps = tiling.patch
+    if blend == "linear":
+        pairs = zip(tiling.patch, tiling.origins, strict=True)
+        depth, height, width = (_farthest(edge, origins) for edge, origins in pairs)
+        steps = depth, height, width
+    return _weights(tiling.patch, steps, blend, axes)
+
+
+@lru_cache(maxsize=2)
+def _weights(patch: Triple, steps: Triple, blend: Blend, axes: Triple) -> FloatArray:
     match blend:
         case "gaussian":
-            weights = _outer([_gaussian(edge) for edge in tiling.patch])
-            return np.maximum(weights, max(float(weights.min()), _LOWEST), dtype=np.float32)
+            weights = _outer([_gaussian(edge) for edge in patch])
+            weights = np.maximum(weights, max(float(weights.min()), _LOWEST), dtype=np.float32)
         case "linear":
-            axes = zip(tiling.patch, tiling.origins, strict=True)
-            return _outer([_ramps(edge, origins) for edge, origins in axes])
+            weights = _outer([_ramps(*both) for both in zip(patch, steps, strict=True)])
         case "constant":
-            return np.ones(tiling.patch, np.float32)
+            weights = np.ones(patch, np.float32)
+    laid = np.ascontiguousarray(weights.transpose(axes))
+    laid.setflags(write=False)
+    return laid
+
+
+def _farthest(edge: int, origins: Origins) -> int:
+    """The most voxels from one patch to the next."""
+    return int(max(np.diff(origins), default=edge))
 
 
 def _gaussian(edge: int) -> FloatArray:
@@ -39,9 +57,9 @@ def _gaussian(edge: int) -> FloatArray:
     return np.exp(offset**2 / np.float32(-2 * (_SIGMA * edge) ** 2))
 
 
-def _ramps(edge: int, origins: Origins) -> FloatArray:
-    """Two neighbours' ramps add up to 1 where they are as far apart as the farthest ones."""
-    shared = edge - max(np.diff(origins), default=edge)
+def _ramps(edge: int, step: int) -> FloatArray:
+    """Two neighbours' ramps add up to 1 where they are `step` voxels apart."""
+    shared = edge - step
     from_border = np.minimum(np.arange(edge), np.arange(edge)[::-1]) + 1
     return np.minimum(from_border / (shared + 1), 1).astype(np.float32)
 

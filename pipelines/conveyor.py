@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 
+from ..engine.recovery import SharedGenerator
 from ..io.atomic import remove_parts_of_this_process
 from .events import DeviceOpened, Event, Tuning
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
 from .stations import DeviceLostError, Finished, Inferred, Loaded, Stations, StoppedError, Task
-from .study_run import Translator
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of a kind are numbered."""
@@ -160,18 +160,19 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        opening = task.open_generator(task.settings.precision, self._tune)
+        opening = SharedGenerator(
+            lambda precision: task.open_generator(precision, self._tune), task.settings.precision
+        )
         with opening as generator, self._loss_told():
             self._heard.put(DeviceOpened(generator.device))
-            translator = Translator(task.model, generator, task.settings)
             others = list(
                 self._workers(
-                    f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(translator)
+                    f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(generator)
                 )
             )
             for other in others:
                 other.start()
-            self._infer(translator)
+            self._infer(generator)
             for other in others:
                 other.join()
         self._end_writers()
@@ -188,9 +189,9 @@ class Conveyor:
     def _tune(self, what: str, share: float) -> None:
         self._heard.put(Tuning(what, share))
 
-    def _infer(self, translator: Translator) -> None:
+    def _infer(self, generator: SharedGenerator) -> None:
         while (loaded := self._next_loaded()) is not None:
-            inferred = self._stations.infer(loaded, translator)
+            inferred = self._stations.infer(loaded, generator)
             del loaded
             if self._behind.take():
                 self._inferred.put(inferred)

@@ -105,7 +105,7 @@ def _sweep_window(array: FloatArray, window: SlidingWindow) -> Window:
         patch=grid.patch,
         origins=grid.origins,
         axes=grid.axes,
-        weights=patch_weights(window.tiling, window.blend).transpose(grid.axes),
+        weights=patch_weights(window.tiling, window.blend, grid.axes),
         padding=window.padding,
     )
 

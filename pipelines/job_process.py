@@ -26,7 +26,7 @@ def work(
     with (
         QueueTables(place, create=True) as tables,
         life(place, device) as alive,
-        Workshop(device, settings.limits, settings.sharing) as workshop,
+        Workshop(device, settings, tell) as workshop,
     ):
         claims = Claims(tables, alive.name)
         desk = Desk(claims, settings, tell, _hindrance(device, settings))

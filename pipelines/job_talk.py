@@ -63,5 +63,18 @@ class Waiting:
     reason: str | None
 
 
-WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting
+@dataclass(frozen=True, slots=True)
+class TuningBegan:
+    """The device tries plans, which may take as long as its worker was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningEnded:
+    """So many seconds later a plan is known for each of so many convolutions, and kept."""
+
+    seconds: float
+    plans: int
+
+
+WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting | TuningBegan | TuningEnded
 Tell: TypeAlias = Callable[[WorkerEvent], None]

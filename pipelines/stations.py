@@ -12,9 +12,9 @@ from ..engine.cpu import Generator
 from ..engine.errors import CudaError
 from ..engine.model import Model
 from ..engine.precision import Precision
-from ..engine.recovery import with_recovery
+from ..engine.recovery import SharedGenerator
 from ..engine.tuning import Progress
-from .events import Event, StudyDone, StudyStarted, TilesDone, Tuning, Worked
+from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
 from .host_arrays import HostArrays
@@ -134,7 +134,7 @@ class Stations:
         ticket = Ticket(planned, row, Stopwatch(row.name, self._record))
         return self._attempt(ticket, lambda: self._prepare(ticket))
 
-    def infer(self, loaded: Loaded, translator: Translator) -> Inferred:
+    def infer(self, loaded: Loaded, generator: SharedGenerator) -> Inferred:
         """Run the network on a study."""
         if isinstance(loaded, StudyDone):
             return loaded
@@ -149,7 +149,7 @@ class Stations:
             if self._stopped.is_set():
                 raise StoppedError
 
-        return self._attempt(ticket, lambda: self._infer(ticket, study, translator, on_tiles))
+        return self._attempt(ticket, lambda: self._infer(ticket, study, generator, on_tiles))
 
     def finish(self, inferred: Inferred) -> Finished:
         """Bring a study back onto its scan's grid."""
@@ -184,19 +184,17 @@ class Stations:
         return prepare_study(volume, task.model, task.settings, watch, self._arrays.empty)
 
     def _infer(
-        self, ticket: Ticket, study: PreparedStudy, translator: Translator, on_tiles: OnTiles
+        self, ticket: Ticket, study: PreparedStudy, generator: SharedGenerator, on_tiles: OnTiles
     ) -> InferredStudy:
-        outcome = with_recovery(
-            translator.generator,
-            self._task.settings.precision,
-            lambda wider: self._task.open_generator(wider, self._tune),
-            lambda generator: infer_study(
+        task = self._task
+        outcome = generator.do(
+            lambda opened: infer_study(
                 study,
-                replace(translator, generator=generator),
+                Translator(task.model, opened, task.settings),
                 ticket.watch,
                 on_tiles,
                 self._arrays.empty,
-            ),
+            )
         )
         ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))
         return outcome.result
@@ -243,9 +241,6 @@ class Stations:
         self._memory.give(ticket.held)
         row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
         return StudyDone(row, trace)
-
-    def _tune(self, what: str, share: float) -> None:
-        self._tell(Tuning(what, share))
 
     def _record(self, span: Span) -> None:
         self._tell(Worked(span))

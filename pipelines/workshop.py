@@ -3,19 +3,18 @@
 import os
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
 from ..engine.cpu import Generator
-from ..engine.devices import CudaLimits, Device, choose_device, open_generator
+from ..engine.devices import Device, choose_device, open_generator
 from ..engine.errors import ModelFileError
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..engine.precision import Precision
-from ..engine.tuning import Progress
 from ..io.atomic import remove_leftovers
 from ..io.choice import Choice
 from ..io.discovery import discover
@@ -24,6 +23,8 @@ from ..io.volume import Study
 from .conveyor import Lanes
 from .errors import OutputFolderError, SettingsError
 from .failures import failure_of
+from .job_talk import Tell, WorkerSettings
+from .job_tuning import tuning_told
 from .manifest import Manifest, Recipe
 from .plan import PlannedStudy, Planner
 from .queue_job import StudyJob
@@ -36,29 +37,28 @@ from .translate import lanes_of
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """A model that is open on the device."""
+    """A model and the patches that it is opened for."""
 
     path: str
     sha256: str
-    precision: Precision
     patch: tuple[int, int, int]
     model: Model
-    generator: Generator
 
 
 class Workshop:
     """One device with the last model on it, and the last output folder; a context manager.
 
-    device: as `--device` takes it, but at most one GPU. limits: of what it may take there.
-    sharing: workers among which this machine is divided.
+    device: as `--device` takes it, but at most one GPU.
     """
 
-    def __init__(self, device: str, limits: CudaLimits, sharing: int = 1) -> None:
-        self._device: Device = choose_device(device, limits)
-        self._sharing = sharing
+    def __init__(self, device: str, settings: WorkerSettings, tell: Tell) -> None:
+        self._device: Device = choose_device(device, settings.limits)
+        self._sharing = settings.sharing
+        self._tell = tell
         self._tool: _Tool | None = None
+        self._generator: tuple[Precision, Generator] | None = None
         self._manifest: Manifest | None = None
-        self._tool_stack = ExitStack()
+        self._generator_stack = ExitStack()
         self._folder_stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Workshop:
         trace: TracebackType | None,
     ) -> None:
         self.rest()
-        self._tool_stack.close()
+        self._close_generator()
 
     def rest(self) -> None:
         """Let go of the output folder, so that other programs may have it."""
@@ -100,11 +100,12 @@ class Workshop:
         """
         settings = self._settings(job)
         manifest = self._open_folder(Path(job.output))
-        tool = self._open_tool(job, settings.precision)
+        tool = self._open_tool(job)
+        self._open_generator(tool, settings.precision)  # what it raises is about this job
         return Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda precision, progress: self._generator(tool, precision, progress),
+            open_generator=lambda precision, _: nullcontext(self._open_generator(tool, precision)),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
             extras=Extras(job.preview, job.seam_score),
             hands_over=True,
@@ -125,13 +126,21 @@ class Workshop:
             keep_private=job.keep_private,
         )
 
-    def _generator(
-        self, tool: _Tool, precision: Precision, progress: Progress
-    ) -> AbstractContextManager[Generator]:
-        """The open one, which stays open; another for a study that needs a wider precision."""
-        if precision == tool.precision:
-            return nullcontext(tool.generator)
-        return open_generator(tool.model.network, self._device, precision, tool.patch, progress)
+    def _open_generator(self, tool: _Tool, precision: Precision) -> Generator:
+        """The one that is open, which stays open until another takes its room on the device."""
+        if self._generator and self._generator[0] == precision:
+            return self._generator[1]
+        self._close_generator()
+        network = tool.model.network
+        with tuning_told(self._tell) as progress:
+            opening = open_generator(network, self._device, precision, tool.patch, progress)
+            generator = self._generator_stack.enter_context(opening)
+        self._generator = precision, generator
+        return generator
+
+    def _close_generator(self) -> None:
+        self._generator = None
+        self._generator_stack.close()
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:
@@ -142,13 +151,13 @@ class Workshop:
         remove_leftovers(output)
         return self._manifest
 
-    def _open_tool(self, job: StudyJob, precision: Precision) -> _Tool:
+    def _open_tool(self, job: StudyJob) -> _Tool:
         tool = self._tool
-        wanted = job.model, job.model_sha256, precision, job.patch
-        if tool and (tool.path, tool.sha256, tool.precision, tool.patch) == wanted:
+        wanted = job.model, job.model_sha256, job.patch
+        if tool and (tool.path, tool.sha256, tool.patch) == wanted:
             return tool
         self._tool = None
-        self._tool_stack.close()
+        self._close_generator()
         model = load_model(Path(job.model))
         if model.sha256 != job.model_sha256:
             raise ModelFileError(
@@ -156,10 +165,7 @@ class Workshop:
                 "put the old file back."
             )
         model.network.graph.check_patch(job.patch)
-        generator = self._tool_stack.enter_context(
-            open_generator(model.network, self._device, precision, job.patch)
-        )
-        self._tool = _Tool(*wanted, model, generator)
+        self._tool = _Tool(*wanted, model)
         return self._tool
 
     def _precision(self, job: StudyJob) -> Precision:

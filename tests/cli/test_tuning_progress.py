@@ -1,13 +1,16 @@
 """The search for plans is seen while it runs, as lines and as a bar."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
+from cuda_cyclegan.cli import worker
 from cuda_cyclegan.cli.lines import PlainLines
 from cuda_cyclegan.cli.live import LiveProgress
 from cuda_cyclegan.pipelines.events import BatchStarted, DeviceOpened, Tuning
+from cuda_cyclegan.pipelines.job_tuning import tuning_told
 
 EVENTS = [
     BatchStarted(()),
@@ -34,6 +37,25 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
     show = PlainLines(quiet=True, verbose=False)
     for event in EVENTS:
         show(event)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_worker_tells_when_it_begins_and_what_it_came_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = worker._Log("cuda:1")
+    with tuning_told(log) as progress:
+        for event in EVENTS:
+            if isinstance(event, Tuning):
+                progress(event.what, event.share)
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: trying plans of the convolutions", first)
+    assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
+
+
+def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with tuning_told(worker._Log("cuda:1")):
+        pass
     assert capsys.readouterr().err == ""
 
 

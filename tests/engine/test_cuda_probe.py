@@ -3,13 +3,17 @@
 import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from cuda_cyclegan.engine import cuda_packages, cuda_probe
 
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 INSTALLED = {
     "cuda-bindings": "12.9.1",
+    "cuda-pathfinder": "1.3.0",
     "nvidia-cudnn-frontend": "1.20.0",
     "nvidia-cudnn-cu12": "9.8.0",
     "nvidia-cuda-nvrtc-cu12": "12.8.0",
@@ -86,6 +90,8 @@ def test_a_library_for_the_other_cuda_is_no_substitute_and_is_told(machine, pack
         ("nvidia-cudnn-cu12", "8.9.7.29", "at least 9.8 and less than 10"),
         ("nvidia-cudnn-cu12", "10.0.1", "at least 9.8 and less than 10"),
         ("nvidia-cuda-nvrtc-cu12", "12.1.105", "at least 12.6 and less than 13"),
+        ("cuda-bindings", "12.6.2", "at least 12.8 and less than 13"),
+        ("cuda-pathfinder", "1.2.3", "at least 1.3 and less than 2"),
         ("nvidia-cudnn-frontend", "1.19.1", "at least 1.20 and less than 1.27"),
         ("nvidia-cudnn-frontend", "1.27.0", "at least 1.20 and less than 1.27"),
         ("nvidia-cudnn-frontend", "1.32.1", "at least 1.20 and less than 1.27"),
@@ -95,6 +101,21 @@ def test_a_version_that_does_not_fit_is_told_with_those_that_do(machine, package
     machine["packages"][package] = found
     obstacle = cuda_probe.why_no_cuda()
     assert f"{package} {found} is installed, but {needed} is needed" in obstacle
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_the_extras_ask_for_what_is_needed(major):
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    needed = {
+        **{
+            library.packages[major]: library.versions[major] for library in cuda_packages._LIBRARIES
+        },
+        **cuda_packages._OF_BOTH,
+        "cuda-bindings": cuda_packages._BINDINGS[major],
+    }
+    for package, (oldest, _) in needed.items():
+        least = f"{package}>={'.'.join(map(str, oldest))}"
+        assert any(stated.split(",")[0] == least for stated in extras[f"cuda{major}"]), least
 
 
 @pytest.mark.parametrize("version", ["9.8.0", "9.8", "9.19.0.56"])

@@ -9,6 +9,7 @@ import shutil
 from ctypes import sizeof
 
 from cuda_cyclegan.engine import kernel_arguments, nvrtc
+from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.nvrtc import FOLDER, compiled
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
@@ -69,6 +70,19 @@ def fields_of(structure: str, source: str) -> list[str]:
     declared = [part.split("__device__")[0] for part in text.split(";")]
     words = [re.findall(r"(\w+)(?:\[\d\])?\s*(?:,|$)", part.strip()) for part in declared]
     return [word for found in words for word in found]
+
+
+def test_a_chip_that_the_compiler_does_not_know_gets_a_program_for_its_driver_to_finish():
+    image = compiled("pack", "fp16", (99, 0))
+    major, minor = nvrtc.newest_chip()
+    assert f".target sm_{major}{minor}".encode() in image
+
+
+def test_a_kernel_that_does_not_compile_is_told_with_the_compilers_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
+    (tmp_path / "broken.cu").write_text("int main() { return missing; }")
+    with pytest.raises(CudaError, match=r'broken\.cu\(1\): error: identifier "missing"'):
+        compiled("broken", "fp16", (9, 0))
 
 
 def test_compiled_kernels_are_kept(tmp_path):

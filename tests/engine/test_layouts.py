@@ -14,8 +14,7 @@ from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build  # no
 from cuda_cyclegan.engine.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.cpu import CpuGenerator  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
-from cuda_cyclegan.engine.folding import fold_norms  # noqa: E402
-from cuda_cyclegan.engine.graph import ChannelAffine, FloatArray, Network  # noqa: E402
+from cuda_cyclegan.engine.graph import FloatArray, Network  # noqa: E402
 from cuda_cyclegan.engine.layouts import recognise  # noqa: E402
 from cuda_cyclegan.engine.recognition import Choices, Recognised  # noqa: E402
 from cuda_cyclegan.engine.resolve import candidates, resolve  # noqa: E402
@@ -497,33 +496,3 @@ def test_choices_without_meaning_are_refused(choices: Choices, flag: str, tmp_pa
     path = save(made.unpadded_resnet(), tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=flag):
         recognise(read_checkpoint(path), choices)
-
-
-# --- stored statistics fold away ---
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: made.padded_resnet(norm=made.batch, bias=False, up_bias=False),
-        lambda: made.padded_resnet(norm=made.tracked_instance),
-        lambda: made.UNet(norm=made.batch, levels=4),
-    ],
-    ids=["without bias", "with bias", "U-Net"],
-)
-def test_folding_leaves_the_function_and_removes_the_norms(
-    make: Callable[[], "torch.nn.Module"], tmp_path: Path
-) -> None:
-    module = made.trained(make())
-    path = save(module, tmp_path / "G.pth")
-    unet = isinstance(module, made.UNet)
-    said = Choices(concat="skip-first") if unet else REFLECT
-    answers = Choices(said.padding, "stored", said.concat)
-    recognised = recognise(read_checkpoint(path), answers)
-    network = Network(build(recognised.spec), recognised.weights)
-    folded = fold_norms(network)
-    patch, expected = pair_of(module, 1, 16)
-
-    assert any(isinstance(node.layer, ChannelAffine) for node in network.graph.nodes)
-    assert not any(isinstance(node.layer, ChannelAffine) for node in folded.graph.nodes)
-    assert np.abs(run(folded, patch) - expected).max() < 1e-4

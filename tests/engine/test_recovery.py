@@ -1,52 +1,153 @@
-"""A study is begun again after an overflow, and only then."""
+"""A study is begun again after an overflow, and only then; a device holds one program at a time."""
 
+import threading
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
-from cuda_cyclegan.engine.recovery import with_recovery
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionOverflowError
+from cuda_cyclegan.engine.recovery import SharedGenerator
+
+OVERFLOW = PrecisionOverflowError("Too large.")
+SOON = 10.0  # seconds; only a test that fails waits so long
 
 
 class Device:
-    """Opens generators that fail as told, one failure after another."""
+    """Opens generators, of which it has room for one, and keeps what was opened and closed."""
 
-    def __init__(self, *failures: Exception | None) -> None:
-        self.failures = list(failures)
-        self.opened: list[str] = []
-        self.closed = 0
+    def __init__(self, *without_room: str) -> None:
+        self.log: list[str] = []
+        self._without_room = without_room
+        self._is_full = False
 
     @contextmanager
-    def open(self, precision):
-        self.opened.append(precision)
-        try:
-            yield precision
-        finally:
-            self.closed += 1
+    def open(self, precision: str) -> Iterator[Any]:
+        assert not self._is_full, "two programs at a time"
+        if precision in self._without_room:
+            raise DeviceMemoryError("There is no room.")
+        self._is_full = True
+        self.log.append(f"open {precision}")
+        yield Generator(precision)
+        self.log.append(f"close {precision}")
+        self._is_full = False
 
-    def work(self, generator):
-        if self.failures and (failure := self.failures.pop(0)):
-            raise failure
-        return f"done in {generator}"
+
+class Generator:
+    def __init__(self, precision: str) -> None:
+        self.precision, self.device = precision, f"a card, {precision}"
+
+
+def overflowing(*failures: Exception) -> Any:
+    """Work that fails as told, one failure after another."""
+    left = list(failures)
+
+    def work(generator: Any) -> str:
+        if left:
+            raise left.pop(0)
+        return f"done in {generator.precision}"
+
+    return work
+
+
+def shared(device: Device) -> SharedGenerator:
+    return SharedGenerator(device.open, "fp16")
 
 
 def test_an_overflow_is_done_again_in_the_next_wider_precision():
-    device = Device(PrecisionOverflowError("Too large."), PrecisionOverflowError("Too large."))
-    outcome = with_recovery("fp16", "fp16", device.open, device.work)
+    device = Device()
+    with shared(device) as generator:
+        outcome = generator.do(overflowing(OVERFLOW, OVERFLOW))
     assert (outcome.result, outcome.precision) == ("done in fp32", "fp32")
-    assert device.opened == ["bf16", "fp32"]
-    assert outcome.notes[0] == "Too large. It was done again in bf16."
-    assert device.closed == 2
+    assert outcome.notes == (
+        "A value left the range of fp16. It was done again in bf16.",
+        "A value left the range of bf16. It was done again in fp32.",
+    )
+    assert generator.device == "a card, fp16"
+
+
+def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_needed():
+    device = Device()
+    with shared(device) as generator:
+        generator.do(overflowing(OVERFLOW))
+        assert device.log == ["open fp16", "close fp16", "open bf16"]
+        for _ in range(2):
+            assert generator.do(overflowing()).precision == "fp16"
+    assert device.log[3:] == ["close bf16", "open fp16", "close fp16"]
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
-    device = Device(PrecisionOverflowError("Too large."))
-    with pytest.raises(PrecisionOverflowError):
-        with_recovery("fp32", "fp32", device.open, device.work)
+    told = "A value left the range of fp32; the input is too unlike"
+    with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=told):
+        generator.do(overflowing(*[OVERFLOW] * 3))
 
 
 def test_other_errors_pass_through():
-    device = Device(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again"))
-    with pytest.raises(CudaError):
-        with_recovery("fp16", "fp16", device.open, device.work)
-    assert device.opened == []
+    device = Device()
+    with shared(device) as generator, pytest.raises(CudaError):
+        generator.do(overflowing(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again")))
+    assert device.log == ["open fp16", "close fp16"]
+
+
+def test_work_after_one_that_found_no_room_is_done():
+    device = Device("bf16")
+    with shared(device) as generator:
+        with pytest.raises(DeviceMemoryError):
+            generator.do(overflowing(OVERFLOW))
+        assert generator.do(overflowing()).precision == "fp16"
+
+
+def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for_its_turn():
+    device = Device()
+    works, may_end = threading.Event(), threading.Event()
+    ends: list[str] = []
+
+    def long(_: Any) -> None:
+        works.set()
+        assert may_end.wait(SOON)
+        assert device.log == ["open fp16"]
+        ends.append("long")
+
+    def wide(generator: Any) -> None:
+        if generator.precision == "fp16":
+            raise OVERFLOW
+        ends.append("wide")
+
+    with shared(device) as generator:
+        threads = [
+            threading.Thread(target=generator.do, args=(work,))
+            for work in (long, wide, lambda _: ends.append("late"))
+        ]
+        threads[0].start()
+        assert works.wait(SOON)
+        threads[1].start()
+        while not generator._turn.locked():
+            time.sleep(0.01)
+        threads[2].start()
+        time.sleep(0.1)  # for what should not happen
+        assert ends == []
+        may_end.set()
+        for thread in threads:
+            thread.join(SOON)
+    assert ends == ["long", "wide", "late"]
+    assert device.log[1:4] == ["close fp16", "open bf16", "close bf16"]
+
+
+def test_threads_that_overflow_share_one_program():
+    device = Device()
+    together = threading.Barrier(2)
+
+    def work(generator: Any) -> None:
+        together.wait(SOON)
+        if generator.precision == "fp16":
+            raise OVERFLOW
+
+    with shared(device) as generator:
+        threads = [threading.Thread(target=generator.do, args=(work,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SOON)
+    assert device.log == ["open fp16", "close fp16", "open bf16", "close bf16"]

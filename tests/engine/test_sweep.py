@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from helpers.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram
+from helpers.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram, FakeStream
 from helpers.numerics_models import FunctionGenerator, translated
 
 from cuda_cyclegan.engine import sweep, sweeper
@@ -52,6 +52,18 @@ class FakeGenerator(FunctionGenerator):
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
             return opened.run(array, window, target, opened.place(window, most), on_tiles)
+
+
+class KeepingGenerator(FakeGenerator):
+    """One that keeps its sweeper, as the real one does."""
+
+    def keep(self, opened: sweeper.Sweeper) -> "KeepingGenerator":
+        object.__setattr__(self, "opened", opened)
+        return self
+
+    def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        kept: sweeper.Sweeper = self.opened  # type: ignore[attr-defined]
+        return kept.run(array, window, target, kept.place(window, 1 << 40), on_tiles)
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +148,50 @@ def test_an_array_is_swept_in_the_order_of_its_memory(
     np.testing.assert_allclose(there, here, rtol=0, atol=2e-6)
     if min(extents) > 1:
         assert there.strides == array.strides
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(edges, st.sampled_from(get_args(Blend))), min_size=2, max_size=5),
+    st.integers(0, 10**6),
+)
+def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
+    patch, card = (8, 6, 6), Card(seed)
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(sweeper, "Stream", card.stream)
+        generator = KeepingGenerator(bent)
+        generator.on(card, patch, 2, None)
+        with sweeper.Sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            for extents, blend in arrays:
+                array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
+                array = array.astype(np.float32)
+                window = SlidingWindow(tile(extents, patch, 0.5), blend, "minimum")
+                here = translated(array, FunctionGenerator(bent), window.tiling, blend, "minimum")
+                there = translate_array(array, generator, window, Stopwatch(), lambda _: None)
+                np.testing.assert_array_equal(there, here)
+
+
+def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
+    card, sent, upload = Card(0), list[int](), FakeStream.upload_now
+
+    def counted(stream: FakeStream, target: int, content: bytes) -> None:
+        sent.append(len(content))
+        upload(stream, target, content)
+
+    window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
+    other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(sweeper, "Stream", card.stream)
+        fake.setattr(FakeStream, "upload_now", counted)
+        generator = KeepingGenerator(bent)
+        generator.on(card, (8, 8, 8), 1, None)
+        with sweeper.Sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            for following in (window, window, other, window):
+                array = np.ones((1, *following.tiling.extents), np.float32)
+                translate_array(array, generator, following, Stopwatch(), lambda _: None)
+    assert sent.count(8 * 8 * 8 * 4) == 3
 
 
 @pytest.mark.parametrize(

@@ -341,18 +341,23 @@ def test_an_interrupt_keeps_what_the_network_has_done_with(world: World) -> None
 
 def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: World) -> None:
     patches_seen: list[str] = []
+    opened_now: list[str] = []
 
     @contextmanager
     def opened(precision: Precision, _: Progress) -> Iterator[FunctionGenerator]:
         def run(patches: FloatArray) -> FloatArray:
+            assert opened_now == [precision], "a limit on device memory is for one program"
             patches_seen.append(precision)
             if precision == "fp16" and len(patches_seen) == 2:
                 raise PrecisionOverflowError("A value left the range of fp16.")
             return patches
 
+        opened_now.append(precision)
         yield FunctionGenerator(run)
+        opened_now.remove(precision)
 
     rows = world.run_opened(opened, precision="fp16")
+    assert opened_now == []
     assert patches_seen == ["fp16", "fp16", "bf16", "fp16", "fp16", "fp16"]
     assert [row.status for row in rows] == ["translated"] * 5
     [told] = [row.notes for row in rows if row.notes]

@@ -4,20 +4,33 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from helpers.batch_world import scan
+from helpers.numerics_models import FunctionGenerator
 from helpers.queue_world import QueueWorld
 
-from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.pipelines import job_desk, job_watch, stations, study_run
+from cuda_cyclegan.engine.devices import Device
+from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
+from cuda_cyclegan.engine.graph import FloatArray, Network, Triple
+from cuda_cyclegan.engine.precision import Precision
+from cuda_cyclegan.engine.tuning import Progress
+from cuda_cyclegan.pipelines import job_desk, job_watch, stations, study_run, workshop
 from cuda_cyclegan.pipelines.errors import QueueLostError
 from cuda_cyclegan.pipelines.job_process import work
-from cuda_cyclegan.pipelines.job_talk import JobEnded, WorkerEvent, WorkerSettings
+from cuda_cyclegan.pipelines.job_talk import (
+    JobEnded,
+    TuningBegan,
+    TuningEnded,
+    WorkerEvent,
+    WorkerSettings,
+)
 from cuda_cyclegan.pipelines.queue import open_queue
 from cuda_cyclegan.pipelines.queue_claims import Claims
 from cuda_cyclegan.pipelines.queue_place import queue_place
@@ -199,6 +212,69 @@ def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.Monkey
     assert row
     assert row.status == "translated"
     assert states(world, batch) == ["done"]
+
+
+class Card:
+    """A GPU with room for one program, on which one run of the usual precision overflows.
+
+    Each program is tuned when it is opened for the first time.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, overflows_at: int) -> None:
+        self.log: list[str] = []
+        self._tuned: set[Precision] = set()
+        self._runs, self._overflows_at = iter(range(99)), overflows_at
+        device = Device("cuda", "fp16", ("fp16", "bf16"))
+        patch.setattr(workshop, "choose_device", lambda *_: device)
+        patch.setattr(workshop, "open_generator", self.open)
+
+    @contextmanager
+    def open(
+        self, _: Network, __: Device, precision: Precision, ___: Triple, progress: Progress
+    ) -> Iterator[FunctionGenerator]:
+        if precision not in self._tuned:
+            progress("convolution 3x3x3", 0.0)
+            progress("convolution 7x7x7", 0.5)
+            progress("", 1.0)
+        self._tuned.add(precision)
+
+        def run(patches: FloatArray) -> FloatArray:
+            if precision == "fp16" and next(self._runs) == self._overflows_at:
+                raise PrecisionOverflowError("A value left the range of fp16.")
+            return patches
+
+        self.log.append(f"open {precision}")
+        yield FunctionGenerator(run)
+        self.log.append(f"close {precision}")
+
+
+def test_a_job_that_overflows_has_the_card_alone_and_the_next_one_as_before(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Card(monkeypatch, overflows_at=0)
+    world.scans(4)
+    batch = world.submit()
+    told = world.work()
+    assert states(world, batch) == ["done"] * 4
+    notes = [job["result"]["notes"] for job in world.jobs(batch)]
+    assert sum(map(len, notes)) == 1
+    there = ["open fp16", "close fp16", "open bf16", "close bf16", "open fp16", "close fp16"]
+    assert card.log == there
+    tuning = [event for event in told if isinstance(event, TuningBegan | TuningEnded)]
+    assert tuning == [TuningBegan(), ANY, TuningBegan(), ANY]
+    assert [event.plans for event in tuning if isinstance(event, TuningEnded)] == [2, 2]
+
+
+def test_a_program_stays_open_from_job_to_job(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between those that do not travel together."""
+    card = Card(monkeypatch, overflows_at=-1)
+    world.scans(2)
+    for overlap in ("0", "0.5"):
+        world.submit("--overlap", overlap, "--overwrite")
+    world.work()
+    assert card.log == ["open fp16", "close fp16"]
 
 
 def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:

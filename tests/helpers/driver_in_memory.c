@@ -1,0 +1,179 @@
+// A CUDA driver whose device memory is host memory. It agrees to everything and runs no kernel:
+// a launch writes its own numbers, and a last one that is 1 if all blocks run at once, to the address
+// that its arguments begin with.
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
+enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16 };
+static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
+
+int cuInit(unsigned flags) { return SUCCESS; }
+
+int cuDriverGetVersion(int *version) {
+    *version = atoi(getenv("DRIVER_VERSION"));
+    return SUCCESS;
+}
+
+int cuGetErrorString(int status, const char **text) {
+    *text = status == OUT_OF_MEMORY ? "out of memory" : NULL;
+    return SUCCESS;
+}
+
+int cuDeviceGetCount(int *count) {
+    *count = 1;
+    return SUCCESS;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return SUCCESS;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+    strncpy(name, "Card in memory", length);
+    return SUCCESS;
+}
+
+int cuDeviceGetPCIBusId(char *bus, int length, int device) {
+    strncpy(bus, "0000:01:00.0", length);
+    return SUCCESS;
+}
+
+int cuDeviceTotalMem_v2(size_t *total, int device) {
+    *total = TOTAL;
+    return SUCCESS;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = attribute == MAJOR ? 9 : attribute == MINOR ? 0 : attribute == MULTIPROCESSORS ? 132 : 1000;
+    return SUCCESS;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    *free = FREE, *total = TOTAL;
+    return SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t size) {
+    if (size > FREE)
+        return OUT_OF_MEMORY;
+    *address = (uint64_t)malloc(size);
+    return SUCCESS;
+}
+
+int cuMemHostAlloc(void **address, size_t size, unsigned flags) {
+    *address = malloc(size);
+    return SUCCESS;
+}
+
+int cuMemFree_v2(uint64_t address) {
+    free((void *)address);
+    return SUCCESS;
+}
+
+int cuMemFreeHost(void *address) {
+    free(address);
+    return SUCCESS;
+}
+
+static int copy(void *target, const void *source, size_t size, void *stream) {
+    memcpy(target, source, size);
+    return SUCCESS;
+}
+
+int cuMemsetD8Async(uint64_t target, unsigned char byte, size_t size, void *stream) {
+    memset((void *)target, byte, size);
+    return SUCCESS;
+}
+
+int cuEventElapsedTime(float *milliseconds, void *start, void *stop) {
+    *milliseconds = 1.5;
+    return SUCCESS;
+}
+
+int cuFuncGetAttribute(int *value, int attribute, void *function) {
+    *value = 200;
+    return SUCCESS;
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+    return value == 800 ? SUCCESS : OUT_OF_MEMORY;
+}
+
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int threads, size_t shared) {
+    *blocks = threads == 64 && shared == 128 ? 2 : 0;
+    return SUCCESS;
+}
+
+static int is_broken;  // by a launch of no blocks, until the capture ends
+
+int cuStreamEndCapture(void *stream, void **graph) {
+    const int status = is_broken ? CAPTURE_INVALIDATED : SUCCESS;
+    is_broken = 0;
+    return status;
+}
+
+int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+    if (gx == 0) {
+        is_broken = 1;
+        return FROM_THE_FUTURE;
+    }
+    const uint32_t numbers[] = {gx, gy, gz, bx, by, bz, shared, extra != NULL};
+    memcpy(**(void ***)arguments, numbers, sizeof numbers);
+    return SUCCESS;
+}
+
+int cuLaunchCooperativeKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, void *stream,
+                              void **arguments) {
+    return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, arguments);
+}
+
+static int agree(void) { return SUCCESS; }
+
+// What cuDNN's engines are linked with.
+int cuModuleGetFunction(void) { return SUCCESS; }
+int cuModuleLoadData(void) { return SUCCESS; }
+int cuModuleUnload(void) { return SUCCESS; }
+int cuTensorMapEncodeIm2col(void) { return SUCCESS; }
+int cuTensorMapEncodeTiled(void) { return SUCCESS; }
+
+static const struct {
+    const char *name;
+    void *function;
+} FUNCTIONS[] = {
+    {"cuDriverGetVersion", cuDriverGetVersion},
+    {"cuGetErrorString", cuGetErrorString},
+    {"cuDeviceGet", cuDeviceGet},
+    {"cuDeviceGetName", cuDeviceGetName},
+    {"cuDeviceGetAttribute", cuDeviceGetAttribute},
+    {"cuMemGetInfo", cuMemGetInfo_v2},
+    {"cuMemAlloc", cuMemAlloc_v2},
+    {"cuMemFree", cuMemFree_v2},
+    {"cuMemHostAlloc", cuMemHostAlloc},
+    {"cuMemFreeHost", cuMemFreeHost},
+    {"cuMemcpyHtoDAsync", copy},
+    {"cuMemcpyDtoHAsync", copy},
+    {"cuMemcpyDtoDAsync", copy},
+    {"cuMemsetD8Async", cuMemsetD8Async},
+    {"cuEventElapsedTime", cuEventElapsedTime},
+    {"cuFuncGetAttribute", cuFuncGetAttribute},
+    {"cuFuncSetAttribute", cuFuncSetAttribute},
+    {"cuOccupancyMaxActiveBlocksPerMultiprocessor", cuOccupancyMaxActiveBlocksPerMultiprocessor},
+    {"cuStreamEndCapture", cuStreamEndCapture},
+    {"cuLaunchKernel", cuLaunchKernel},
+    {"cuLaunchCooperativeKernel", cuLaunchCooperativeKernel},
+};
+
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {
+    *function = agree;
+    for (size_t i = 0; i < sizeof FUNCTIONS / sizeof *FUNCTIONS; i++)
+        if (strcmp(name, FUNCTIONS[i].name) == 0)
+            *function = FUNCTIONS[i].function;
+    if (found)
+        *found = 0;
+    return SUCCESS;
+}
