@@ -1,8 +1,14 @@
 """What holds for every test."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell has what it starts in the background pass over Ctrl-C; our processes must hear it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
