@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -74,7 +74,13 @@ class Workshop:
         self._close_generator()
 
     def rest(self) -> None:
-        """Let go of the output folder, so that other programs may have it."""
+        """Let go of the output folder, so that other programs may have it.
+
+        What workers beside this one left there when they were killed goes first.
+        """
+        if self._manifest:
+            with suppress(OSError):
+                remove_leftovers(self._manifest.output)
         self._manifest = None
         self._folder_stack.close()
 

@@ -291,6 +291,30 @@ def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:
             assert (world.folder / f"queued-{name}" / made).read_bytes() == direct.read_bytes()
 
 
+def test_what_a_killed_worker_left_is_gone_when_no_job_is_left(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed while this one, which had opened the folder before, was at work."""
+
+    def die_in_the_middle(number: int) -> None:
+        if number == 1:
+            write = (
+                "import os, sys; from pathlib import Path\n"
+                "from cuda_cyclegan.io.atomic import whole_file\n"
+                "with whole_file(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+            )
+            command = [sys.executable, "-c", write, str(world.output / "other.nii")]
+            subprocess.run(command, check=False)
+            assert len(list(world.output.rglob("*.part"))) == 1
+
+    watch_calls(monkeypatch, "infer_study", die_in_the_middle)
+    world.scans(2)
+    batch = world.submit()
+    world.work()
+    assert states(world, batch) == ["done", "done"]
+    assert not list(world.output.rglob("*.part"))
+
+
 def test_two_jobs_for_one_result_follow_each_other(world: QueueWorld) -> None:
     world.scans(1)
     old = world.submit()
