@@ -9,17 +9,22 @@ import pickle
 import signal
 import sys
 import threading
+from collections import abc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias, cast
 
+from ..engine.cpu import Generator
 from ..engine.errors import EngineError
 from ..engine.model import Model
+from ..engine.precision import Precision
+from ..engine.tuning import Progress
 from .conveyor import Conveyor, Lanes
-from .events import Event
+from .events import DeviceOpened, Event
 from .manifest import Entry, Recipe
 from .plan import PlannedStudy
 from .settings import Extras, TranslateSettings
@@ -135,7 +140,14 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
     """Translate what is given out until there is no more."""
     line = Line(connection, setup.output)
     store = Store(line, setup.recipe, setup.model.card)
-    task = Task(setup.model, setup.settings, setup.open_generator, store, setup.extras, True)
+
+    @contextmanager
+    def opened(precision: Precision, progress: Progress) -> abc.Generator[Generator]:
+        with setup.open_generator(precision, progress) as generator:
+            line.send(DeviceOpened(generator.device))  # before a study can end the process
+            yield generator
+
+    task = Task(setup.model, setup.settings, opened, store, setup.extras, True)
     conveyor = Conveyor(task, line.studies(), setup.lanes)
     threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
     trouble = None

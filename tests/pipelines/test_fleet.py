@@ -243,6 +243,7 @@ def test_the_first_study_may_kill_its_worker_and_the_others_are_done(world: Worl
     stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
     rows = world.run(Opener(world.calls, brightest=2000))
     assert [row.status for row in rows] == ["failed", *["translated"] * 5]
+    assert len(list(world.calls.glob("open *"))) == 3  # both deaths counted, at whatever moment
 
 
 @pytest.mark.parametrize("broken", [1, 3])
