@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TypeAlias
 
@@ -112,6 +111,8 @@ def _is_importable(module: str) -> bool:
 
 
 def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # late: `--help` needs none of it
+
     try:
         return version(package)
     except PackageNotFoundError:
