@@ -63,7 +63,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("path", [(), ("translate",), ("model", "import")], ids=" ".join)
 def test_help_is_there_at_once(path: tuple[str, ...]) -> None:
-    assert any(worked(path) < LONGEST_SECONDS for _ in range(10))
+    assert any(worked(path) < LONGEST_SECONDS for _ in range(40))  # others slow a machine down
 
 
 def worked(path: tuple[str, ...]) -> float:
