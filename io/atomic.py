@@ -1,15 +1,17 @@
 """Results appear whole or not at all: written beside their place, flushed to disk, then renamed."""
 
 import errno
+import fnmatch
 import os
 import platform
 import secrets
 import shutil
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TypeAlias
 from zlib import crc32
 
 from .errors import WriteError
@@ -20,28 +22,34 @@ FLUSHING_THREADS = 16
 ABANDONED_AFTER_SECONDS = 24 * 3600
 _HOST = f"{crc32(platform.node().encode()):08x}"
 
+Gate: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Entered for each step that makes a part or moves it into place; refuses it by raising."""
+
 
 @contextmanager
-def whole_file(target: Path) -> Generator[Path]:
+def whole_file(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
     """Yield the path of an empty `.part` file beside `target` that becomes `target` at the end.
 
     Missing parent folders are made. If the body raises, the part is removed and an existing target
-    stays as it was. Raises WriteError for whatever the file system refuses, also in the body.
+    stays as it was. Raises WriteError for whatever the file system refuses, also in the body. Where
+    another thread may remove the part, the body opens it with "r+b", which does not make it again.
     """
     with _failures_named(target):
         part = _part_beside(target)
-        part.touch(exist_ok=False)
         try:
+            with gate():
+                part.touch(exist_ok=False)
             yield part
             _flush(part)
-            part.replace(target)
+            with gate():
+                part.replace(target)
             _flush_folder(target.parent)
         finally:
             part.unlink(missing_ok=True)
 
 
 @contextmanager
-def whole_files(target: Path) -> Generator[Path]:
+def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
     """As `whole_file` for a result of several files, such as a header and its voxels.
 
     Yield a path named as `target` in a fresh `.part` folder. All files that the body writes in that
@@ -49,22 +57,24 @@ def whole_files(target: Path) -> Generator[Path]:
     """
     with _failures_named(target):
         folder = _part_beside(target)
-        folder.mkdir()
         try:
+            with gate():
+                folder.mkdir()
             yield folder / target.name
             parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
             for part in parts:
                 _flush(part)
                 _refuse_folder(target.parent / part.name)
-            for part in parts:
-                part.replace(target.parent / part.name)
+            with gate():
+                for part in parts:
+                    part.replace(target.parent / part.name)
             _flush_folder(target.parent)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 @contextmanager
-def whole_folder(target: Path) -> Generator[Path]:
+def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
     """As `whole_file` for a result that is a folder: yield an empty `.part` folder beside it.
 
     A folder that stands at `target` moves aside first and is removed when the new one is in place;
@@ -72,23 +82,25 @@ def whole_folder(target: Path) -> Generator[Path]:
     """
     with _failures_named(target):
         part, old = _part_beside(target), _part_beside(target)
-        part.mkdir()
         try:
+            with gate():
+                part.mkdir()
             yield part
             # Together: a file system answers many waiting flushes with one write of its journal.
             with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
                 list(pool.map(_flush, part.iterdir()))
             _flush(part)
-            if os.path.lexists(target):
-                target.replace(old)
-            part.replace(target)
+            with gate():
+                if os.path.lexists(target):
+                    target.replace(old)
+                part.replace(target)
             _flush(target.parent)
         except BaseException:
             if os.path.lexists(old) and not os.path.lexists(target):
                 old.replace(target)
             raise
         finally:
-            shutil.rmtree(part, ignore_errors=True)
+            _remove(part)
             _remove(old)
 
 
@@ -102,12 +114,23 @@ def remove_leftovers(folder: Path) -> int:
 
     Parts of a process that still runs here stay, and so do those of other machines for a day.
     """
-    return _remove_all(path for path in folder.rglob(f"{PREFIX}*{SUFFIX}") if _is_abandoned(path))
+    every = _parts_below(folder, f"{PREFIX}*{SUFFIX}")
+    return _remove_all(path for path in every if _is_abandoned(path))
 
 
 def remove_parts_of_this_process(folder: Path) -> int:
-    """Remove what threads of this process are writing below `folder`, which then never appears."""
-    return _remove_all(folder.rglob(f"{PREFIX}{_HOST}-{os.getpid()}-*{SUFFIX}"))
+    """Remove what threads of this process are writing below `folder`, which then never appears.
+
+    They make no other meanwhile if their `Gate` is shut.
+    """
+    return _remove_all(_parts_below(folder, f"{PREFIX}{_HOST}-{os.getpid()}-*{SUFFIX}"))
+
+
+def _parts_below(folder: Path, pattern: str) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):  # which passes over what vanishes meanwhile
+        for name in fnmatch.filter((*folders, *files), pattern):
+            yield Path(place, name)
+        folders[:] = [name for name in folders if not is_part(name)]
 
 
 def _remove_all(parts: Iterable[Path]) -> int:
@@ -119,9 +142,19 @@ def _remove_all(parts: Iterable[Path]) -> int:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        _remove_folder(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Try again while other threads put files in, or remove the same ones; else let it be."""
+    while os.path.lexists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return
 
 
 def _part_beside(target: Path) -> Path:

@@ -59,9 +59,9 @@ def open_reader(path: Path, gzip: bool) -> Generator[BinaryIO]:
 
 
 @contextmanager
-def open_writer(path: Path, gzip: bool) -> Generator[BinaryIO]:
+def open_writer(path: Path, gzip: bool, mode: Literal["wb", "r+b"] = "wb") -> Generator[BinaryIO]:
     """Write to `path`, packed if gzip. The same writes give the same bytes: no name, no date."""
-    with path.open("wb") as file:
+    with path.open(mode) as file:
         if not gzip:
             yield file
             return

@@ -2,6 +2,7 @@
 
 import io
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import nibabel as _nibabel
 import numpy as np
 
 from . import itk
-from .atomic import whole_file, whole_files, whole_folder
+from .atomic import Gate, whole_file, whole_files, whole_folder
 from .dicom_writing import write_series
 from .errors import WriteError
 from .nifti import Header, affine_of, image_beside, is_single_file, read_header, scaling_of
@@ -28,7 +29,12 @@ _VOXELS_BESIDE = {".mhd": (".raw", ".zraw"), ".nhdr": (".raw", ".raw.gz")}
 FIRST_AXIS_OF_COMPONENTS = 5
 
 
-def write(volume: Volume, target: Path, derivation: Derivation | None = None) -> None:
+def write(
+    volume: Volume,
+    target: Path,
+    derivation: Derivation | None = None,
+    gate: Gate = nullcontext,
+) -> None:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
@@ -41,22 +47,22 @@ def write(volume: Volume, target: Path, derivation: Derivation | None = None) ->
     if volume.format == "dicom":
         if derivation is None:
             raise TypeError("a DICOM series cannot be written without its derivation")
-        with whole_folder(target) as folder:
+        with whole_folder(target, gate) as folder:
             write_series(volume, folder, derivation)
         return
     if volume.format != "nifti":
-        with whole_files(target) as part:
+        with whole_files(target, gate) as part:
             itk.write(volume, part, target)
         return
     header = _header_for(volume, target)
     if is_single_file(target):
-        with whole_file(target) as part:
-            with open_writer(part, is_gzip_name(target)) as stream:
+        with whole_file(target, gate) as part:
+            with open_writer(part, is_gzip_name(target), "r+b") as stream:
                 stream.write(_stored(header))
                 write_voxels(stream, volume.voxels)
             _verify(part, target, header, volume)
         return
-    with whole_files(target) as part:
+    with whole_files(target, gate) as part:
         with open_writer(part, is_gzip_name(target)) as stream:
             stream.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:

@@ -11,6 +11,9 @@ from .report import StudyReport
 PATIENCE = 3.0
 """Seconds that a stopped batch gives results to get stored; a hung disk must not hold it."""
 
+LAST_MOMENT = 1.0
+"""Seconds that those which are in place then have to get recorded."""
+
 
 class Line(Protocol):
     """What carries studies from file to file."""
@@ -53,6 +56,8 @@ def run_batch(
             for event in line.rest(PATIENCE):
                 listen(event)
         line.cut()
+        for event in line.rest(LAST_MOMENT):
+            listen(event)
     finally:
         line.stop()
     return tuple(row for study in planned if (row := line.row(study)))

@@ -10,10 +10,11 @@ from time import monotonic
 from ..engine.recovery import SharedGenerator
 from ..io.atomic import remove_parts_of_this_process
 from .events import DeviceOpened, Event, Tuning
+from .gate import Gate, StoppedError
 from .plan import PlannedStudy
 from .report import StudyReport
 from .room import Room
-from .stations import DeviceLostError, Finished, Inferred, Loaded, Stations, StoppedError, Task
+from .stations import DeviceLostError, Finished, Inferred, Loaded, Stations, Task
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of a kind are numbered."""
@@ -58,11 +59,11 @@ class Conveyor:
         self._next_study = threading.Lock()
         self._lanes = lanes
         self._ahead, self._behind = Room(lanes.readers), Room(lanes.writers)
-        self._stopped, self._cut = threading.Event(), threading.Event()
+        self._stopped, self._gate = threading.Event(), Gate()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | Over] = SimpleQueue()
-        self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put)
+        self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put, self._gate)
         self._reading, self._storing = lanes.readers, lanes.writers
         self._counting = threading.Lock()
         self._threads = [
@@ -113,7 +114,7 @@ class Conveyor:
 
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored."""
-        self._cut.set()
+        self._gate.shut()
         if self._storing:
             remove_parts_of_this_process(self._task.store.record.output)
 
@@ -219,7 +220,7 @@ class Conveyor:
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
-        if inferred is None or self._cut.is_set():
+        if inferred is None or self._gate.is_shut:
             return None
         return self._stations.finish(inferred)
 

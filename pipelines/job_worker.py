@@ -9,7 +9,7 @@ from types import FrameType
 
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
-from .batch import PATIENCE
+from .batch import LAST_MOMENT, PATIENCE
 from .conveyor import Conveyor
 from .errors import OutputFolderError, QueueLostError, SettingsError
 from .events import Event, StudyDone
@@ -163,6 +163,7 @@ class Worker:
             conveyor.stop()
             self._hear(conveyor.rest(PATIENCE))
             conveyor.cut()
+            self._hear(conveyor.rest(LAST_MOMENT))
 
     def _hear(self, events: Iterable[Event]) -> None:
         for event in events:

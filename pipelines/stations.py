@@ -17,6 +17,7 @@ from ..engine.tuning import Progress
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
+from .gate import Gate, StoppedError
 from .host_arrays import HostArrays
 from .manifest import FileState
 from .memory import PeakMeters
@@ -80,10 +81,6 @@ class LeftError(Exception):
     """A study is left where it stands, since nobody wants it any more."""
 
 
-class StoppedError(BaseException):
-    """Ends a thread that nobody waits for any more."""
-
-
 class DeviceLostError(BaseException):
     """The device is of no more use to this process; what is under way is left to another."""
 
@@ -97,12 +94,13 @@ class Stations:
     """Called by the threads of a conveyor, each study by one at a time.
 
     Everything returns a study that goes on, with its ticket, or one that is over. memory: host
-    bytes. tell: what hears the events. begun: tickets of the studies that the network has begun
-    with. rows: of those that are over.
+    bytes. tell: what hears the events. gate: what results pass. begun: tickets of the studies that
+    the network has begun with. rows: of those that are over.
     """
 
-    def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None]) -> None:
+    def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None], gate: Gate) -> None:
         self._task = task
+        self._gate = gate
         self._memory = memory
         self._arrays = HostArrays()
         self._tell = tell
@@ -201,7 +199,7 @@ class Stations:
 
     def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
-            self._task.store.put(ticket.planned, made, ticket.inputs)
+            self._task.store.put(ticket.planned, made, ticket.inputs, self._gate)
         return replace(
             ticket.row,
             status="translated",
@@ -227,6 +225,8 @@ class Stations:
         except LeftError:
             return self._done(ticket, replace(ticket.row, status="interrupted"))
         except Exception as error:
+            if self._gate.is_shut:
+                raise StoppedError from error
             if self._task.hands_over and isinstance(error, CudaError) and error.is_sticky:
                 raise DeviceLostError(str(error)) from error
             trace = "".join(traceback.format_exception(error))

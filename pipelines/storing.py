@@ -3,12 +3,13 @@
 import hashlib
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from ..engine.card import ModelCard
+from ..io.atomic import Gate
 from ..io.errors import ScanError, UnreadableScanError, WriteError
 from ..io.reading import causes_named
 from ..io.volume import Derivation, Study
@@ -40,7 +41,13 @@ class Store:
     recipe: Recipe
     card: ModelCard
 
-    def put(self, planned: PlannedStudy, made: Translated, inputs: tuple[FileState, ...]) -> None:
+    def put(
+        self,
+        planned: PlannedStudy,
+        made: Translated,
+        inputs: tuple[FileState, ...],
+        gate: Gate = nullcontext,
+    ) -> None:
         """Write a result and record it; inputs: the states of the files before they were read.
 
         Raises WriteError, or OccupiedError if a file appeared since the study was planned.
@@ -65,8 +72,8 @@ class Store:
             if planned.stale:
                 planned.stale.unlink(missing_ok=True)
             if made.preview:
-                save(preview_of(target), made.preview)
-            write(made.volume, target, self._derivation(inputs))
+                save(preview_of(target), made.preview, gate)
+            write(made.volume, target, self._derivation(inputs), gate)
             pictures = [preview_of(target)] if made.preview else []
             outputs = _states([*files_at(target), *pictures])
             self.record.append(replace(entry, status="written", outputs=outputs))

@@ -33,6 +33,29 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 """
 """The command, but a function stands still at its nth call until it is given a line."""
 
+DROPPING = """
+import importlib, signal, sys, time, weakref
+lines = importlib.import_module("cuda_cyclegan.cli.lines")
+study_run = importlib.import_module("cuda_cyclegan.pipelines.study_run")
+infer, hear = study_run.translate_array, lines.PlainLines.__call__
+class Thing: pass
+def slow(*arguments, **named):
+    time.sleep(0.3)
+    return infer(*arguments, **named)
+def drop(*arguments):
+    thing = Thing()
+    kept = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing
+def interrupted(self, event):
+    hear(self, event)
+    if type(event).__name__ == "StudyDone":
+        lines.PlainLines.__call__ = hear
+        drop()
+study_run.translate_array, lines.PlainLines.__call__ = slow, interrupted
+importlib.import_module("cuda_cyclegan.cli.app").main()
+"""
+"""The command, but a signal comes after the first study, where Python drops exceptions."""
+
 OPENING = ("cuda_cyclegan.pipelines.translate", "open_generator")
 INFERRING = ("cuda_cyclegan.pipelines.study_run", "translate_array")
 SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
@@ -66,6 +89,9 @@ class Folders:
             if STANDS in line:
                 return process
         raise AssertionError(f"the run never came to {place}")
+
+    def start_and_drop(self) -> "subprocess.Popen[str]":
+        return self._open([sys.executable, "-c", DROPPING, "translate", *self._arguments()])
 
     def finish(self) -> dict[str, int]:
         """Run to the end; how many studies came to what."""
@@ -138,6 +164,18 @@ def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
 
     totals = folders.finish()
     assert (totals["up_to_date"], totals["translated"]) == (2, 4)
+
+
+def test_a_signal_whose_exception_python_drops_stops_the_run_all_the_same(
+    folders: Folders,
+) -> None:
+    process = folders.start_and_drop()
+    _, errors = process.communicate()
+    assert process.returncode == 143, errors
+    assert "Stopped with" in errors
+    assert "ignored" not in errors
+    assert folders.parts() == []
+    assert folders.finish()["up_to_date"] < STUDIES
 
 
 def test_a_result_that_is_being_written_at_a_signal_is_kept(folders: Folders) -> None:
