@@ -5,10 +5,11 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -18,7 +19,15 @@ from helpers.io_files import OBLIQUE, ramp, read_file, save_nifti
 from helpers.io_users import open_folder, ordinary_user
 
 from cuda_cyclegan.io import atomic
-from cuda_cyclegan.io.atomic import is_part, remove_leftovers, whole_file, whole_files
+from cuda_cyclegan.io.atomic import (
+    Gate,
+    is_part,
+    remove_leftovers,
+    whole_file,
+    whole_files,
+    whole_folder,
+)
+from cuda_cyclegan.io.atomic import remove_parts_of_this_process as remove_own_parts
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
@@ -224,6 +233,88 @@ def test_files_of_one_result_move_together_and_the_first_last(tmp_path: Path) ->
         part.write_text("header")
         part.with_suffix(".raw").write_text("other voxels")
     assert (tmp_path / "a.raw").read_text() == "voxels"
+
+
+class Refused(BaseException):
+    pass
+
+
+def gate_for(steps: int, after: Callable[[], object] = lambda: None) -> Gate:
+    """A gate that refuses all steps but the first ones, and does something after each of those."""
+    left = iter(range(steps))
+
+    @contextmanager
+    def gate() -> Generator[None]:
+        if next(left, None) is None:
+            raise Refused
+        yield
+        after()
+
+    return gate
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("suffix", [".nii.gz", ".hdr", ".mhd"])
+def test_a_shut_gate_lets_nothing_appear(tmp_path: Path, suffix: str, steps: int) -> None:
+    volume = volume_in(tmp_path, suffix, extent=3)
+    target = tmp_path / "out" / f"a{suffix}"
+    write(volume, target)
+    before = {path.name: path.read_bytes() for path in target.parent.iterdir()}
+    with pytest.raises(Refused):
+        write(volume.with_voxels(volume.voxels + np.int16(1)), target, gate=gate_for(steps))
+    assert {path.name: path.read_bytes() for path in target.parent.iterdir()} == before
+    write(volume, target, gate=gate_for(2))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_shut_gate_leaves_the_old_folder_in_place(tmp_path: Path, steps: int) -> None:
+    target = tmp_path / "series"
+    target.mkdir()
+    (target / "1.dcm").write_text("old")
+    with pytest.raises(Refused), whole_folder(target, gate_for(steps)) as part:
+        (part / "1.dcm").write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["series"]
+    assert (target / "1.dcm").read_text() == "old"
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr", ".nrrd", ".mhd"])
+def test_a_part_that_was_removed_is_not_made_again(tmp_path: Path, suffix: str) -> None:
+    volume = volume_in(tmp_path, suffix, extent=3)
+    out = tmp_path / "out"
+    with pytest.raises(WriteError):
+        write(volume, out / f"a{suffix}", gate=gate_for(2, lambda: remove_own_parts(out)))
+    assert list(out.iterdir()) == []
+
+
+def test_a_folder_is_removed_although_a_thread_goes_on_putting_files_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_folder, late = os.rmdir, iter(("1.dcm", "2.dcm"))
+
+    def just_too_late(path: Path, **named: Any) -> None:
+        if name := next(late, None):
+            (Path(path) / name).touch()
+        remove_folder(path, **named)
+
+    with suppress(WriteError), whole_folder(tmp_path / "series"):
+        monkeypatch.setattr(os, "rmdir", just_too_late)
+        assert remove_own_parts(tmp_path) == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_vanish_during_a_search_for_parts_do_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vanishes").mkdir()
+    scan = os.scandir
+
+    def too_late(folder: Any) -> Any:
+        if Path(folder).name == "vanishes":
+            Path(folder).rmdir()
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", too_late)
+    assert remove_leftovers(tmp_path) == 0
 
 
 def test_leftovers_of_dead_runs_go_and_those_of_live_ones_stay(tmp_path: Path) -> None:

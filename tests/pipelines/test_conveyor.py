@@ -21,8 +21,9 @@ from cuda_cyclegan.engine.graph import FloatArray, Network
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.precision import Precision
 from cuda_cyclegan.engine.tuning import Progress
+from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines import stations, storing
+from cuda_cyclegan.pipelines import batch, stations, storing
 from cuda_cyclegan.pipelines.batch import run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyStarted, TilesDone, Tuning
@@ -337,6 +338,85 @@ def test_an_interrupt_keeps_what_the_network_has_done_with(world: World) -> None
     assert set(begun) == {"a.nii", "b.nii", "c.nii"}
     started = [event for event in world.events if isinstance(event, StudyStarted)]
     assert len(started) <= 4
+
+
+@dataclass
+class Interruption:
+    """The first study comes to a place on its way to the disk; then a signal comes and no patience
+    is left. Anything that stands there goes on at the latest when the run is over.
+    """
+
+    monkeypatch: pytest.MonkeyPatch
+    is_there: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def stand_at(self, module: Any, name: str, until: Callable[[], object]) -> None:
+        real = getattr(module, name)
+
+        def stand(*arguments: Any) -> Any:
+            self.is_there.set()
+            until()
+            return real(*arguments)
+
+        self.monkeypatch.setattr(module, name, stand)
+
+    def run(self, world: World) -> list[StudyReport]:
+        runs = iter(range(9))
+
+        def network(patches: FloatArray) -> FloatArray:
+            if next(runs) == 1:
+                assert self.is_there.wait(SOON)
+                raise KeyboardInterrupt
+            return patches
+
+        self.monkeypatch.setattr(batch, "PATIENCE", 0.1)
+        rows = world.run(network)
+        self.is_over.set()
+        end = time.monotonic() + SOON
+        while threads_at_work() and time.monotonic() < end:
+            time.sleep(0.01)
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(stations, "finish_study"), (storing, "write")], ids=["finish", "write"]
+)
+def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    stop = Interruption(monkeypatch)
+    stop.stand_at(module, name, lambda: stop.is_over.wait(SOON))
+    rows = stop.run(world)
+    assert [row.status for row in rows] == ["interrupted"] * 2
+    files = [path.name for path in (world.root / "results").rglob("*") if path.is_file()]
+    assert files == ["manifest.jsonl"]
+    assert [row.status for row in world.run()] == ["translated"] * 5
+
+
+def test_a_result_whose_part_a_stop_removes_is_no_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = (world.root / "results").glob
+
+    def until_it_is_gone() -> None:
+        end = time.monotonic() + SOON
+        while list(parts("*.part")) and time.monotonic() < end:
+            time.sleep(0.01)
+
+    stop = Interruption(monkeypatch)
+    stop.stand_at(writing, "write_voxels", until_it_is_gone)
+    assert [row.status for row in stop.run(world)] == ["interrupted"] * 2
+    assert world.made() == []
+
+
+def test_a_result_that_is_in_place_at_a_stop_is_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Interruption(monkeypatch)
+    stop.stand_at(storing, "files_at", lambda: time.sleep(0.4))
+    assert [row.status for row in stop.run(world)] == ["translated", "interrupted"]
+    assert world.made() == ["a.nii"]
+    assert load(world.root / "results")["a.nii"].status == "written"
 
 
 def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: World) -> None:
