@@ -81,17 +81,10 @@ def worker(
         devices = _devices(asked)
         settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
         child = _Child(queue_place(queue), settings)
-        crew = Crew(child, devices, _MODULES, _FINAL, _tell_death)
-
-        def stop(number: int, _frame: object) -> None:
-            _log(
-                f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once"
-            )
-            crew.stop()
-
+        crew = Crew(child, devices, _MODULES, _FINAL, _tell_death, _tell_stop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, stop)
+                signal.signal(number, lambda asked, _: crew.stop(asked))
         raise typer.Exit(crew.run())
 
 
@@ -180,6 +173,11 @@ def _devices(asked: str) -> list[str]:
 def _tell_death(device: str, status: int) -> None:
     why = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     _log(f"{device}: the worker ended ({why}); starting another")
+
+
+def _tell_stop(number: int) -> None:
+    name = signal.Signals(number).name
+    _log(f"{name}: ending after the jobs at hand; once more: at once")
 
 
 def _log(text: str) -> None:

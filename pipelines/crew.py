@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -80,7 +81,7 @@ class Crew:
     that libraries start on import wait there and hold no lock.
 
     modules: what is imported there. final: exit statuses after which a member is not replaced.
-    died: told of every other.
+    died: told of every other. stopping: told of the signal when a stop is passed on.
     """
 
     def __init__(
@@ -90,28 +91,39 @@ class Crew:
         modules: Sequence[str],
         final: Collection[int],
         died: Callable[[str, int], None],
+        stopping: Callable[[int], None],
     ) -> None:
         _prepare_to_fork(modules)
         self._target = target
         self._members = [Member(device) for device in devices]
         self._final = final
-        self._died = died
+        self._died, self._told = died, stopping
+        self._asked: deque[int] = deque()
         self._stopping = False
 
-    def stop(self) -> None:
-        """Let all members end after their jobs, and start no new ones; asked again, at once."""
-        number = LEAVE if self._stopping else signal.SIGTERM
-        self._stopping = True
-        for member in self._members:
-            member.tell(number)
+    def stop(self, number: int) -> None:
+        """Let all members end after their jobs, and start no new ones; asked again, at once.
+
+        For a signal's handler, which may stand in the middle of anything: `run` acts upon it.
+        """
+        self._asked.append(number)
 
     def run(self) -> int:
         """Keep the crew complete until every member ended for good; the worst exit status."""
         while not all(member.status is not None for member in self._members):
+            while self._asked:
+                self._pass_on(self._asked.popleft())
             for member in self._members:
                 self._care_for(member)
             wait([end for member in self._members for end in member.sentinels], TICK_SECONDS)
         return max(member.status or 0 for member in self._members)
+
+    def _pass_on(self, number: int) -> None:
+        self._told(number)
+        order = LEAVE if self._stopping else signal.SIGTERM
+        self._stopping = True
+        for member in self._members:
+            member.tell(order)
 
     def _care_for(self, member: Member) -> None:
         if member.status is not None:
@@ -127,8 +139,6 @@ class Crew:
             member.status = 0
         elif not self._stopping:
             member.start_if_due(self._target)
-            if self._stopping:  # since then, when there was no process yet that could be told
-                member.tell(signal.SIGTERM)
 
 
 def _prepare_to_fork(modules: Sequence[str]) -> None:
