@@ -238,12 +238,24 @@ class Fleet:
         return False
 
     def _bury(self, worker: Worker) -> None:
-        """What a worker had in hand goes to others; after an orderly end that is nothing."""
+        """What a worker had in hand goes to others; after an orderly end that is nothing.
+
+        After a stop it stays with the worker, whose end is then ours and no study's.
+        """
         worker.connection.close()
         worker.process.wait()
         self._workers.remove(worker)
         self._hungry = deque(other for other in self._hungry if other is not worker)
         self._trouble = worker.trouble or _death(worker)
+        if not self._stopped.is_set():
+            self._blame(worker)
+        if worker.in_hand:
+            remove_leftovers(self._manifest.output)
+        if self._waiting and self._is_worth_replacing(worker) and not self._stopped.is_set():
+            self._start(worker.setup)
+        self._hand_out()
+
+    def _blame(self, worker: Worker) -> None:
         for name, planned in reversed(worker.in_hand.items()):
             if worker.has_device:
                 self._deaths[name] += 1
@@ -253,11 +265,6 @@ class Fleet:
                 self._waiting.appendleft(replace(again, replaces=ours))
             else:
                 self._fail(planned)
-        if worker.in_hand:
-            remove_leftovers(self._manifest.output)
-        if self._waiting and self._is_worth_replacing(worker) and not self._stopped.is_set():
-            self._start(worker.setup)
-        self._hand_out()
 
     def _is_worth_replacing(self, worker: Worker) -> bool:
         """Not where it said itself that it gets no device."""

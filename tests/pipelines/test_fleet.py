@@ -25,7 +25,7 @@ from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines import storing
 from cuda_cyclegan.pipelines.batch import Line, run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, Worked
+from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from cuda_cyclegan.pipelines.fleet import Fleet
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import PlannedStudy, Planner
@@ -54,6 +54,11 @@ class World:
     def run(self, *openers: Opener) -> list[StudyReport]:
         setups = self._setups(openers)
         return self._run(lambda planned, manifest: Fleet(setups, planned, manifest))
+
+    def run_suspects(self, *openers: Opener) -> list[StudyReport]:
+        """As if a card had been lost over each of the studies already."""
+        setups = self._setups(openers)
+        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest, NAMES))
 
     def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
         """In this process, as long as its device works."""
@@ -291,6 +296,21 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
     again = world.run(opener, opener)
     assert sum(row.status == "up to date" for row in again) == len(made)
     assert world.made() == NAMES
+
+
+def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, seconds=60)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.batch.PATIENCE", 0.1)
+    rows = world.run_suspects(opener, opener)
+    assert {row.status for row in rows} == {"interrupted"}
+    assert processes_left() == []
 
 
 def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: World) -> None:
