@@ -113,7 +113,7 @@ class Conveyor:
                 return
 
     def cut(self) -> None:
-        """Store nothing more, and remove what is being stored."""
+        """Store nothing more, and remove what is being stored; no part appears from then on."""
         self._gate.shut()
         if self._storing:
             remove_parts_of_this_process(self._task.store.record.output)

@@ -7,8 +7,14 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """A shell has what it starts in the background pass over Ctrl-C; our processes must hear it."""
+    """A shell has what it starts in the background pass over Ctrl-C, and nohup over a terminal that
+    closes; our processes must hear them.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(
+            signal.SIGHUP, lambda *_: None
+        )  # which processes that we start do not inherit
 
 
 @pytest.fixture(autouse=True, scope="session")
