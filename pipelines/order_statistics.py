@@ -23,11 +23,11 @@ class _Bounds:
 
     def pick(self, chunk: AnyArray) -> tuple[int, AnyArray]:
         """How many are below, and what lies between, without a copy where that is one value."""
-        below = int(np.count_nonzero(chunk < self.low))
+        below, to_high = chunk < self.low, chunk <= self.high
+        count = int(np.count_nonzero(below))
         if self.low == self.high:
-            equal = int(np.count_nonzero(chunk == self.low))
-            return below, np.broadcast_to(self.low, equal)
-        return below, chunk[(chunk >= self.low) & (chunk <= self.high)]
+            return count, np.broadcast_to(self.low, int(np.count_nonzero(to_high)) - count)
+        return count, chunk[below ^ to_high]
 
 
 def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[list[Any]]:
