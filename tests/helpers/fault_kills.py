@@ -101,6 +101,7 @@ class Kills:
     def _killed(self, before: set[str]) -> set[str]:
         """Start a run and kill it; what is on record then."""
         number = self._random.choice(SIGNALS)
+        unrecorded = set(self._made(self._output)) - self._recorded()
         process = self._start(self._output)
         has_begun = self._waited_for_results(process)
         if process.poll() is None:
@@ -113,6 +114,8 @@ class Kills:
             self.tally.statuses[f"{number.name}: {process.returncode}"] += 1
             if has_begun and number in ORDERLY:
                 self._check_orderly_end(process.returncode, number, errors)
+                now = set(self._made(self._output)) - self._recorded()
+                assert now <= unrecorded, "an orderly stop left a result that is not on record"
         else:
             process.communicate()
         made, recorded = self._made(self._output), self._recorded()
@@ -155,7 +158,6 @@ class Kills:
             assert status in (0, ORDERLY[number], -number), errors
         assert "Traceback" not in errors, errors
         assert self._parts() == [], "an orderly stop left a part"
-        assert set(self._made(self._output)) == self._recorded()
 
     def _send(self, process: "subprocess.Popen[str]", number: signal.Signals) -> None:
         """Ctrl-C reaches the whole group of a terminal, and SIGTERM may reach every process."""
