@@ -70,14 +70,13 @@ def show(
     with _open(queue) as jobs:
         from . import jobs_json, jobs_listing, jobs_watch
 
-        if batch:
-            _known(jobs, batch)
+        rows = None if batch is None else _known(jobs, batch)
         if watch:
             jobs_watch.watch(jobs, batch)
         elif json:
-            say(jobs_json.text(jobs, batch), sys.stdout)
+            say(jobs_json.text(jobs, rows), sys.stdout)
         else:
-            for line in jobs_listing.lines(jobs, batch, columns_of(sys.stdout)):
+            for line in jobs_listing.lines(jobs, rows, columns_of(sys.stdout)):
                 say(line, sys.stdout)
 
 
