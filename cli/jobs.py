@@ -167,8 +167,9 @@ def _open(queue: str | None) -> "Generator[Queue]":
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
-    rows = jobs.jobs(batch)
+    rows = jobs.jobs(batch) if batch else []  # no name would stand for all
     if not rows:
-        complain(f"The queue holds no batch or job {printable(batch)}; 'jobs' lists all batches.")
+        name = printable(batch) or "without a name"
+        complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     return rows
