@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..engine.devices import CudaLimits, Device, choose_device, cuda_options
+from ..engine.devices import Device, choose_device, cuda_options
 from ..engine.graph import FloatArray, Network, Triple
+from ..engine.limits import CudaLimits
 from ..engine.measured import Budget, Measured
 from ..engine.precision import Precision
 from ..engine.tuning import Progress, unheard

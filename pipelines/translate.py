@@ -9,14 +9,13 @@ from pathlib import Path
 
 from ..engine.cpu import Generator, usable_cores
 from ..engine.devices import (
-    NO_LIMITS,
-    CudaLimits,
     Device,
     Precision,
     choose_devices,
     open_generator,
 )
 from ..engine.graph import Network, Triple
+from ..engine.limits import NO_LIMITS, CudaLimits
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..engine.tuning import Progress, cache_folder
