@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from ..engine.devices import CudaLimits
-from ..engine.tuning import Effort
+from ..engine.limits import CudaLimits, Effort
 from .bench_view import STDOUT, View
 from .errors import told
 from .options import checked_device, checked_json, parsed_patch, parsed_size

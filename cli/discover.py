@@ -47,12 +47,11 @@ def discover(
     """
     choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
     with stop_signals(), told(verbose=verbose):
-        from ..io import discovery
-        from ..pipelines.earlier_results import without_results
+        from ..pipelines.earlier_results import discover_scans
         from . import discovery_json, discovery_listing
 
         with at_work(SEARCHING):
-            found = without_results(discovery.discover(inputs, None, choice), inputs)
+            found = discover_scans(inputs, None, choice)
         if json:
             say(discovery_json.text(found, show_phi=show_phi), sys.stdout)
         else:

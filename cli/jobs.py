@@ -70,14 +70,13 @@ def show(
     with _open(queue) as jobs:
         from . import jobs_json, jobs_listing, jobs_watch
 
-        if batch:
-            _known(jobs, batch)
+        rows = None if batch is None else _known(jobs, batch)
         if watch:
             jobs_watch.watch(jobs, batch)
         elif json:
-            say(jobs_json.text(jobs, batch), sys.stdout)
+            say(jobs_json.text(jobs, rows), sys.stdout)
         else:
-            for line in jobs_listing.lines(jobs, batch, columns_of(sys.stdout)):
+            for line in jobs_listing.lines(jobs, rows, columns_of(sys.stdout)):
                 say(line, sys.stdout)
 
 
@@ -168,8 +167,9 @@ def _open(queue: str | None) -> "Generator[Queue]":
 
 
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
-    rows = jobs.jobs(batch)
+    rows = jobs.jobs(batch) if batch else []  # no name would stand for all
     if not rows:
-        complain(f"The queue holds no batch or job {printable(batch)}; 'jobs' lists all batches.")
+        name = printable(batch) or "without a name"
+        complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     return rows

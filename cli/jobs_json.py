@@ -7,6 +7,7 @@ not_before, started, ended (seconds since 1970, or null), reason (of a failure, 
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 SCHEMA = "cuda-cyclegan/jobs/1"
 
 
-def text(jobs: "Queue", batch: str | None) -> str:
-    """The document, in ASCII."""
+def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
+    """The document, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
         {"batches": [asdict(count) for count in jobs.batches()]}
-        if batch is None
-        else {"jobs": [_job(row) for row in jobs.jobs(batch)]}
+        if rows is None
+        else {"jobs": [_job(row) for row in rows]}
     )
     return json.dumps({"schema": SCHEMA, "paused": jobs.is_paused(), **found}, indent=2)
 

@@ -13,16 +13,20 @@ if TYPE_CHECKING:
 
 
 def lines(
-    jobs: "Queue", batch: str | None, columns: int | None, listed: Collection[State] = STATES
+    jobs: "Queue",
+    rows: Sequence[JobRow] | None,
+    columns: int | None,
+    listed: Collection[State] = STATES,
 ) -> Iterator[str]:
     """What `jobs` prints; columns: width of the terminal, or None for no limit.
 
-    listed: states in which a batch's jobs have a line of their own.
+    rows: a batch's jobs, or None for all batches. listed: states in which a batch's jobs have a
+    line of their own.
     """
-    if batch is None:
+    if rows is None:
         yield from batch_lines(jobs.batches(), columns)
     else:
-        yield from job_lines(jobs.jobs(batch), columns, listed)
+        yield from job_lines(rows, columns, listed)
     if jobs.is_paused():
         yield "Paused: no job starts until 'jobs resume'."
 

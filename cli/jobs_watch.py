@@ -9,6 +9,7 @@ from .streams import columns_of, say
 
 if TYPE_CHECKING:
     from ..pipelines.queue import Queue
+    from ..pipelines.queue_state import JobRow
 
 REFRESH_SECONDS = 1.0
 
@@ -33,17 +34,17 @@ def watch(jobs: "Queue", batch: str | None) -> None:
 
 def fitting(jobs: "Queue", batch: str | None, room: int) -> list[str]:
     """What there is room for: all, or the jobs that run and first failures, or newest batches."""
-    columns = columns_of(sys.stdout)
-    lines = list(jobs_listing.lines(jobs, batch, columns))
-    if len(lines) > room and batch:
-        return list(jobs_listing.lines(jobs, batch, columns, listed=("running",)))[:room]
+    columns, rows = columns_of(sys.stdout), _rows(jobs, batch)
+    lines = list(jobs_listing.lines(jobs, rows, columns))
+    if len(lines) > room and rows is not None:
+        return list(jobs_listing.lines(jobs, rows, columns, listed=("running",)))[:room]
     return lines[-room:]
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:
     told: list[str] = []
     while True:
-        lines = list(jobs_listing.lines(jobs, batch, None))
+        lines = list(jobs_listing.lines(jobs, _rows(jobs, batch), None))
         for line in lines:
             if line not in told:
                 say(line, sys.stdout)
@@ -51,6 +52,10 @@ def _as_lines(jobs: "Queue", batch: str | None) -> None:
         if not _is_open(jobs, batch):
             return
         time.sleep(REFRESH_SECONDS)
+
+
+def _rows(jobs: "Queue", batch: str | None) -> "list[JobRow] | None":
+    return None if batch is None else jobs.jobs(batch)
 
 
 def _is_open(jobs: "Queue", batch: str | None) -> bool:

@@ -6,8 +6,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.devices import NO_LIMITS, CudaLimits
-from ..engine.tuning import TUNING_SECONDS
+from ..engine.limits import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ..io.choice import FEWEST_SLICES
 from ..pipelines.settings import Extras
 from .filters import AllowUneven, Filters, KeepPrivate, MinSlices, Modality, SeriesPattern

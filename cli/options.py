@@ -5,8 +5,7 @@ from pathlib import Path
 
 import typer
 
-from ..engine.devices import CudaLimits
-from ..engine.tuning import Effort
+from ..engine.limits import CudaLimits, Effort
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")

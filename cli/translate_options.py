@@ -5,8 +5,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from ..engine.limits import Effort
 from ..engine.precision import Precision
-from ..engine.tuning import Effort
 from ..io.choice import OutputFormat
 from ..pipelines.settings import Blend
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..engine.tuning import TUNING_SECONDS
+from ..engine.limits import TUNING_SECONDS
 from ..pipelines.errors import QueueLostError
 from .errors import Exit, complain, sentence, status, told
 from .options import checked_device, cuda_limits

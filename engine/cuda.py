@@ -15,7 +15,7 @@ from .convolutions import Cudnn
 from .cuda_driver import Context, PinnedBuffer, Stream
 from .cuda_probe import cuda_devices
 from .device_plan import DevicePlan, plan_program, program_key
-from .errors import CudaError, PatchShapeError
+from .errors import CudaError, PatchShapeError, PrecisionOverflowError
 from .fitting import Fitted, Room, Wanted, fit, usual_batch
 from .graph import FloatArray, Graph, Network, Triple
 from .kernel_images import Kernels
@@ -23,7 +23,6 @@ from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
 from .precision import Precision
 from .program import Program
-from .recovery import overflow_of
 from .steps import Convolution, Step
 from .sweep import Compiled
 from .sweeper import Sweeper
@@ -258,7 +257,7 @@ class CudaGenerator:
         self._stream.download(self._flag.ctypes.data, self._program.overflow, 4)
         self._stream.wait()
         if self._flag[0]:
-            raise overflow_of(self.options.precision)
+            raise PrecisionOverflowError.of(self.options.precision)
 
     def times(self, repeats: int) -> list[float]:
         """Seconds of each of many runs of a batch on the card, copies left out."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from .fitting import Fitted, Room, Wanted, Way, fit
 from .graph import Graph, Network
+from .limits import Effort
 from .places import rings
 from .steps import Convolution
-from .tuning import Candidate, Effort, TuningCache, key_of
+from .tuning import Candidate, TuningCache, key_of
 from .window import Grid
 
 

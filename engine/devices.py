@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
+from .limits import NO_LIMITS, CudaLimits
 from .precision import Precision
-from .tuning import TUNING_SECONDS, Effort, Progress, cache_folder, unheard
+from .tuning import Progress, cache_folder, unheard
 
 if TYPE_CHECKING:
     from .cpu import Generator
@@ -16,24 +17,6 @@ if TYPE_CHECKING:
     from .graph import Network, Triple
 
 _CUDA_PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
-
-
-@dataclass(frozen=True, slots=True)
-class CudaLimits:
-    """What a program on a card may take. Nothing here changes a voxel beyond rounding.
-
-    vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
-    tune: how hard to look for the fastest plans where none are known yet, and tune_seconds: for how
-    long. batch: patches in one run at most; None for what pays.
-    """
-
-    vram: int | None = None
-    tune: Effort = "full"
-    tune_seconds: float = TUNING_SECONDS
-    batch: int | None = None
-
-
-NO_LIMITS = CudaLimits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,10 @@ EngineError
 └── PrecisionOverflowError a result is not finite in the chosen precision
 """
 
+from typing import Self
+
+from .precision import Precision
+
 
 class EngineError(Exception):
     """Base of all engine errors; the message says what, where and what to do."""
@@ -57,3 +61,13 @@ class DeviceMemoryError(EngineError):
 
 class PrecisionOverflowError(EngineError):
     """A result is not finite: the precision's range is too small for this network and patch."""
+
+    @classmethod
+    def of(cls, precision: Precision) -> Self:
+        """What to tell of a result in one precision."""
+        advice = (
+            "use --precision bf16 or fp32"
+            if precision == "fp16"
+            else "the input is too unlike what the model was trained with, or the model is damaged"
+        )
+        return cls(f"A value left the range of {precision}; {advice}.")

@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ def compiled(
     source = (FOLDER / f"{name}.cu").read_bytes()
     version = _call(nvrtc.nvrtcVersion)
     options = _options(precision, capability)
-    headers = [path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))]
-    key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()[:24]
+    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
+    key = hashlib.sha256(repr((source, own, options, version)).encode()).hexdigest()[:24]
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
         return kept.read_bytes()
-    image = _compile(name, source, [*options, *_includes()])
+    image = _compile(name, source, own, [*options, f"-I{headers()}"])
     if kept is not None:
         _write(kept, image)
     return image
@@ -77,12 +77,12 @@ def headers() -> Path:
     return Path(found)
 
 
-def _includes() -> list[str]:
-    return [f"-I{headers()}", f"-I{FOLDER}"]
-
-
-def _compile(name: str, source: bytes, options: list[str]) -> bytes:
-    program = _call(nvrtc.nvrtcCreateProgram, source, f"{name}.cu".encode(), 0, None, None)
+def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[str]) -> bytes:
+    """own: the kernels' headers, in memory, as files of the working directory go before others."""
+    contents, names = [*own.values()], [header.encode() for header in own]
+    program = _call(
+        nvrtc.nvrtcCreateProgram, source, f"{name}.cu".encode(), len(own), contents, names
+    )
     try:
         [status] = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]

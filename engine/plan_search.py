@@ -13,6 +13,7 @@ from .cuda_driver import DeviceBuffer, Stream
 from .errors import CudaError
 from .kernel_images import Kernels
 from .launches import launches
+from .limits import TUNING_SECONDS, Effort
 from .steps import (
     NUMBER_BYTES,
     Convolution,
@@ -23,9 +24,7 @@ from .steps import (
 )
 from .tuning import (
     OWN,
-    TUNING_SECONDS,
     Candidate,
-    Effort,
     Findings,
     Progress,
     TuningCache,

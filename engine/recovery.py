@@ -18,16 +18,6 @@ WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp
 """The precision to go on with where a value left the range of another."""
 
 
-def overflow_of(precision: Precision) -> PrecisionOverflowError:
-    """What to tell of a result that is not finite."""
-    advice = (
-        "use --precision bf16 or fp32"
-        if precision == "fp16"
-        else "the input is too unlike what the model was trained with, or the model is damaged"
-    )
-    return PrecisionOverflowError(f"A value left the range of {precision}; {advice}.")
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
     """What came out, in which precision, and a line for each time that it was begun again."""
@@ -82,7 +72,7 @@ class SharedGenerator:
                     return Outcome(work(generator), precision, tuple(notes))
             except PrecisionOverflowError as error:
                 if precision not in WIDER:
-                    raise overflow_of(precision) from error
+                    raise PrecisionOverflowError.of(precision) from error
                 wider = WIDER[precision]
                 notes.append(
                     f"A value left the range of {precision}. It was done again in {wider}."

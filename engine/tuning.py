@@ -6,16 +6,12 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .limits import Effort
 
 if TYPE_CHECKING:
     from .steps import Convolution
-
-Effort: TypeAlias = Literal["quick", "full", "off"]
-"""quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
-
-TUNING_SECONDS = 60.0
-"""Time that a search takes at most; what is best by then is taken and kept."""
 
 Progress: TypeAlias = Callable[[str, float], None]
 """Told what is being measured, and the share of the work that is done; 1 at the end."""

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..engine.devices import CudaLimits, Device, choose_device, cuda_options
+from ..engine.devices import Device, choose_device, cuda_options
 from ..engine.graph import FloatArray, Network, Triple
+from ..engine.limits import CudaLimits
 from ..engine.measured import Budget, Measured
 from ..engine.precision import Precision
 from ..engine.tuning import Progress, unheard
 from .bench_subject import Subject, noise
-from .memory import PeakMeter
+from .memory import PeakMeter, return_free_memory
 from .precision import chosen_precision
 
 _PATCHES: dict[str, Triple] = {"cuda": (128, 128, 128), "cpu": (64, 64, 64)}
@@ -108,6 +109,7 @@ def _on_card(
 def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:
     from ..engine.cpu_bench import measure_on_cpu
 
+    return_free_memory()
     meter = PeakMeter()
     before = meter.read().bytes
     return measure_on_cpu(network, patches, bench.budget, keep, lambda: meter.read().bytes - before)

@@ -1,4 +1,4 @@
-"""Results of earlier runs among what was found: they are no scans to translate."""
+"""Studies below the inputs, without the results of earlier runs among them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,19 +7,21 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ..io.discovery import Discovery
+from ..io.choice import Choice
+from ..io.discovery import Discovery, discover
 from ..io.search import Skipped
 from ..io.volume import Study
 from .errors import OutputFolderError
 from .manifest import Entry, load
 
 
-def without_results(found: Discovery, inputs: Sequence[Path]) -> Discovery:
-    """What was found, with what an output folder below an input folder says it holds left out.
+def discover_scans(inputs: Sequence[Path], output: Path | None, choice: Choice) -> Discovery:
+    """As `discover`, with what an output folder below an input folder says it holds left out.
 
     Who names such a folder, or a file in it, as an input has its results translated again. A file
-    that was changed since counts as a scan.
+    that was changed since counts as a scan. Raises ScanError.
     """
+    found = discover(inputs, output, choice)
     named = frozenset(Path(os.path.abspath(path)) for path in inputs)  # noqa: PTH100
     entries = cache(_entries)
     studies: list[Study] = []

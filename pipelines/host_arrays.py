@@ -45,6 +45,7 @@ class HostArrays:
         size = math.prod(shape) * kind.itemsize
         if size < GRAIN_BYTES:
             with self._lock:
+                self._collect()
                 self._make_room(size)
             return np.empty(shape, kind)
         block = self._block(math.ceil(size / GRAIN_BYTES) * GRAIN_BYTES)
@@ -76,7 +77,6 @@ class HostArrays:
             return block
 
     def _make_room(self, size: int) -> None:
-        self._collect()
         while self._idle and size >= 0:
             size -= self._idle.pop(0).nbytes
 

@@ -14,6 +14,7 @@ from ..engine.graph import FloatArray, Triple
 from ..engine.window import Grid, Part, Window
 from ..io.volume import Empty
 from .blending import Blender, Slab, patch_weights
+from .orientation import memory_order
 from .settings import Blend
 from .stopwatch import Stage, Stopwatch
 from .tiling import Tile, Tiling
@@ -112,8 +113,7 @@ def _sweep_window(array: FloatArray, window: SlidingWindow) -> Window:
 
 def sweep_grid(array: FloatArray, tiling: Tiling) -> Grid:
     """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
-    slowest, middle, fastest = sorted(range(3), key=lambda axis: -abs(array.strides[1 + axis]))
-    axes = slowest, middle, fastest
+    axes = memory_order(array[0])
     origins = [
         tuple(origin - before for origin in row)
         for row, before in zip(tiling.origins, tiling.before, strict=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..engine.devices import NO_LIMITS, CudaLimits
+from ..engine.limits import NO_LIMITS, CudaLimits
 
 if TYPE_CHECKING:
     from .report import StudyReport

@@ -6,6 +6,7 @@ from typing import Any
 import nibabel.orientations as _orientations
 import numpy as np
 
+from ..engine.graph import Triple
 from ..io.volume import Affine, AnyArray
 from .errors import PreparationError
 
@@ -50,6 +51,12 @@ def orientation(affine: Affine, axes: str) -> Orientation:
     d, h, w = (int(axis) for axis in order)
     flip_d, flip_h, flip_w = (bool(flip[axis] < 0) for axis in order)
     return Orientation((d, h, w), (flip_d, flip_h, flip_w))
+
+
+def memory_order(array: AnyArray) -> Triple:
+    """The axes of a 3D array from the slowest in memory to the fastest."""
+    slowest, middle, fastest = sorted(range(3), key=lambda axis: -abs(array.strides[axis]))
+    return slowest, middle, fastest
 
 
 def _spans_space(affine: Affine) -> bool:

@@ -12,7 +12,7 @@ from ..io.volume import AnyArray, Empty, Volume
 from .errors import PreparationError
 from .intensity import Scaling, fit
 from .measuring import Range, extremes, study_range
-from .orientation import Orientation, orientation
+from .orientation import Orientation, memory_order, orientation
 from .parallel import beside_each_other
 from .resampling import Resampling, Rows, resampling
 from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
@@ -102,9 +102,9 @@ def finish(
 
 def _mapped(stored: Scaling, view: AnyArray, empty: Empty) -> FloatArray:
     """In memory in the order of the scan's axes."""
-    by_stride = sorted(range(view.ndim), key=lambda axis: -abs(view.strides[axis]))
-    extents = tuple(view.shape[axis] for axis in by_stride)
-    array = empty(extents, np.float32).transpose(np.argsort(by_stride))
+    order = memory_order(view)
+    extents = tuple(view.shape[axis] for axis in order)
+    array = empty(extents, np.float32).transpose(np.argsort(order))
 
     def fill(slab: Part) -> None:
         stored.forward(view[slab], array[slab])
@@ -163,7 +163,7 @@ def _without_voxels(volume: Volume) -> Volume:
 
 def _slabs(source: AnyArray) -> Iterator[Part]:
     """Parts of what is read, along whichever of its axes is the slowest in memory."""
-    axis = int(np.argmax(np.abs(source.strides)))
+    axis = memory_order(source)[0]
     extent = source.shape[axis]
     count = max(_SLAB * extent // source.size, 1)
     for start in range(0, extent, count):

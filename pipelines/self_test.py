@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..engine import devices
-from ..engine.devices import CudaLimits, Device
+from ..engine.devices import Device
+from ..engine.limits import CudaLimits
 from ..engine.precision import Precision
 from .findings import Finding, failure, ok
 

@@ -4,9 +4,8 @@ import os
 from dataclasses import dataclass
 
 from ..engine.model_file import load_model
-from ..io.discovery import discover
 from ..io.search import Skipped
-from .earlier_results import without_results
+from .earlier_results import discover_scans
 from .queue_job import StudyJob
 from .translate import Request, check_channels
 
@@ -33,9 +32,7 @@ def jobs_of(request: Request) -> Submission:
     check_channels(model)
     patch = request.patch or model.card.patch
     model.network.graph.check_patch(patch)
-    found = without_results(
-        discover(request.inputs, request.output, request.choice), request.inputs
-    )
+    found = discover_scans(request.inputs, request.output, request.choice)
     jobs = tuple(
         StudyJob(
             study=str(study.name),

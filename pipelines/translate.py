@@ -9,24 +9,23 @@ from pathlib import Path
 
 from ..engine.cpu import Generator, usable_cores
 from ..engine.devices import (
-    NO_LIMITS,
-    CudaLimits,
     Device,
     Precision,
     choose_devices,
     open_generator,
 )
 from ..engine.graph import Network, Triple
+from ..engine.limits import NO_LIMITS, CudaLimits
 from ..engine.model import Model
 from ..engine.model_file import load_model
 from ..engine.tuning import Progress, cache_folder
 from ..io.atomic import remove_leftovers
 from ..io.choice import EVERYTHING, Choice
-from ..io.discovery import Discovery, discover
+from ..io.discovery import Discovery
 from ..io.volume import Study
 from .batch import Line, run_batch
 from .conveyor import Conveyor, Lanes
-from .earlier_results import without_results
+from .earlier_results import discover_scans
 from .errors import SettingsError
 from .events import BatchStarted, DeviceOpened, Event, Listen
 from .fleet import Fleet
@@ -128,8 +127,7 @@ def open_job(request: Request) -> Job:
         keep_private=request.choice.keep_private,
     )
     model.network.graph.check_patch(settings.patch)
-    found = discover(request.inputs, request.output, request.choice)
-    discovery = without_results(found, request.inputs)
+    discovery = discover_scans(request.inputs, request.output, request.choice)
     return Job(request, model, devices, settings, discovery)
 
 

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections import abc
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -103,7 +102,7 @@ class Line:
         with self._sending:
             self._connection.send(message)
 
-    def studies(self) -> Iterator[PlannedStudy]:
+    def studies(self) -> abc.Iterator[PlannedStudy]:
         """Studies as they are given out."""
         while True:
             self.send(Wanted())
@@ -120,7 +119,7 @@ class Line:
         if error:
             raise error
 
-    def receive(self, stop: Callable[[], None]) -> None:
+    def receive(self, stop: abc.Callable[[], None]) -> None:
         """Take what the holder says; without a holder, end the process on the spot."""
         while True:
             try:

@@ -27,7 +27,7 @@ struct Quad {
 
 __device__ __forceinline__ Quad load_quad(const Element* address) {
     Quad quad;
-#if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
+#ifndef ELEMENT_FLOAT
     struct alignas(8) Four {
         Element values[4];
     };

@@ -35,7 +35,7 @@ struct ConvolveHalves {
     float scale;                       // takes the powers of two away again
 };
 
-#if defined(ELEMENT_FP32) || defined(ELEMENT_TF32)
+#ifdef ELEMENT_FLOAT
 
 constexpr int DEPTH = 32;       // channels of a piece
 constexpr int VECTORS = 8;      // of 16 bytes in them: high and low halves of 8 channels in turn

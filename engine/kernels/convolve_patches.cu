@@ -33,7 +33,7 @@ constexpr int RING = 8;        // planes in shared memory; the kernel has at mos
 constexpr int COLUMNS = 128;   // of the target, a block
 constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in different banks
 
-#if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
+#ifndef ELEMENT_FLOAT
 
 __device__ __forceinline__ unsigned pair(float low, float high) {
     struct alignas(4) Two {

@@ -40,7 +40,7 @@ struct ConvolveToPatches {
     Activation activation;
 };
 
-#if defined(ELEMENT_FP16) || defined(ELEMENT_BF16)
+#ifndef ELEMENT_FLOAT
 
 constexpr int PLANES = 4, PARTS = 3, TILES = 3;   // of a block, a plane, a warp
 constexpr int ROWS = 7, PAIRS = 4, CHUNK = 32;

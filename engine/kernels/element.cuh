@@ -10,6 +10,7 @@ typedef __half Element;
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 Element;
 #else
+#define ELEMENT_FLOAT
 typedef float Element;
 #endif
 

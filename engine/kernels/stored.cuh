@@ -8,7 +8,7 @@
 
 #include "element.cuh"
 
-#if defined(ELEMENT_FP32) || defined(ELEMENT_TF32)
+#ifdef ELEMENT_FLOAT
 #include <cuda_fp16.h>
 
 struct Four {
@@ -37,7 +37,7 @@ __device__ __forceinline__ Vector exchanged(const Vector& vector) {
 __device__ __forceinline__ void values_of(
     const Vector& vector, float unit, float (&values)[LANES]
 ) {
-#if defined(ELEMENT_FP32) || defined(ELEMENT_TF32)
+#ifdef ELEMENT_FLOAT
     if (unit != 0.0f) {
         const Vector own = exchanged(vector);
         const Halves& halves = reinterpret_cast<const Halves&>(own);
@@ -55,7 +55,7 @@ __device__ __forceinline__ void values_of(
 
 // The vector to be stored for LANES channels; scale: 0 for numbers kept as such.
 __device__ __forceinline__ Vector vector_of(const float (&values)[LANES], float scale) {
-#if defined(ELEMENT_FP32) || defined(ELEMENT_TF32)
+#ifdef ELEMENT_FLOAT
     if (scale != 0.0f) {
         Halves halves;
 #pragma unroll

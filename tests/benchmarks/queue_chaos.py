@@ -98,7 +98,7 @@ def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
         "kills": sum(len(worker.lost) for worker in workers),
         "seconds": round(seconds, 1),
         **_outcome(world, direct),
-        **_accounts(world, workers),
+        **_accounts(world, world.jobs(batch), workers),
     }
 
 
@@ -127,7 +127,9 @@ def _outcome(world: QueueWorld, direct: Path) -> dict[str, Any]:
     }
 
 
-def _accounts(world: QueueWorld, workers: list[Watched]) -> dict[str, Any]:
+def _accounts(
+    world: QueueWorld, rows: list[dict[str, Any]], workers: list[Watched]
+) -> dict[str, Any]:
     lost = [found for worker in workers for found in worker.lost]
     in_flight = set[str]().union(*(jobs for _, jobs in lost))
     translated = Counter[str]()
@@ -137,7 +139,7 @@ def _accounts(world: QueueWorld, workers: list[Watched]) -> dict[str, Any]:
     lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
     entries = [json.loads(line) for line in lines]
     written = Counter(entry["output"] for entry in entries if entry["status"] == "written")
-    names = {row["job"]: row["study"] for row in world.jobs("")}
+    names = {row["job"]: row["study"] for row in rows}
     twice = {name for name, count in written.items() if count > 1}
     return {
         "jobs in hand at kills": sum(len(jobs) for _, jobs in lost),

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from cuda_cyclegan.cli.options import cuda_limits, parsed_size
-from cuda_cyclegan.engine.devices import CudaLimits
+from cuda_cyclegan.engine.limits import CudaLimits
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import stat
 import subprocess
 from collections.abc import Generator
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -287,8 +288,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
         assert "Traceback" not in refused.stderr
         assert "secret" not in refused.stderr
     batch = world.submit()
-    for what in (["cancel"], ["summary"], ["show"], ["show", "--json"], ["show", "--watch"]):
-        unknown = world.run("jobs", *what, "20200101-nobody")
+    commands = ["cancel", "retry", "summary", "show", "show --json", "show --watch"]
+    for what, name in product(commands, ["20200101-nobody", ""]):
+        unknown = world.run("jobs", *what.split(), name)
         assert (unknown.exit_code, "no batch" in unknown.stderr, unknown.stdout) == (2, True, "")
     assert "1 job cancelled" in world.did("jobs", "cancel", f"{batch}/00001")
     assert stat.S_IMODE(Path(world.queue).stat().st_mode) == 0o600

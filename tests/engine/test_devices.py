@@ -5,6 +5,7 @@ import pytest
 from cuda_cyclegan.engine import devices
 from cuda_cyclegan.engine.cuda_probe import CudaDevice
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
+from cuda_cyclegan.engine.limits import CudaLimits
 
 CARDS = (
     CudaDevice(0, "Tesla V100", (7, 0), 16 << 30, None, "CUDA 12.8"),
@@ -48,5 +49,5 @@ def test_only_auto_falls_back_on_the_cpu():
 
 @pytest.mark.usefixtures("with_cards")
 def test_limits_travel_with_a_card():
-    limits = devices.CudaLimits(vram=4 << 30, tune="off")
+    limits = CudaLimits(vram=4 << 30, tune="off")
     assert devices.choose_device("cuda", limits).limits == limits

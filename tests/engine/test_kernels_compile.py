@@ -85,6 +85,14 @@ def test_a_kernel_that_does_not_compile_is_told_with_the_compilers_words(tmp_pat
         compiled("broken", "fp16", (9, 0))
 
 
+def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monkeypatch):
+    before = compiled("pack", "fp16", (9, 0))
+    for header in FOLDER.glob("*.cuh"):
+        (tmp_path / header.name).write_text("#error")
+    monkeypatch.chdir(tmp_path)
+    assert compiled("pack", "fp16", (9, 0)) == before
+
+
 def test_compiled_kernels_are_kept(tmp_path):
     first = compiled("pack", "fp16", (9, 0), tmp_path)
     [kept] = tmp_path.iterdir()

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.devices import CudaLimits, choose_device
+from cuda_cyclegan.engine.devices import choose_device
+from cuda_cyclegan.engine.limits import CudaLimits
 from cuda_cyclegan.engine.measured import Budget
 from cuda_cyclegan.pipelines.bench import Bench, Setting, measure
 from cuda_cyclegan.pipelines.bench_child import in_child

@@ -4,6 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from cuda_cyclegan.engine.architectures import ResNetSpec
+from cuda_cyclegan.engine.devices import choose_device
+from cuda_cyclegan.engine.measured import Budget
+from cuda_cyclegan.pipelines.bench import Bench, Setting, measure
+from cuda_cyclegan.pipelines.bench_subject import Subject
 from cuda_cyclegan.pipelines.memory import PeakMeter
 
 MIB = 2**20
@@ -23,3 +28,15 @@ def test_without_a_mark_to_reset_the_peak_of_the_run_is_told_as_such(tmp_path: P
     peak = PeakMeter(tmp_path / "no-such-process").read()
     assert peak.of_run
     assert peak.bytes > 10 * MIB
+
+
+def test_a_network_that_takes_what_the_heap_kept_needs_memory_all_the_same() -> None:
+    setting = Setting(choose_device("cpu"), (48, 48, 48), 1, "fp32")
+    bench = Bench(Subject(ResNetSpec(1, 1, 4, 1)), setting, Budget(0.01, layers=False))
+    measure(bench)  # loads libraries
+    blocks = [bytearray(60_000) for _ in range(2000)]
+    last = bytearray(60_000)  # behind it, nothing is given back by itself
+    del blocks
+    widest_layer = 4 * 48**3 * 4
+    assert measure(bench).measured.memory.taken > 2 * widest_layer
+    del last
