@@ -5,9 +5,11 @@ import struct
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from isal import isal_zlib as _isal_zlib
+
+from .sinks import Sink
 
 isal_zlib: Any = _isal_zlib  # typed only in part
 
@@ -37,7 +39,7 @@ class GzipWriter:
     may not change before the writer is closed, which a failure in its `with` block leaves out.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Sink) -> None:
         self._file = file
         self._threads = ThreadPoolExecutor(THREADS)
         self._waiting: deque[Future[_Block]] = deque()
@@ -62,6 +64,11 @@ class GzipWriter:
         self._waiting.append(self._threads.submit(_packed, data))
         if len(self._waiting) > 2 * THREADS:
             self._store_next()
+
+    @property
+    def sha256(self) -> str:
+        """Of the packed file, in hexadecimal; only once that is closed."""
+        return self._file.sha256
 
     def _store_next(self) -> None:
         block = self._waiting.popleft().result()

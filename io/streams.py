@@ -5,13 +5,14 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 import numpy as np
 from isal import igzip_lib as _igzip_lib
 from isal import isal_zlib as _isal_zlib
 
 from .packing import GzipWriter
+from .sinks import HashedFile, Sink
 from .volume import AnyArray
 
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next
@@ -32,12 +33,6 @@ _UNPACKED_BY: dict[Packing, int] = {
     "gzip": igzip_lib.DECOMP_GZIP,
     "zlib": igzip_lib.DECOMP_ZLIB,
 }
-
-
-class Sink(Protocol):
-    """Takes bytes, one after the other, that may not change before it is closed."""
-
-    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 class TooManyBytesError(Exception):
@@ -65,11 +60,11 @@ def open_reader(path: Path, gzip: bool) -> Generator[BinaryIO]:
 @contextmanager
 def open_writer(path: Path, gzip: bool, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink]:
     """Write to `path`, packed if gzip. The same writes give the same bytes: no name, no date."""
-    with path.open(mode) as file:
+    with path.open(mode) as file, HashedFile(file) as hashed:
         if not gzip:
-            yield file
+            yield hashed
             return
-        with GzipWriter(file) as packer:
+        with GzipWriter(hashed) as packer:
             yield packer
 
 

@@ -34,13 +34,15 @@ def write(
     target: Path,
     derivation: Derivation | None = None,
     gate: Gate = nullcontext,
-) -> None:
+) -> dict[str, str]:
     """Store `volume` at `target` in its source's format and header; the suffix says which variant.
 
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
     where the suffix says so.
     Changed in the header is only what the voxels change: their type, slope and intercept, display
     range, and the number of volumes. Raises WriteError and then leaves nothing behind.
+
+    Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
     if volume.format != "nifti" and is_single_file(target):
         volume = as_nifti(volume)
@@ -49,11 +51,11 @@ def write(
             raise TypeError("a DICOM series cannot be written without its derivation")
         with whole_folder(target, gate) as folder:
             write_series(volume, folder, derivation)
-        return
+        return {}
     if volume.format != "nifti":
         with whole_files(target, gate) as part:
             itk.write(volume, part, target)
-        return
+        return {}
     header = _header_for(volume, target)
     if is_single_file(target):
         with whole_file(target, gate) as part:
@@ -61,13 +63,14 @@ def write(
                 stream.write(_stored(header))
                 write_voxels(stream, volume.voxels)
             _verify(part, target, header, volume)
-        return
+        return {target.name: stream.sha256}
     with whole_files(target, gate) as part:
-        with open_writer(part, is_gzip_name(target)) as stream:
-            stream.write(_stored(header))
+        with open_writer(part, is_gzip_name(target)) as head:
+            head.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
             write_voxels(stream, volume.voxels)
         _verify(part, target, header, volume)
+    return {target.name: head.sha256, image_beside(target).name: stream.sha256}
 
 
 def files_at(target: Path) -> list[Path]:

@@ -44,12 +44,12 @@ class FileState:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> Self:
-        """The state of a file; reads it whole. Raises OSError."""
+    def of(cls, path: Path, sha256: str | None = None) -> Self:
+        """The state of a file; reads it whole unless its hash is known. Raises OSError."""
         with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            digest = _sha256(file)
-        return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, digest)
+            sha256 = sha256 or _sha256(file)
+        return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
 
     def again(self, path: Path) -> Self:
         """The state now; reads the file only if its marks differ. Raises OSError."""

@@ -71,9 +71,10 @@ class Store:
                 planned.stale.unlink(missing_ok=True)
             if made.preview:
                 save(preview_of(target), made.preview, gate)
-            write(made.volume, target, self._derivation(inputs), gate)
+            hashes = write(made.volume, target, self._derivation(inputs), gate)
             pictures = [preview_of(target)] if made.preview else []
-            outputs = tuple(map(FileState.of, [*files_at(target), *pictures]))
+            written = [*files_at(target), *pictures]
+            outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
             self.record.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.io import packing
 from cuda_cyclegan.io.packing import GzipWriter
+from cuda_cyclegan.io.sinks import HashedFile
 
 GZIP = 16 + zlib.MAX_WBITS
 BLOCK = bytes(range(256)) * 700
 
 
 def write(file: BinaryIO, writes: Sequence[bytes | memoryview]) -> None:
-    with GzipWriter(file) as writer:
+    with HashedFile(file) as hashed, GzipWriter(hashed) as writer:
         for data in writes:
             writer.write(data)
 
@@ -51,7 +52,7 @@ def test_a_view_is_packed_as_its_bytes() -> None:
 
 def test_a_failure_in_the_block_leaves_the_file_without_an_end() -> None:
     file = io.BytesIO()
-    with suppress(KeyError), GzipWriter(file) as writer:
+    with suppress(KeyError), HashedFile(file) as hashed, GzipWriter(hashed) as writer:
         writer.write(BLOCK)
         raise KeyError
     unpacker = zlib.decompressobj(GZIP)

@@ -1,5 +1,6 @@
 """Results appear whole or not at all, whatever the disk says."""
 
+import hashlib
 import os
 import resource
 import subprocess
@@ -81,6 +82,15 @@ def refusal(volume: Volume, target: Path) -> str:
     assert message.startswith(f"{target} was not written")
     assert message.endswith(".")
     return message
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
+def test_what_was_written_was_hashed_on_the_way(tmp_path: Path, suffix: str) -> None:
+    hashes = write(volume_in(tmp_path, suffix, 200), tmp_path / "out" / f"a{suffix}")
+    assert hashes == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (tmp_path / "out").iterdir()
+    }
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -234,10 +234,10 @@ def test_a_study_that_cannot_be_stored_fails_alone(
 ) -> None:
     calls, write = iter(range(9)), storing.write
 
-    def second_fails(*arguments: Any) -> None:
+    def second_fails(*arguments: Any) -> Any:
         if next(calls) == 1:
             raise error
-        write(*arguments)
+        return write(*arguments)
 
     monkeypatch.setattr(storing, "write", second_fails)
     rows = world.run()

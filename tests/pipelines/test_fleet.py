@@ -197,10 +197,10 @@ def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
     """Nor does the loss, heard while a result is stored, end the batch in another way."""
     is_storing, write, calls = threading.Event(), storing.write, iter(range(9))
 
-    def slow_write(*arguments: Any) -> None:
+    def slow_write(*arguments: Any) -> Any:
         is_storing.set()
         time.sleep(1)
-        write(*arguments)
+        return write(*arguments)
 
     def interrupted_and_lost(patches: FloatArray) -> FloatArray:
         call = next(calls)
