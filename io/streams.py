@@ -1,42 +1,43 @@
 """Voxel bytes between files and arrays: through isal where they are gzip."""
 
-import os
+import io
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
-from isal import igzip as _igzip
 from isal import igzip_lib as _igzip_lib
-from isal import igzip_threaded as _igzip_threaded
 from isal import isal_zlib as _isal_zlib
 
+from .packing import GzipWriter
 from .volume import AnyArray
 
-igzip: Any = _igzip  # typed only in part, as the next three
-igzip_lib: Any = _igzip_lib
-igzip_threaded: Any = _igzip_threaded
+igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib
 
 GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error)
 Packing: TypeAlias = Literal["gzip", "zlib"]
 
 BLOCK_BYTES = 1 << 20
-PIECE_BYTES = 1 << 18
-"""Asked for at once: isal hands on a copy, which stays within a processor's caches."""
+SLAB_BYTES = 2 << 20
+"""Written at once."""
 
-COMPRESSION_LEVEL = 1
-COMPRESSION_THREADS = 4 if (os.cpu_count() or 1) >= 8 else 2
-"""A file's bytes do not depend on it."""
+PACKED_BYTES = 1 << 19
+"""Of a gzip file, read at once."""
 
-COMPRESSION_BLOCK_BYTES = 1 << 18  # the fastest of 2^17 to 2^20 on two cores
 LARGEST_PADDING_BYTES = 4096
 _UNPACKED_BY: dict[Packing, int] = {
     "gzip": igzip_lib.DECOMP_GZIP,
     "zlib": igzip_lib.DECOMP_ZLIB,
 }
+
+
+class Sink(Protocol):
+    """Takes bytes, one after the other, that may not change before it is closed."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
 
 
 class TooManyBytesError(Exception):
@@ -54,26 +55,22 @@ def open_reader(path: Path, gzip: bool) -> Generator[BinaryIO]:
         if not gzip:
             yield file
             return
-        with igzip.open(file, "rb") as unpacked:
+        # What isal's own file object reads through; that would copy once more, and on every piece
+        # hold up all other threads.
+        unpacker = isal_zlib._GzipReader(file, PACKED_BYTES)
+        with io.BufferedReader(unpacker) as unpacked:
             yield unpacked
 
 
 @contextmanager
-def open_writer(path: Path, gzip: bool) -> Generator[BinaryIO]:
+def open_writer(path: Path, gzip: bool) -> Generator[Sink]:
     """Write to `path`, packed if gzip. The same writes give the same bytes: no name, no date."""
     with path.open("wb") as file:
         if not gzip:
             yield file
             return
-        packer = igzip_threaded.open(
-            file,
-            "wb",
-            compresslevel=COMPRESSION_LEVEL,
-            threads=COMPRESSION_THREADS,
-            block_size=COMPRESSION_BLOCK_BYTES,
-        )
-        with cast(AbstractContextManager[BinaryIO], packer) as packed:
-            yield packed
+        with GzipWriter(file) as packer:
+            yield packer
 
 
 def read_exactly(stream: BinaryIO, count: int) -> bytes:
@@ -95,7 +92,7 @@ def fill(stream: BinaryIO, buffer: memoryview) -> None:
     """Fill `buffer`, of bytes, from the stream; raises EOFError if that ends early."""
     filled = 0
     while filled < len(buffer):
-        filled += _fill_some(stream, buffer[filled : filled + PIECE_BYTES])
+        filled += _fill_some(stream, buffer[filled:])
 
 
 def expect_end(stream: BinaryIO) -> None:
@@ -139,14 +136,14 @@ def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
         yield block
 
 
-def write_voxels(stream: BinaryIO, voxels: AnyArray) -> None:
+def write_voxels(stream: Sink, voxels: AnyArray) -> None:
     """Write voxels [i, j, k] with i fastest, little-endian, some slices at a time.
 
     The bytes and the sizes of the writes do not depend on how the array lies in memory.
     """
     stored = voxels.dtype.newbyteorder("<")
     slice_bytes = max(1, voxels[:, :, 0].nbytes)
-    slices = max(1, BLOCK_BYTES // slice_bytes)
+    slices = max(1, SLAB_BYTES // slice_bytes)
     for first in range(0, voxels.shape[2], slices):
         slab = np.asarray(voxels[:, :, first : first + slices], dtype=stored, order="F")
         stream.write(slab.reshape(-1, order="F").view(np.uint8).data)

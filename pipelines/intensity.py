@@ -31,14 +31,19 @@ class Scaling:
         """The same map for values that are stored as (value - intercept) / slope."""
         return Scaling((self.centre - intercept) / slope, self.radius / slope, self.clips)
 
-    def forward(self, values: AnyArray) -> FloatArray:
-        """Network intensities in new float32 memory, by the arithmetic of `calculus`."""
+    def forward(self, values: AnyArray, out: FloatArray | None = None) -> FloatArray:
+        """Network intensities in `out` or new memory, by the arithmetic of `calculus`."""
         exact = calculus(values.dtype)
-        network = np.subtract(values, self.centre, dtype=exact)
+        network = np.subtract(
+            values, self.centre, out=out if exact is np.float32 else None, dtype=exact
+        )
         network /= self.radius
         if self.clips:
             np.clip(network, -1, 1, out=network)
-        return network.astype(np.float32, copy=False)
+        if out is None or network is out:
+            return network.astype(np.float32, copy=False)
+        out[...] = network
+        return out
 
     def inverse(self, network: FloatArray, stored: "np.dtype[Any]") -> npt.NDArray[np.floating]:
         """Values for this voxel type, not rounded and not clipped, in new memory."""

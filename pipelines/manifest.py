@@ -13,6 +13,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -21,6 +22,10 @@ from .errors import OutputFolderError
 
 FOLDER = ".cuda-cyclegan"
 VERSION = 1
+
+_HASHED_BYTES = 1 << 20
+"""At once; hashlib.file_digest takes a quarter of it, and so waits more often for its turn among
+the threads of a batch."""
 
 EntryStatus: TypeAlias = Literal["writing", "written", "failed"]
 
@@ -41,9 +46,9 @@ class FileState:
     @classmethod
     def of(cls, path: Path) -> Self:
         """The state of a file; reads it whole. Raises OSError."""
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = _sha256(file)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, digest)
 
     def again(self, path: Path) -> Self:
@@ -208,6 +213,13 @@ class Manifest:
             return
         content = os.pread(self._descriptor, size, 0)
         os.ftruncate(self._descriptor, content.rfind(b"\n") + 1)
+
+
+def _sha256(file: FileIO) -> str:
+    digest, block = hashlib.sha256(), memoryview(bytearray(_HASHED_BYTES))
+    while count := file.readinto(block):
+        digest.update(block[:count])
+    return digest.hexdigest()
 
 
 def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:

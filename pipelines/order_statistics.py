@@ -21,22 +21,30 @@ class _Bounds:
     low: Any
     high: Any
 
+    def pick(self, chunk: AnyArray) -> tuple[int, AnyArray]:
+        """How many are below, and what lies between, without a copy where that is one value."""
+        below, to_high = chunk < self.low, chunk <= self.high
+        count = int(np.count_nonzero(below))
+        if self.low == self.high:
+            return count, np.broadcast_to(self.low, int(np.count_nonzero(to_high)) - count)
+        return count, chunk[below ^ to_high]
 
-def order_statistics(flat: AnyArray, ranks: Sequence[int]) -> list[Any]:
-    """The values that stand at `ranks`, from 0, of a one-dimensional array in ascending order.
 
-    ranks: ascending and near each other. A sample gives bounds that hold them but for bad luck, and
-    only what lies between is sorted (Floyd and Rivest, Expected time bounds for selection, 1975):
-    a tenth of the time of numpy.partition, which many equal values slow down, and no copy of the
-    array. The result is exact; where the bounds miss, numpy.partition finds it.
+def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[list[Any]]:
+    """The values that stand at ranks, from 0, of a one-dimensional array in ascending order.
+
+    groups: of ranks, ascending and near each other. A sample gives bounds that hold them but for
+    bad luck, and only what lies between is sorted (Floyd and Rivest, Expected time bounds for
+    selection, 1975): a tenth of the time of numpy.partition, which many equal values slow down, and
+    no copy of the array. The result is exact; where the bounds miss, numpy.partition finds it.
     """
     sample = np.sort(flat[:: max(flat.size // _SAMPLE, 1) | 1])
-    bounds = _bounds(sample, flat.size, ranks)
-    below, between = _counted(flat, bounds) if bounds.low == bounds.high else _sorted(flat, bounds)
-    if ranks[0] < below or ranks[-1] - below >= between.size:
-        ordered = np.partition(flat, ranks)
-        return [ordered[rank] for rank in ranks]
-    return [between[rank - below] for rank in ranks]
+    bounds = [_bounds(sample, flat.size, ranks) for ranks in groups]
+    picked = beside_each_other(lambda chunk: [own.pick(chunk) for own in bounds], _chunks(flat))
+    return [
+        _at(ranks, own, [chunk[group] for chunk in picked], flat)
+        for group, (ranks, own) in enumerate(zip(groups, bounds, strict=True))
+    ]
 
 
 def _bounds(sample: AnyArray, size: int, ranks: Sequence[int]) -> _Bounds:
@@ -46,28 +54,18 @@ def _bounds(sample: AnyArray, size: int, ranks: Sequence[int]) -> _Bounds:
     return _Bounds(sample[max(low, 0)], sample[min(high, last)])
 
 
-def _counted(flat: AnyArray, bounds: _Bounds) -> tuple[int, AnyArray]:
-    """How many are below the bounds, which are one value, and that as often as it is there."""
-
-    def count(chunk: AnyArray) -> tuple[int, int]:
-        equal = np.count_nonzero(chunk == bounds.low)
-        return int(np.count_nonzero(chunk < bounds.low)), int(equal)
-
-    counts = beside_each_other(count, _chunks(flat))
-    return sum(below for below, _ in counts), np.broadcast_to(
-        bounds.low, sum(equal for _, equal in counts)
-    )
-
-
-def _sorted(flat: AnyArray, bounds: _Bounds) -> tuple[int, AnyArray]:
-    """How many are below the bounds, and what lies between them in ascending order."""
-
-    def pick(chunk: AnyArray) -> tuple[int, AnyArray]:
-        inside = (chunk >= bounds.low) & (chunk <= bounds.high)
-        return int(np.count_nonzero(chunk < bounds.low)), chunk[inside]
-
-    picked = beside_each_other(pick, _chunks(flat))
-    return sum(below for below, _ in picked), np.sort(np.concatenate([part for _, part in picked]))
+def _at(
+    ranks: Sequence[int], bounds: _Bounds, picked: list[tuple[int, AnyArray]], flat: AnyArray
+) -> list[Any]:
+    below = sum(count for count, _ in picked)
+    between = sum(part.size for _, part in picked)
+    if ranks[0] < below or ranks[-1] - below >= between:
+        ordered = np.partition(flat, ranks)
+        return [ordered[rank] for rank in ranks]
+    if bounds.low == bounds.high:
+        return [bounds.low for _ in ranks]
+    ascending = np.sort(np.concatenate([part for _, part in picked]))
+    return [ascending[rank - below] for rank in ranks]
 
 
 def _chunks(flat: AnyArray) -> list[AnyArray]:

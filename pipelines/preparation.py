@@ -11,7 +11,7 @@ from ..engine.graph import FloatArray, Triple
 from ..io.volume import AnyArray, Empty, Volume
 from .errors import PreparationError
 from .intensity import Scaling, fit
-from .measuring import Range, study_range
+from .measuring import Range, extremes, study_range
 from .orientation import Orientation, orientation
 from .parallel import beside_each_other
 from .resampling import Resampling, Rows, resampling
@@ -107,7 +107,7 @@ def _mapped(stored: Scaling, view: AnyArray, empty: Empty) -> FloatArray:
     array = empty(extents, np.float32).transpose(np.argsort(by_stride))
 
     def fill(slab: Part) -> None:
-        array[slab] = stored.forward(view[slab])
+        stored.forward(view[slab], array[slab])
 
     beside_each_other(fill, _slabs(view))
     return array
@@ -139,9 +139,8 @@ def _scatter(network: FloatArray, prepared: Prepared, storage: Storage, view: An
 
 
 def _produced_range(network: FloatArray) -> Range:
-    with np.errstate(invalid="ignore"):
-        produced = Range(float(network.min()), float(network.max()))
-    if not np.isfinite([produced.low, produced.high]).all():
+    produced = extremes(network)
+    if not produced.is_finite:
         raise PreparationError(
             "The generator made values that are not finite; "
             "check the model, or translate again with --precision fp32."

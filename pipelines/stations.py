@@ -14,10 +14,12 @@ from ..engine.model import Model
 from ..engine.precision import Precision
 from ..engine.recovery import SharedGenerator
 from ..engine.tuning import Progress
+from ..io.volume import Volume
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
 from .host_arrays import HostArrays
+from .input_files import InputFiles
 from .manifest import FileState
 from .memory import PeakMeters
 from .parallel import running_beside
@@ -26,7 +28,7 @@ from .report import StudyReport
 from .room import Room
 from .settings import NO_EXTRAS, Extras, TranslateSettings
 from .stopwatch import Span, Stopwatch
-from .storing import Store, input_states, unchanged
+from .storing import Store
 from .study_run import (
     InferredStudy,
     OnTiles,
@@ -105,6 +107,8 @@ class Stations:
         self._task = task
         self._memory = memory
         self._arrays = HostArrays()
+        # Each study's preparation takes several cores, and the network waits for the first only.
+        self._preparing = threading.Lock()
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
@@ -172,16 +176,26 @@ class Stations:
 
     def _prepare(self, ticket: Ticket) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
-        with unchanged(study), running_beside(lambda: input_states(study)) as states:
-            volume = read_study(study, task.settings, watch, self._arrays.empty)
+        files = InputFiles(study)
+        with running_beside(files.states) as states:
+            with files.unchanged():
+                volume = read_study(study, task.settings, watch, self._arrays.empty)
+            self._take_memory(ticket, volume)
+            with self._preparing:
+                prepared = prepare_study(
+                    volume, task.model, task.settings, watch, self._arrays.empty
+                )
             with watch.time("read"):
                 ticket.inputs = states()
-        with watch.time("prepare"):
+        return prepared
+
+    def _take_memory(self, ticket: Ticket, volume: Volume) -> None:
+        task = self._task
+        with ticket.watch.time("prepare"):
             needed = footprint(volume, task.model.card, task.settings.patch).peak
         ticket.held = needed
         if not self._memory.take(needed):
             raise StoppedError
-        return prepare_study(volume, task.model, task.settings, watch, self._arrays.empty)
 
     def _infer(
         self, ticket: Ticket, study: PreparedStudy, generator: SharedGenerator, on_tiles: OnTiles

@@ -2,16 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from ..engine.card import ModelCard
-from ..io.errors import ScanError, UnreadableScanError, WriteError
-from ..io.reading import causes_named
-from ..io.volume import Derivation, Study
+from ..io.errors import WriteError
+from ..io.volume import Derivation
 from ..io.writing import files_at, places, write
 from .errors import OccupiedError
 from .manifest import Entry, FileState, Recipe
@@ -68,7 +66,7 @@ class Store:
                 save(preview_of(target), made.preview)
             write(made.volume, target, self._derivation(inputs))
             pictures = [preview_of(target)] if made.preview else []
-            outputs = _states([*files_at(target), *pictures])
+            outputs = tuple(map(FileState.of, [*files_at(target), *pictures]))
             self.record.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
             raise WriteError(
@@ -92,42 +90,3 @@ class Store:
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
         )
-
-
-def input_states(study: Study) -> tuple[FileState, ...]:
-    """The states of a study's files. Raises ScanError."""
-    with causes_named(study.files[0]):
-        return _states(study.files)
-
-
-@contextmanager
-def unchanged(study: Study) -> Generator[None]:
-    """Make sure that a study's files stay as they are during the block.
-
-    Raises UnreadableScanError if they do not, whatever else that led to.
-    """
-    before = _marks(study)
-    try:
-        yield
-    except ScanError as error:
-        _check_marks(study, before, error)
-        raise
-    _check_marks(study, before, None)
-
-
-def _check_marks(study: Study, before: Sequence[object], cause: ScanError | None) -> None:
-    for file, was, now in zip(study.files, before, _marks(study), strict=True):
-        if was != now:
-            raise UnreadableScanError(
-                f"{file} changed while it was read; translate it again when it is complete."
-            ) from cause
-
-
-def _marks(study: Study) -> list[object]:
-    with causes_named(study.files[0]):
-        found = [file.stat() for file in study.files]
-    return [(status.st_size, status.st_mtime_ns) for status in found]
-
-
-def _states(files: Sequence[Path]) -> tuple[FileState, ...]:
-    return tuple(FileState.of(file) for file in files)

@@ -26,6 +26,7 @@ from cuda_cyclegan.pipelines import stations, storing
 from cuda_cyclegan.pipelines.batch import run_batch
 from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
 from cuda_cyclegan.pipelines.events import DeviceOpened, Event, StudyStarted, TilesDone, Tuning
+from cuda_cyclegan.pipelines.input_files import InputFiles
 from cuda_cyclegan.pipelines.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.plan import Planner
 from cuda_cyclegan.pipelines.report import StudyReport
@@ -91,13 +92,14 @@ def world(tmp_path: Path) -> World:
 
 
 def watch_calls(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[], object]) -> None:
-    real = getattr(stations, name)
+    place = InputFiles if name == "states" else stations
+    real = getattr(place, name)
 
     def watched(*arguments: Any) -> Any:
         before()
         return real(*arguments)
 
-    monkeypatch.setattr(stations, name, watched)
+    monkeypatch.setattr(place, name, watched)
 
 
 def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
@@ -120,15 +122,37 @@ def test_the_next_study_is_read_and_the_last_one_stored_while_one_is_translated(
     assert [row.status for row in world.run(network)] == ["translated"] * 5
 
 
-def test_a_file_is_hashed_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading = threading.Event()
+@pytest.mark.parametrize("stage", ["read_study", "prepare_study"])
+def test_a_file_is_hashed_while_it_is_read_and_prepared(
+    world: World, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    begun = threading.Event()
 
-    def wait_for_reading() -> None:
-        assert reading.wait(SOON)
+    def wait_for_stage() -> None:
+        assert begun.wait(SOON)
 
-    watch_calls(monkeypatch, "read_study", reading.set)
-    watch_calls(monkeypatch, "input_states", wait_for_reading)
+    watch_calls(monkeypatch, stage, begun.set)
+    watch_calls(monkeypatch, "states", wait_for_stage)
     assert [row.status for row in world.run()] == ["translated"] * 5
+
+
+def test_a_study_that_changes_before_it_is_hashed_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read whole by then, but its hash would be that of other bytes."""
+    path, changed = world.root / "scans" / "a.nii", threading.Event()
+
+    def change() -> None:
+        if not changed.is_set():
+            os.utime(path, (1, 1))
+            changed.set()
+
+    watch_calls(monkeypatch, "prepare_study", change)
+    watch_calls(monkeypatch, "states", lambda: changed.wait(SOON))
+    rows = world.run()
+    assert [row.status for row in rows] == ["failed", *["translated"] * 4]
+    assert rows[0].failure
+    assert "a.nii changed while it was read" in rows[0].failure.reason
 
 
 @pytest.mark.parametrize("damage", [b"", b"more", None])
@@ -183,7 +207,7 @@ def test_studies_that_do_not_fit_together_are_worked_on_one_by_one(world: World)
 
 
 @pytest.mark.parametrize(
-    "function", ["input_states", "read_study", "prepare_study", "infer_study", "finish_study"]
+    "function", ["states", "read_study", "prepare_study", "infer_study", "finish_study"]
 )
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("x"), EngineError("The card fell.")])
 def test_a_study_that_raises_in_any_stage_fails_alone(

@@ -1,0 +1,77 @@
+"""Gzip files packed on several threads."""
+
+import os
+import struct
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Self
+
+from isal import isal_zlib as _isal_zlib
+
+isal_zlib: Any = _isal_zlib  # typed only in part
+
+LEVEL = 1
+THREADS = 4 if (os.cpu_count() or 1) >= 8 else 2
+"""A file's bytes do not depend on it."""
+
+_HEADER = struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF)
+"""Without a name, a date or a system."""
+
+_RAW = -isal_zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    packed: list[bytes]
+    checksum: int
+    size: int
+
+
+class GzipWriter:
+    """Packs each write as a block of its own, while the caller brings the next.
+
+    The blocks become one gzip member, as every reader takes it (after pigz, Mark Adler). Few large
+    writes pack best: 2 MiB each cost one part in 500 of the size and wake a thread a dozen times a
+    scan, not a thousand, which is what holds back many studies in one interpreter. What is written
+    may not change before the writer is closed, which a failure in its `with` block leaves out.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._threads = ThreadPoolExecutor(THREADS)
+        self._waiting: deque[Future[_Block]] = deque()
+        self._checksum = self._size = 0
+
+    def __enter__(self) -> Self:
+        self._file.write(_HEADER)
+        return self
+
+    def __exit__(self, failure: object, *_: object) -> None:
+        try:
+            if failure is None:
+                while self._waiting:
+                    self._store_next()
+                self._file.write(isal_zlib.compress(b"", LEVEL, _RAW))
+                self._file.write(struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF))
+        finally:
+            self._threads.shutdown(cancel_futures=True)
+
+    def write(self, data: bytes | memoryview) -> object:
+        """Pack these bytes next; raises OSError if earlier ones cannot be stored."""
+        self._waiting.append(self._threads.submit(_packed, data))
+        if len(self._waiting) > 2 * THREADS:
+            self._store_next()
+
+    def _store_next(self) -> None:
+        block = self._waiting.popleft().result()
+        for part in block.packed:
+            self._file.write(part)
+        self._checksum = isal_zlib.crc32_combine(self._checksum, block.checksum, block.size)
+        self._size += block.size
+
+
+def _packed(data: bytes | memoryview) -> _Block:
+    packer = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, _RAW)
+    packed = [packer.compress(data), packer.flush(isal_zlib.Z_SYNC_FLUSH)]
+    return _Block(packed, isal_zlib.crc32(data), memoryview(data).nbytes)
