@@ -1,5 +1,6 @@
 """Read one volume of a DICOM series."""
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from .volume import AnyArray, Empty, Study, Volume
 
 MOST_PIXELS_A_BYTE = 10_000
 """Of a packed file: even an empty slice has a header of some hundred bytes."""
+MOST_BYTES_AT_ONCE = 8 << 20
+"""Of a file that is read before it is parsed: parsing from memory takes a fifth less time."""
 _OVERLAYS = 0x6000
 """Groups from here on hold overlays and pixels."""
 
@@ -161,7 +164,11 @@ def _opened(
 
 def _dataset(path: Path) -> DataSet:
     try:
-        return pydicom.dcmread(path, force=True)
+        if path.stat().st_size > MOST_BYTES_AT_ONCE:
+            return pydicom.dcmread(path, force=True)
+        dataset = pydicom.dcmread(io.BytesIO(path.read_bytes()), force=True)
+        dataset.buffer = None  # or the header would keep the pixels' bytes
+        return dataset
     except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."

@@ -25,7 +25,7 @@ class Scale:
 
 
 def decode(dataset: DataSet, path: Path, index: int) -> AnyArray:
-    """The stored values [row, column] of one frame. Raises ScanError."""
+    """The stored values [row, column] of one frame, perhaps read-only. Raises ScanError."""
     try:
         stored = _decoded(dataset, index)
     except (*PARSING_ERRORS, RuntimeError) as error:
@@ -37,7 +37,11 @@ def _decoded(dataset: DataSet, index: int) -> AnyArray:
     syntax = dataset.file_meta.TransferSyntaxUID
     if syntax in _JPEG:
         return _jpeg(dataset, index)
-    stored, _ = pydicom.pixels.get_decoder(syntax).as_array(dataset, index=index, raw=True)
+    decoder = pydicom.pixels.get_decoder(syntax)
+    # pydicom's own correction takes the lowest bits for the value, whatever HighBit says.
+    stored, _ = decoder.as_array(
+        dataset, index=index, raw=True, view_only=True, correct_unused_bits=False
+    )
     return stored
 
 

@@ -1,6 +1,7 @@
 """Pixels of every packing and kind become the values that their header means."""
 
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from helpers.dicom_phantoms import Phantom
 from pydicom.data import get_testdata_file
 from pydicom.uid import HTJ2KLossless, JPEG2000Lossless, RLELossless
 
+from cuda_cyclegan.io import dicom
 from cuda_cyclegan.io.dicom_pixels import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
@@ -76,6 +78,16 @@ def test_negative_values_of_twelve_bits_keep_their_sign() -> None:
     values = np.linspace(-2048, 2047, 64 * 64).astype(np.int16).reshape(64, 64)
     dataset.PixelData = (values & 0x0FFF).tobytes()
     found = decode(dataset, Path("signed"), 0)
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("kind", ["u2", "i2"])
+def test_values_in_the_upper_bits_of_a_word_are_taken_from_there(kind: str) -> None:
+    dataset = pydicom.dcmread(real("MR_small.dcm"))
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 15, int(kind == "i2")
+    values = (np.arange(64 * 64).reshape(64, 64) - 2048 * (kind == "i2")).astype(kind)
+    dataset.PixelData = (values << 4 | 5).astype(kind).tobytes()
+    found = decode(dataset, Path("upper"), 0)
     np.testing.assert_array_equal(found, values)
 
 
@@ -252,6 +264,24 @@ def test_a_packing_without_decoder_is_named(tmp_path: Path) -> None:
         path.write_bytes(content.replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.9\0", 1))
     with pytest.raises((UnsupportedScanError, UnreadableScanError), match=r"im000"):
         volume_of(tmp_path / "in")
+
+
+@pytest.mark.parametrize("most_bytes_at_once", [dicom.MOST_BYTES_AT_ONCE, 0])
+def test_headers_that_were_read_hold_no_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes_at_once: int
+) -> None:
+    monkeypatch.setattr(dicom, "MOST_BYTES_AT_ONCE", most_bytes_at_once)
+    phantom = replace(PHANTOM, slices=8, rows=512, columns=512)
+    phantom.write(tmp_path / "in")
+    [study] = discover([tmp_path / "in"], None).studies
+    read(study)  # what libraries keep is not the study's
+    tracemalloc.start()
+    volume = read(study)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    one = volume.voxels.nbytes // phantom.slices
+    assert held < volume.voxels.nbytes + one
+    assert peak < volume.voxels.nbytes + 4 * one
 
 
 def test_huge_promised_sizes_take_no_memory(tmp_path: Path) -> None:
