@@ -84,8 +84,13 @@ class Stop:
     """To the worker: begin nothing more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """To the worker: store nothing more."""
+
+
 FromWorker: TypeAlias = Event | Wanted | Recorded | Ended
-ToWorker: TypeAlias = Given | Answered | Stop
+ToWorker: TypeAlias = Given | Answered | Stop | Cut
 
 
 class Line:
@@ -120,7 +125,7 @@ class Line:
         if error:
             raise error
 
-    def receive(self, stop: Callable[[], None]) -> None:
+    def receive(self, stop: Callable[[], None], cut: Callable[[], None]) -> None:
         """Take what the holder says; without a holder, end the process on the spot."""
         while True:
             try:
@@ -134,6 +139,8 @@ class Line:
                     self._answers.put(error)
                 case Stop():
                     stop()
+                case Cut():
+                    cut()
 
 
 def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
@@ -149,7 +156,8 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
 
     task = Task(setup.model, setup.settings, opened, store, setup.extras, True)
     conveyor = Conveyor(task, line.studies(), setup.lanes)
-    threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
+    orders = conveyor.stop, conveyor.cut
+    threading.Thread(target=line.receive, args=orders, daemon=True).start()
     trouble = None
     try:
         for event in conveyor.run():
