@@ -18,13 +18,14 @@ from typing import Any
 
 from ..engine.errors import EngineError
 from ..io.atomic import remove_leftovers
+from .batch import LAST_MOMENT
 from .events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from .manifest import Entry, Manifest
 from .plan import PlannedStudy
 from .report import Failure, StudyReport
 from .stations import opening_row
 from .stopwatch import Stage
-from .worker import Answered, Ended, FromWorker, Given, Recorded, Setup, Stop, ToWorker, Wanted
+from .worker import Answered, Cut, Ended, FromWorker, Given, Recorded, Setup, Stop, ToWorker, Wanted
 from .worker import command as worker_command
 
 _TRIES = 2
@@ -112,7 +113,13 @@ class Fleet:
 
     def cut(self) -> None:
         """End all workers, and remove what they may have been storing."""
-        for worker in self._workers.copy():
+        workers = self._workers.copy()
+        for worker in workers:
+            worker.send(Cut())
+        end = monotonic() + LAST_MOMENT
+        for worker in workers:
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(end - monotonic(), 0))
             worker.process.kill()
             worker.process.wait()
         remove_leftovers(self._manifest.output)

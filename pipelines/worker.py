@@ -83,8 +83,13 @@ class Stop:
     """To the worker: begin nothing more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """To the worker: store nothing more."""
+
+
 FromWorker: TypeAlias = Event | Wanted | Recorded | Ended
-ToWorker: TypeAlias = Given | Answered | Stop
+ToWorker: TypeAlias = Given | Answered | Stop | Cut
 
 
 class Line:
@@ -119,7 +124,7 @@ class Line:
         if error:
             raise error
 
-    def receive(self, stop: abc.Callable[[], None]) -> None:
+    def receive(self, stop: abc.Callable[[], None], cut: abc.Callable[[], None]) -> None:
         """Take what the holder says; without a holder, end the process on the spot."""
         while True:
             try:
@@ -133,6 +138,8 @@ class Line:
                     self._answers.put(error)
                 case Stop():
                     stop()
+                case Cut():
+                    cut()
 
 
 def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
@@ -148,7 +155,8 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
 
     task = Task(setup.model, setup.settings, opened, store, setup.extras, True)
     conveyor = Conveyor(task, line.studies(), setup.lanes)
-    threading.Thread(target=line.receive, args=(conveyor.stop,), daemon=True).start()
+    orders = conveyor.stop, conveyor.cut
+    threading.Thread(target=line.receive, args=orders, daemon=True).start()
     trouble = None
     try:
         for event in conveyor.run():

@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.errors import CudaError, EngineError
 from cuda_cyclegan.engine.graph import FloatArray
 from cuda_cyclegan.engine.precision import Precision
 from cuda_cyclegan.engine.tuning import Progress
+from cuda_cyclegan.pipelines import storing
 
 LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
 
@@ -27,7 +28,8 @@ class Opener:
     deaths: how many calls, of all processes together, end their process as kill -9 does.
     losses: how many calls find that the card is gone. brightest: patches with a mean above this
     end their process too, and with a mean above `losing` they end the card. seconds: that every
-    call takes. together: how many processes must have opened it before any may compute.
+    call takes. together: how many processes must have opened it before any may compute. recording:
+    seconds between a result's appearance and its record.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class Opener:
     losing: float = float("inf")
     seconds: float = 0.0
     together: int = 1
+    recording: float = 0.0
 
     @contextmanager
     def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
@@ -49,6 +52,14 @@ class Opener:
         (self.folder / f"open {os.getpid()}").touch()
         while len(list(self.folder.glob("open *"))) < self.together:
             time.sleep(0.01)
+        files_at = storing.files_at
+
+        def late(target: Path) -> list[Path]:
+            time.sleep(self.recording)
+            return files_at(target)
+
+        if self.recording:
+            storing.files_at = late
         yield FunctionGenerator(self._run)
 
     def _run(self, patches: FloatArray) -> FloatArray:

@@ -298,6 +298,24 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
     assert world.made() == NAMES
 
 
+def test_results_that_are_in_place_at_a_stop_are_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone) and world.made() and (error := next(interrupts, None)):
+            raise error
+
+    opener = Opener(world.calls, seconds=0.1, recording=0.5)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.batch.PATIENCE", 0.0)
+    world.run(opener, opener)
+    written = [name for name, e in load(world.output).items() if e.status == "written"]
+    assert sorted(written) == world.made() != []
+    assert processes_left() == []
+
+
 def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
