@@ -113,11 +113,10 @@ class Fleet:
 
     def cut(self) -> None:
         """End all workers, and remove what they may have been storing."""
-        workers = self._workers.copy()
-        for worker in workers:
+        for worker in self._workers.copy():
             worker.send(Cut())
         end = monotonic() + LAST_MOMENT
-        for worker in workers:
+        for worker in self._workers.copy():
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(max(end - monotonic(), 0))
             worker.process.kill()
@@ -245,10 +244,7 @@ class Fleet:
         return False
 
     def _bury(self, worker: Worker) -> None:
-        """What a worker had in hand goes to others; after an orderly end that is nothing.
-
-        After a stop it stays with the worker, whose end is then ours and no study's.
-        """
+        """What a worker had in hand goes to others, unless a stop was the end of it."""
         worker.connection.close()
         worker.process.wait()
         self._workers.remove(worker)
@@ -267,9 +263,10 @@ class Fleet:
             if worker.has_device:
                 self._deaths[name] += 1
             if self._deaths[name] < _TRIES:
-                ours = planned.replaces or name in self._recorded
                 again = planned.begun_again(self._trouble) if name in self._begun else planned
-                self._waiting.appendleft(replace(again, replaces=ours))
+                self._waiting.appendleft(
+                    replace(again, replaces=planned.replaces or name in self._recorded)
+                )
             else:
                 self._fail(planned)
 
