@@ -1,11 +1,11 @@
 """The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
 
-import os
 from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
+from .cores import usable_cores
 from .graph import INPUT, FloatArray, Graph, Network
 from .window import Timing, Window
 
@@ -114,10 +114,3 @@ def session(model: "ModelProto", options: Any) -> Any:
     return _onnxruntime().InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on, which a scheduler or container may have limited."""
-    if hasattr(os, "sched_getaffinity"):  # not on Windows and macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

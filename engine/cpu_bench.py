@@ -10,7 +10,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from .cpu import CpuGenerator, session, session_options, usable_cores
+from .cores import usable_cores
+from .cpu import CpuGenerator, session, session_options
 from .cpu_ceilings import measure_ceilings
 from .graph import INPUT, FloatArray, Network, Triple
 from .measured import Budget, Latency, LayerTime, Measured, MemoryUse

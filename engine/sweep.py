@@ -94,8 +94,9 @@ class Sweep:
         for step in range(last + 2 - lag, last + 1):
             self._download(step, target)
             on_tiles(tiles)
-        self._check_overflow()
-        return self._timings()
+        end = self._event()
+        self._check_overflow(end)
+        return self._timings(end, perf_counter())
 
     def _event(self) -> Event:
         return self._events.enter_context(Event())
@@ -194,20 +195,21 @@ class Sweep:
         rows = self._places.rows
         return base + (channel * rows + row % rows) * self._plane * 4
 
-    def _check_overflow(self) -> None:
+    def _check_overflow(self, end: Event) -> None:
+        """Waits for the end of everything."""
         flag = self._slots_out[0].array((-1,))[:1]
         self._out_of.download(flag.ctypes.data, self._places.overflowed, 4)
-        self._out_of.wait()
+        end.record(self._out_of)
+        end.wait()
         if flag.view(np.int32)[0]:
             raise PrecisionOverflowError(
                 "A value left the range of the program's precision; use a wider one."
             )
 
-    def _timings(self) -> list[Timing]:
-        """On the host's clock, whose time is known now that the last mark was waited for."""
-        now, last = perf_counter(), self._marks[-1][2]
+    def _timings(self, end: Event, now: float) -> list[Timing]:
+        """On the host's clock, on which it is `now` at the end."""
         return [
-            Timing(part, now - last.seconds_since(start), now - last.seconds_since(stop))
+            Timing(part, now - end.seconds_since(start), now - end.seconds_since(stop))
             for part, start, stop in self._marks
         ]
 

@@ -5,6 +5,7 @@ import struct
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 from isal import isal_zlib as _isal_zlib
@@ -14,8 +15,8 @@ from .sinks import Sink
 isal_zlib: Any = _isal_zlib  # typed only in part
 
 LEVEL = 1
-THREADS = 4 if (os.cpu_count() or 1) >= 8 else 2
-"""A file's bytes do not depend on it."""
+THREADS = max(2, min(8, (os.cpu_count() or 1) // 4))
+"""For all files that are written at a time; a file's bytes do not depend on it."""
 
 _HEADER = struct.pack("<BBBBIBB", 0x1F, 0x8B, 8, 0, 0, 0, 0xFF)
 """Without a name, a date or a system."""
@@ -41,7 +42,6 @@ class GzipWriter:
 
     def __init__(self, file: Sink) -> None:
         self._file = file
-        self._threads = ThreadPoolExecutor(THREADS)
         self._waiting: deque[Future[_Block]] = deque()
         self._checksum = self._size = 0
 
@@ -57,11 +57,12 @@ class GzipWriter:
                 self._file.write(isal_zlib.compress(b"", LEVEL, _RAW))
                 self._file.write(struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF))
         finally:
-            self._threads.shutdown(cancel_futures=True)
+            while self._waiting:
+                self._waiting.pop().cancel()
 
     def write(self, data: bytes | memoryview) -> object:
         """Pack these bytes next; raises OSError if earlier ones cannot be stored."""
-        self._waiting.append(self._threads.submit(_packed, data))
+        self._waiting.append(_threads().submit(_packed, data))
         if len(self._waiting) > 2 * THREADS:
             self._store_next()
 
@@ -76,6 +77,12 @@ class GzipWriter:
             self._file.write(part)
         self._checksum = isal_zlib.crc32_combine(self._checksum, block.checksum, block.size)
         self._size += block.size
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Kept for the process: each file would wait for its own to start."""
+    return ThreadPoolExecutor(THREADS, "pack")
 
 
 def _packed(data: bytes | memoryview) -> _Block:

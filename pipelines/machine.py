@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..engine.cpu import usable_cores
+from ..engine.cores import usable_cores
 from .control_groups import cores_granted
 from .findings import Finding, failure, ok, warning
 from .memory import available_memory

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.cores import beside_each_other
 from ..io.volume import AnyArray, Volume
 from .errors import PreparationError
 from .order_statistics import order_statistics
-from .parallel import beside_each_other
 
 _CHUNK = 1 << 20
 """Voxels handled at once; their float64 copy stays within a processor's caches."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.cores import beside_each_other
 from ..io.volume import AnyArray
-from .parallel import beside_each_other
 
 _SAMPLE = 1 << 17
 _CHUNK = 1 << 20

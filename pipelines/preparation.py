@@ -7,13 +7,13 @@ from typing import TypeAlias
 import numpy as np
 
 from ..engine.card import Identity, ModelCard
+from ..engine.cores import beside_each_other
 from ..engine.graph import FloatArray, Triple
 from ..io.volume import AnyArray, Empty, Volume
 from .errors import PreparationError
 from .intensity import Scaling, fit
 from .measuring import Range, extremes, study_range
 from .orientation import Orientation, memory_order, orientation
-from .parallel import beside_each_other
 from .resampling import Resampling, Rows, resampling
 from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
 

@@ -54,10 +54,12 @@ import json
 import os
 import platform
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..engine.cores import usable_cores
 from ..io.atomic import whole_file
 from .memory import PeakMemory
 from .report import BatchReport, StudyReport
@@ -71,6 +73,7 @@ SCHEMA = "cuda-cyclegan/translate-report/1"
 LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")
 
 
+@cache  # which saves a look through all packages, twice a study
 def program_version() -> str:
     """Version of this program."""
     return version("cuda-cyclegan")
@@ -179,7 +182,6 @@ def _library_versions() -> dict[str, str | None]:
 
 
 def _machine() -> Json:
-    from ..engine.cpu import usable_cores  # late, as it loads ONNX Runtime
 
     return {
         "host": platform.node(),

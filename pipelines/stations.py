@@ -15,6 +15,7 @@ from ..engine.precision import Precision
 from ..engine.recovery import SharedGenerator
 from ..engine.tuning import Progress
 from ..io.volume import Volume
+from .beside import running_beside
 from .events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from .failures import failure_of
 from .footprint import footprint
@@ -23,7 +24,6 @@ from .host_arrays import HostArrays
 from .input_files import InputFiles
 from .manifest import FileState
 from .memory import PeakMeters
-from .parallel import running_beside
 from .plan import PlannedStudy, preview_of
 from .report import StudyReport
 from .room import Room

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ..engine.cpu import Generator, usable_cores
+from ..engine.cores import usable_cores
+from ..engine.cpu import Generator
 from ..engine.devices import (
     Device,
     Precision,
@@ -231,13 +232,15 @@ def lanes_of(device: Device, sharing: int = 1) -> Lanes:
     """How much of this machine goes to one of `sharing` devices.
 
     Half of the memory that is free, at most. On the CPU the network needs all cores, so one study
-    is read and one stored beside it; a card needs more beside it than it can be fed by one thread.
+    is read and one stored beside it. A card is fed by many threads, most of them readers: one
+    thread unpacks a file, several pack one.
     """
     memory = available_memory() // (2 * sharing)
     if device.kind == "cpu":
         return Lanes(memory)
-    beside = max(1, min(4, usable_cores() // (4 * sharing)))
-    return Lanes(memory, readers=beside, networks=2, writers=beside)
+    cores = usable_cores() // sharing
+    readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)
+    return Lanes(memory, readers=max(1, readers), networks=2, writers=max(1, writers))
 
 
 def check_channels(model: Model) -> None:

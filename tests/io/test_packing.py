@@ -3,6 +3,7 @@
 import io
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -42,8 +43,9 @@ def test_what_was_written_is_unpacked_from_one_member(writes: list[bytes]) -> No
 def test_the_bytes_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     writes = [BLOCK[:length] for length in range(0, len(BLOCK), 9973)]
     wanted = packed(writes)
-    monkeypatch.setattr(packing, "THREADS", 1)
-    assert packed(writes) == wanted
+    with ThreadPoolExecutor(1) as alone:
+        monkeypatch.setattr(packing, "_threads", lambda: alone)
+        assert packed(writes) == wanted
 
 
 def test_a_view_is_packed_as_its_bytes() -> None:
