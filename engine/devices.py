@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from .cuda_probe import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
+from .cuda_probe import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 from .errors import DeviceUnavailableError
 from .limits import NO_LIMITS, CudaLimits
 from .precision import Precision
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .device_plan import DevicePlan
     from .graph import Network, Triple
 
-_CUDA_PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
+_ALL_PRECISIONS_FROM = (8, 0)
+"""The compute capability that brought bf16 and tf32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,22 @@ def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
     if asked == "auto":
         first = min(usable)
         note = f"the first usable card, {usable[first].name}"
-        return (Device("cuda", "fp16", _CUDA_PRECISIONS, note, first, limits),)
+        return (Device("cuda", "fp16", _precisions(usable[first]), note, first, limits),)
     _, _, numbers = asked.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
             raise DeviceUnavailableError(f"Device cuda:{index} is not there; use {there} or cpu.")
-    return tuple(Device("cuda", "fp16", _CUDA_PRECISIONS, None, index, limits) for index in chosen)
+    return tuple(
+        Device("cuda", "fp16", _precisions(usable[index]), None, index, limits) for index in chosen
+    )
+
+
+def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
+    if card.capability >= _ALL_PRECISIONS_FROM:
+        return "fp16", "bf16", "tf32", "fp32"
+    return "fp16", "fp32"
 
 
 def open_generator(

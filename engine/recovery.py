@@ -32,12 +32,19 @@ class SharedGenerator:
 
     A context manager for threads to share: work in another precision waits until all are done with
     what is open, closes it and opens its own; work that comes later waits for its turn.
-    device: what computes, and in which precision if none overflows.
+    precisions: which there are on the device. device: what computes, and in which precision if
+    none overflows.
     """
 
-    def __init__(self, open_generator: OpenGenerator, precision: Precision) -> None:
+    def __init__(
+        self,
+        open_generator: OpenGenerator,
+        precision: Precision,
+        precisions: abc.Collection[Precision],
+    ) -> None:
         self._open_generator = open_generator
         self._usual: Precision = precision
+        self._precisions = precisions
         self._opened = ExitStack()
         self._open: tuple[Precision, Generator] | None = None
         self._users = 0
@@ -71,13 +78,19 @@ class SharedGenerator:
                 with self._in_use(precision) as generator:
                     return Outcome(work(generator), precision, tuple(notes))
             except PrecisionOverflowError as error:
-                if precision not in WIDER:
+                wider = self._wider(precision)
+                if wider is None:
                     raise PrecisionOverflowError.of(precision) from error
-                wider = WIDER[precision]
                 notes.append(
                     f"A value left the range of {precision}. It was done again in {wider}."
                 )
                 precision = wider
+
+    def _wider(self, precision: Precision) -> Precision | None:
+        wider = WIDER.get(precision)
+        while wider and wider not in self._precisions:
+            wider = WIDER.get(wider)
+        return wider
 
     @contextmanager
     def _in_use(self, precision: Precision) -> abc.Generator[Generator]:

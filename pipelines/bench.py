@@ -66,7 +66,7 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     """
     network, trained_for = request.subject.load()
     device = choose_device(request.device, request.limits)
-    precision = chosen_precision(request.precision, device, request.device)
+    precision = chosen_precision(request.precision, [device], request.device)
     patch = request.patch or trained_for or _PATCHES[device.kind]
     network.graph.check_patch(patch)
     setting = Setting(device, patch, request.batch, precision)

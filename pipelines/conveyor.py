@@ -162,7 +162,9 @@ class Conveyor:
     def _infer_all(self) -> None:
         task = self._task
         opening = SharedGenerator(
-            lambda precision: task.open_generator(precision, self._tune), task.settings.precision
+            lambda precision: task.open_generator(precision, self._tune),
+            task.settings.precision,
+            task.precisions,
         )
         with opening as generator, self._loss_told():
             self._heard.put(DeviceOpened(generator.device))

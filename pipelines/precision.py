@@ -1,4 +1,6 @@
-"""The arithmetic that a request and a device come to."""
+"""The arithmetic that a request and the devices for it come to."""
+
+from collections.abc import Sequence
 
 from ..engine.devices import Device
 from ..engine.errors import DeviceUnavailableError
@@ -6,20 +8,30 @@ from ..engine.precision import Precision
 from .errors import SettingsError
 
 
-def chosen_precision(asked: Precision | None, device: Device, name: str) -> Precision:
-    """What was asked for, or else the device's own; name: of the device, as the user gave it.
+def chosen_precision(asked: Precision | None, devices: Sequence[Device], name: str) -> Precision:
+    """What was asked for, or else the devices' own; name: of the devices, as the user gave it.
 
     Raises DeviceUnavailableError or SettingsError.
     """
     if asked is None:
-        return device.default_precision
-    if asked in device.precisions:
-        return asked
+        return devices[0].default_precision
+    for device in devices:
+        if asked not in device.precisions:
+            raise _refusal(asked, device, name)
+    return asked
+
+
+def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableError | SettingsError:
+    if device.kind == "cuda":
+        return SettingsError(
+            f"Card {device.index} computes in {' and '.join(device.precisions)} only; {asked} "
+            "needs compute capability 8.0. Leave --precision out or choose another device."
+        )
     if name == "auto":
-        raise DeviceUnavailableError(
+        return DeviceUnavailableError(
             f"Precision {asked} needs a CUDA device, and {device.note}; leave --precision out."
         )
-    raise SettingsError(
+    return SettingsError(
         f"The CPU computes in fp32 only, not in {asked}; leave --precision out or choose a CUDA "
         "device."
     )

@@ -51,14 +51,16 @@ OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManage
 class Task:
     """What is done with every study.
 
-    hands_over: whether the study over which a device is lost is left to another process.
-    may_begin: asked about each study, by its name, when the network could begin with it.
+    precisions: in which the network can be opened, beside that of the settings. hands_over: whether
+    the study over which a device is lost is left to another process. may_begin: asked about each
+    study, by its name, when the network could begin with it.
     """
 
     model: Model
     settings: TranslateSettings
     open_generator: OpenGenerator
     store: Store
+    precisions: tuple[Precision, ...] = ()
     extras: Extras = NO_EXTRAS
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True

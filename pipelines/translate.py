@@ -123,7 +123,7 @@ def open_job(request: Request) -> Job:
         patch=request.patch or model.card.patch,
         overlap=request.overlap,
         blend=request.blend,
-        precision=chosen_precision(request.precision, devices[0], request.device),
+        precision=chosen_precision(request.precision, devices, request.device),
         volume_index=request.volume_index,
         keep_private=request.choice.keep_private,
     )
@@ -196,7 +196,15 @@ def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line
         return Fleet(setups, planned, manifest)
     [setup] = setups
     store = Store(manifest, job.recipe, job.model.card)
-    task = Task(job.model, job.settings, setup.open_generator, store, setup.extras, hands_over=True)
+    task = Task(
+        model=job.model,
+        settings=job.settings,
+        open_generator=setup.open_generator,
+        store=store,
+        precisions=setup.precisions,
+        extras=setup.extras,
+        hands_over=True,
+    )
     conveyor = Conveyor(task, planned, setup.lanes)
     return Relay(planned, conveyor, lambda left, suspects: Fleet(setups, left, manifest, suspects))
 
@@ -207,6 +215,7 @@ def _setup(job: Job, device: Device) -> Setup:
         model=job.model,
         settings=job.settings,
         open_generator=Opener(job.model.network, device, job.settings.patch),
+        precisions=device.precisions,
         output=job.request.output,
         recipe=job.recipe,
         extras=job.request.extras,

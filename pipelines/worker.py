@@ -39,6 +39,7 @@ class Setup:
     model: Model
     settings: TranslateSettings
     open_generator: OpenGenerator
+    precisions: tuple[Precision, ...]
     output: Path
     recipe: Recipe
     extras: Extras
@@ -153,7 +154,15 @@ def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
             line.send(DeviceOpened(generator.device))  # before a study can end the process
             yield generator
 
-    task = Task(setup.model, setup.settings, opened, store, setup.extras, True)
+    task = Task(
+        model=setup.model,
+        settings=setup.settings,
+        open_generator=opened,
+        store=store,
+        precisions=setup.precisions,
+        extras=setup.extras,
+        hands_over=True,
+    )
     conveyor = Conveyor(task, line.studies(), setup.lanes)
     orders = conveyor.stop, conveyor.cut
     threading.Thread(target=line.receive, args=orders, daemon=True).start()

@@ -113,6 +113,7 @@ class Workshop:
             settings=settings,
             open_generator=lambda precision, _: nullcontext(self._open_generator(tool, precision)),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
+            precisions=self._device.precisions,
             extras=Extras(job.preview, job.seam_score),
             hands_over=True,
             may_begin=may_begin,
@@ -178,8 +179,8 @@ class Workshop:
         precision = job.precision or self._device.default_precision
         if precision not in self._device.precisions:
             raise SettingsError(
-                f"The {self._device.kind} of this worker does not compute in {precision}; submit "
-                "without --precision, or work with another --device."
+                f"The {self._device.kind} device of this worker does not compute in {precision}; "
+                "submit without --precision, or work with another --device."
             )
         return precision
 

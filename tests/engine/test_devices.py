@@ -39,6 +39,15 @@ def test_cards_that_are_too_old_are_passed_over():
     assert [d.index for d in devices.choose_devices("auto")] == [1]
 
 
+def test_a_card_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
+    turing = CudaDevice(0, "Tesla T4", (7, 5), 16 << 30, None, "CUDA 12.8")
+    monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(devices, "cuda_devices", lambda: (turing, CARDS[1]))
+    found = devices.choose_devices("cuda")
+    assert [d.precisions for d in found] == [("fp16", "fp32"), ("fp16", "bf16", "tf32", "fp32")]
+    assert devices.choose_device("auto").precisions == ("fp16", "fp32")
+
+
 @pytest.mark.usefixtures("without_cards")
 def test_only_auto_falls_back_on_the_cpu():
     assert devices.choose_device("auto").kind == "cpu"

@@ -53,7 +53,7 @@ def overflowing(*failures: Exception) -> Any:
 
 
 def shared(device: Device) -> SharedGenerator:
-    return SharedGenerator(device.open, "fp16")
+    return SharedGenerator(device.open, "fp16", ("fp16", "bf16", "fp32"))
 
 
 def test_an_overflow_is_done_again_in_the_next_wider_precision():
@@ -66,6 +66,15 @@ def test_an_overflow_is_done_again_in_the_next_wider_precision():
         "A value left the range of bf16. It was done again in fp32.",
     )
     assert generator.device == "a card, fp16"
+
+
+def test_a_precision_that_the_device_lacks_is_passed_over():
+    with SharedGenerator(Device().open, "fp16", ("fp16", "fp32")) as generator:
+        outcome = generator.do(overflowing(OVERFLOW))
+        assert outcome.precision == "fp32"
+        assert outcome.notes == ("A value left the range of fp16. It was done again in fp32.",)
+        with pytest.raises(PrecisionOverflowError):
+            generator.do(overflowing(OVERFLOW, OVERFLOW))
 
 
 def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_needed():

@@ -79,6 +79,7 @@ class World:
                 replace(SETTINGS, precision=precision),
                 opened,
                 Store(manifest, RECIPE, CARD),
+                ("fp16", "bf16", "fp32"),
             )
             line = Conveyor(task, planned, lanes or Lanes(PLENTY))
             return list(run_batch(planned, line, self.events.append))

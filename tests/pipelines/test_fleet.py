@@ -98,7 +98,7 @@ class World:
         settings = TranslateSettings((8, 8, 8))
         lanes = Lanes(1 << 30)
         return [
-            Setup(f"cpu:{n}", model, settings, opener, self.output, RECIPE, NO_EXTRAS, lanes)
+            Setup(f"cpu:{n}", model, settings, opener, (), self.output, RECIPE, NO_EXTRAS, lanes)
             for n, opener in enumerate(openers)
         ]
 

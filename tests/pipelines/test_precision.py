@@ -1,0 +1,27 @@
+"""The arithmetic that a request and the devices for it come to."""
+
+import pytest
+
+from cuda_cyclegan.engine.devices import Device
+from cuda_cyclegan.engine.errors import DeviceUnavailableError
+from cuda_cyclegan.pipelines.errors import SettingsError
+from cuda_cyclegan.pipelines.precision import chosen_precision
+
+CPU = Device("cpu", "fp32", ("fp32",), "no CUDA device is used: there is no driver")
+AMPERE = Device("cuda", "fp16", ("fp16", "bf16", "tf32", "fp32"))
+TURING = Device("cuda", "fp16", ("fp16", "fp32"), index=1)
+
+
+def test_what_was_asked_for_counts_where_all_devices_have_it() -> None:
+    assert chosen_precision(None, [AMPERE, TURING], "cuda") == "fp16"
+    assert chosen_precision("fp32", [AMPERE, TURING], "cuda") == "fp32"
+    assert chosen_precision("bf16", [AMPERE], "cuda") == "bf16"
+
+
+def test_what_one_device_lacks_is_refused() -> None:
+    with pytest.raises(SettingsError, match="Card 1 computes in fp16 and fp32 only; bf16 needs"):
+        chosen_precision("bf16", [AMPERE, TURING], "cuda")
+    with pytest.raises(SettingsError, match="The CPU computes in fp32 only, not in fp16"):
+        chosen_precision("fp16", [CPU], "cpu")
+    with pytest.raises(DeviceUnavailableError, match="there is no driver"):
+        chosen_precision("fp16", [CPU], "auto")
