@@ -18,16 +18,24 @@ _DEVIATIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
+    """lower_half: whether fewer values lie below the bounds than above."""
+
     low: Any
     high: Any
+    lower_half: bool
 
     def pick(self, chunk: AnyArray) -> tuple[int, AnyArray]:
         """How many are below, and what lies between, without a copy where that is one value."""
-        below, to_high = chunk < self.low, chunk <= self.high
-        count = int(np.count_nonzero(below))
         if self.low == self.high:
-            return count, np.broadcast_to(self.low, int(np.count_nonzero(to_high)) - count)
-        return count, chunk[below ^ to_high]
+            below = int(np.count_nonzero(chunk < self.low))
+            equal = int(np.count_nonzero(chunk == self.low))
+            return below, np.broadcast_to(self.low, equal)
+        if self.lower_half:
+            reached = chunk[chunk <= self.high]
+            between = reached[reached >= self.low]
+            return reached.size - between.size, between
+        reached = chunk[chunk >= self.low]
+        return chunk.size - reached.size, reached[reached <= self.high]
 
 
 def order_statistics(flat: AnyArray, groups: Sequence[Sequence[int]]) -> list[list[Any]]:
@@ -51,7 +59,7 @@ def _bounds(sample: AnyArray, size: int, ranks: Sequence[int]) -> _Bounds:
     last, scale = sample.size - 1, sample.size / size
     margin = 1 + ceil(_DEVIATIONS * sqrt(sample.size) / 2)
     low, high = int(ranks[0] * scale) - margin, ceil(ranks[-1] * scale) + margin
-    return _Bounds(sample[max(low, 0)], sample[min(high, last)])
+    return _Bounds(sample[max(low, 0)], sample[min(high, last)], 2 * ranks[0] < size)
 
 
 def _at(
