@@ -34,15 +34,17 @@ class Scaling:
     def forward(self, values: AnyArray, out: FloatArray | None = None) -> FloatArray:
         """Network intensities in `out` or new memory, by the arithmetic of `calculus`."""
         exact = calculus(values.dtype)
-        network = np.subtract(
-            values, self.centre, out=out if exact is np.float32 else None, dtype=exact
-        )
+        place = out if exact is np.float32 else None
+        network: AnyArray = np.empty_like(values, dtype=exact) if place is None else place
+        np.copyto(network, values)  # by itself: NumPy converts and subtracts at a third less speed
+        network -= self.centre
         network /= self.radius
         if self.clips:
             np.clip(network, -1, 1, out=network)
-        if out is None or network is out:
+        if out is None:
             return network.astype(np.float32, copy=False)
-        out[...] = network
+        if network is not out:
+            out[...] = network
         return out
 
     def inverse(self, network: FloatArray, stored: "np.dtype[Any]") -> npt.NDArray[np.floating]:

@@ -183,7 +183,7 @@ class Stations:
             self._take_memory(ticket, volume)
             with self._preparing:
                 prepared = prepare_study(
-                    volume, task.model, task.settings, watch, self._arrays.empty
+                    volume, task.model, task.settings, watch, self._arrays.empty, task.extras
                 )
             with watch.time("read"):
                 ticket.inputs = states()

@@ -17,7 +17,7 @@ from .preparation import Prepared, finish, prepare
 from .preview import draw_preview
 from .seam_score import SeamScore
 from .seams import seam_score
-from .settings import Blend, Extras, TranslateSettings
+from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from .stopwatch import Stopwatch
 from .tiling import Tiling, tile
 
@@ -36,7 +36,7 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, the tiles that cover it there, and how the scan looked."""
+    """A study in the model's world, the tiles that cover it there, and the scan for a preview."""
 
     prepared: Prepared
     tiling: Tiling
@@ -79,6 +79,7 @@ def prepare_study(
     settings: TranslateSettings,
     watch: Stopwatch,
     empty: Empty = np.empty,
+    extras: Extras = NO_EXTRAS,
 ) -> PreparedStudy:
     """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
@@ -86,7 +87,8 @@ def prepare_study(
         _, depth, height, width = prepared.array.shape
         extents, stride = (depth, height, width), model.network.graph.stride
         tiling = tile(extents, settings.patch, settings.overlap, stride)
-        return PreparedStudy(prepared, tiling, mid_slices(volume))
+        slices = mid_slices(volume) if extras.preview else ()
+        return PreparedStudy(prepared, tiling, slices)
 
 
 def infer_study(
