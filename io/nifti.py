@@ -98,7 +98,8 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
 
 def affine_of(header: Header, path: Path) -> Affine:
     """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents."""
-    affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
     scale = np.abs(affine[:3, :3]).max()
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
         raise UnreadableScanError(
