@@ -160,14 +160,18 @@ def _remove_folder(folder: Path) -> None:
 def _part_beside(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     # Without the target's own name in it, the longest legal name still has a legal part.
-    return target.parent / f"{PREFIX}{_HOST}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+    own = f"{_HOST}-{os.getpid()}-{_start_of(os.getpid())}"
+    return target.parent / f"{PREFIX}{own}-{secrets.token_hex(4)}{SUFFIX}"
 
 
 def _is_abandoned(part: Path) -> bool:
-    host, _, rest = part.name.removeprefix(PREFIX).partition("-")
-    process = rest.partition("-")[0]
+    host, process, *rest = [*part.name.removeprefix(PREFIX).split("-"), ""]
     if host == _HOST and process.isdecimal():
-        return not _runs(int(process))
+        start = rest[0] if len(rest) > 2 else ""
+        if not _runs(int(process)):
+            return True
+        # The number alone may be that of another process or thread by now.
+        return bool(start) and start != _start_of(int(process))
     try:
         return time.time() - part.stat().st_mtime > ABANDONED_AFTER_SECONDS
     except FileNotFoundError:
@@ -182,6 +186,18 @@ def _runs(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _start_of(process: int) -> str:
+    """When a process started, in the system's own count; empty for one that is over.
+
+    Also empty where there is no /proc to tell: there a number is all that is known of a process.
+    """
+    try:
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else fields[18]
 
 
 def _flush(path: Path) -> None:

@@ -333,13 +333,15 @@ def test_leftovers_of_dead_runs_go_and_those_of_live_ones_stay(tmp_path: Path) -
     here = f"{atomic.PREFIX}{atomic._HOST}"
     gone = [f"{here}-{dead.pid}-aa.part", "sub/" + f"{here}-{dead.pid}-bb.part"]
     old = f"{atomic.PREFIX}0badf00d-{dead.pid}-old.part"
-    kept = [f"{here}-{os.getpid()}-cc.part", f"{atomic.PREFIX}0badf00d-1-dd.part", "mine.part"]
+    own = atomic._part_beside(tmp_path / "own").name
+    kept = [own, f"{here}-{os.getpid()}-cc.part", f"{atomic.PREFIX}0badf00d-1-dd.part", "mine.part"]
+    earlier = f"{here}-{os.getpid()}-12345-ee.part"  # of a dead process whose number came again
     (tmp_path / "sub").mkdir()
-    for name in (gone[0], old, *kept):
+    for name in (gone[0], old, earlier, *kept):
         (tmp_path / name).touch()
     (tmp_path / gone[1]).mkdir()
     (tmp_path / gone[1] / "half.raw").touch()
     long_ago = time.time() - 2 * atomic.ABANDONED_AFTER_SECONDS
     os.utime(tmp_path / old, (long_ago, long_ago))
-    assert remove_leftovers(tmp_path) == 3
+    assert remove_leftovers(tmp_path) == 4
     assert {path.name for path in tmp_path.rglob("*")} == {"sub", *kept}
