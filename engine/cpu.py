@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from .cores import usable_cores
 from .graph import INPUT, FloatArray, Graph, Network
+from .scaling import Stored
 from .window import Timing, Window
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ class Sweeping(Protocol):
 
     def sweep(
         self,
-        array: FloatArray,
+        source: Stored,
         window: Window,
-        target: FloatArray,
+        target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Raises DeviceMemoryError if the device has no room for it, and PrecisionOverflowError if a
-        result is not finite.
+        Both are of VOXEL_TYPES. Raises DeviceMemoryError if the device has no room for it, and
+        PrecisionOverflowError if a result is not finite.
         """
         ...
 

@@ -23,6 +23,7 @@ from .memory_plan import MemoryPlan
 from .plan_search import Algorithm, PlanSearch, Search
 from .precision import Precision
 from .program import Program
+from .scaling import Stored
 from .steps import Convolution, Step
 from .sweep import Compiled
 from .sweeper import Sweeper
@@ -170,9 +171,9 @@ class CudaGenerator:
 
     def sweep(
         self,
-        array: FloatArray,
+        source: Stored,
         window: Window,
-        target: FloatArray,
+        target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`, cut and blended on the card.
@@ -186,7 +187,7 @@ class CudaGenerator:
             with self._placing:
                 free = self._room.bytes - self.held + sweeper.held
                 placed = sweeper.place(window, free)
-            return sweeper.run(array, window, target, placed, on_tiles)
+            return sweeper.run(source, window, target, placed, on_tiles)
 
     @contextmanager
     def _sweeper(self) -> Generator[Sweeper]:

@@ -1,6 +1,6 @@
 """The structures that the kernels take, those at the top of each kernels/*.cu field for field."""
 
-from ctypes import Structure, c_float, c_int, c_longlong, c_void_p
+from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_void_p
 
 Three = c_int * 3
 Two = c_int * 2
@@ -207,6 +207,15 @@ class ConvolveHalves(Structure):
     _fields_ = (*Convolve._fields_, ("scale", c_float))
 
 
+class Scaling(Structure):
+    _fields_ = (
+        ("centre", c_double),
+        ("radius", c_double),
+        ("clips", c_int),
+        ("voxel", c_int),
+    )
+
+
 class Cut(Structure):
     _fields_ = (
         ("ring", c_void_p),
@@ -218,6 +227,7 @@ class Cut(Structure):
         ("origin", Three),
         ("rows", c_int),
         ("fill", c_int),
+        ("scaling", Scaling),
     )
 
 
@@ -237,4 +247,15 @@ class Blend(Structure):
         ("place", Three),
         ("rows", c_int),
         ("channels", c_int),
+    )
+
+
+class StoreVoxels(Structure):
+    _fields_ = (
+        ("mean", c_void_p),
+        ("stored", c_void_p),
+        ("count", c_longlong),
+        ("lowest", c_float),
+        ("highest", c_float),
+        ("scaling", Scaling),
     )

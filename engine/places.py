@@ -55,8 +55,10 @@ def rings(window: Grid, channels: tuple[int, int], most_bytes: int) -> Rings | N
 
 def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
     """Offsets, and bytes in all."""
-    ring = rows * prod(window.extents[1:]) * 4
-    sizes = [channels[0] * ring, channels[1] * ring, ring, prod(window.patch) * 4, 4 * channels[0]]
+    voxels = rows * prod(window.extents[1:])
+    given = channels[0] * voxels * window.voxel_bytes
+    made, total = channels[1] * voxels * 4, voxels * 4
+    sizes = [given, made, total, prod(window.patch) * 4, 4 * channels[0]]
     source, mean, total, weights, lowest, overflowed, end = accumulate(
         (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
     )

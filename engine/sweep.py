@@ -3,7 +3,7 @@
 Of the array, and of what is made of it, the card holds a ring of rows along the axis that is the
 slowest in memory, so it may be of any length there. While one row of tiles is computed, the next is
 copied in and the last one copied out, each on a stream of its own. The host waits once a row of
-tiles, never once a patch.
+tiles, never once a patch. Voxels come and go as they are stored: the card maps their intensities.
 """
 
 import threading
@@ -19,9 +19,10 @@ import numpy as np
 
 from .cuda_driver import Event, PinnedBuffer, Stream
 from .errors import PrecisionOverflowError
-from .graph import FloatArray, Triple
-from .places import Places
-from .sweep_launches import blend, cut, patch_bytes
+from .graph import Triple
+from .places import Rings
+from .scaling import Stored, VoxelArray
+from .sweep_launches import blend, cut, patch_bytes, store_voxels
 from .window import Part, Rows, Timing, Window, steps
 
 if TYPE_CHECKING:
@@ -57,10 +58,19 @@ class Own:
 
 
 class Sweep:
-    """One array on its way."""
+    """One array on its way, and where what is made of it goes."""
 
-    def __init__(self, compiled: Compiled, window: Window, places: Places, own: Own) -> None:
-        self._compiled, self._window, self._places = compiled, window, places
+    def __init__(
+        self,
+        compiled: Compiled,
+        window: Window,
+        placed: Rings,
+        own: Own,
+        ends: tuple[Stored, Stored],
+    ) -> None:
+        self._compiled, self._window = compiled, window
+        self._places, self._lag = placed.places, placed.lag
+        self._source, self._target = ends
         self._into, self._out_of = own.into, own.out_of
         self._slots_in, self._slots_out = own.slots[:2], own.slots[2:]
         self._events = own.events
@@ -72,27 +82,23 @@ class Sweep:
         self._due: list[tuple[int, Triple]] = []
         self._next_slot = 0
 
-    def run(
-        self, array: FloatArray, target: FloatArray, lag: int, on_tiles: Callable[[int], None]
-    ) -> list[Timing]:
-        """lag: steps until a ring's row may be used again."""
-        places = self._places
-        source = np.ascontiguousarray(array, np.float32)
+    def run(self, on_tiles: Callable[[int], None]) -> list[Timing]:
+        places, lag = self._places, self._lag
         if self._window.is_padded:
-            self._into.upload_now(places.lowest, source.min(axis=(1, 2, 3)).tobytes())
+            self._into.upload_now(places.lowest, self._source.lowest().tobytes())
         self._into.upload_now(places.overflowed, bytes(4))
         last = len(self._steps) - 1
         tiles = len(self._window.origins[1]) * len(self._window.origins[2])
-        self._upload(0, source, lag)
+        self._upload(0)
         for step in range(last + 1):
             self._compute(step, waits=lag > 1 and step < last)
             if step < last:
-                self._upload(step + 1, source, lag)
+                self._upload(step + 1)
             if step + 1 - lag >= 0:
-                self._download(step + 1 - lag, target)
+                self._download(step + 1 - lag)
                 on_tiles(tiles)
         for step in range(last + 2 - lag, last + 1):
-            self._download(step, target)
+            self._download(step)
             on_tiles(tiles)
         end = self._event()
         self._check_overflow(end)
@@ -104,19 +110,21 @@ class Sweep:
     def _mark(self, part: Part, stream: Stream) -> "_Mark":
         return _Mark(self._marks, part, stream, self._event(), self._event())
 
-    def _upload(self, step: int, source: FloatArray, lag: int) -> None:
+    def _upload(self, step: int) -> None:
         before = self._steps[step - 1][0].stop if step else 0
-        if step >= lag:
-            self._into.after(self._computed[step - lag])
-        for channel, rows in self._pieces(Rows(before, self._steps[step][0].stop), len(source)):
+        if step >= self._lag:
+            self._into.after(self._computed[step - self._lag])
+        voxels, size = self._source.values, self._source.values.itemsize
+        coming = Rows(before, self._steps[step][0].stop)
+        for channel, rows in self._pieces(coming, len(voxels), size):
             index = self._next_slot
             self._next_slot = 1 - index
             if (free := self._free[index]) is not None:
                 free.wait()
-            staged = self._slots_in[index].array((-1,))[: len(rows) * self._plane]
-            staged[:] = source[channel, rows.start : rows.stop].reshape(-1)
+            staged = self._staged(self._slots_in[index], rows, voxels.dtype)
+            staged[...] = voxels[channel, rows.start : rows.stop]
             with self._mark("copy in", self._into) as mark:
-                address = self._row(self._places.source, channel, rows.start)
+                address = self._row(self._places.source, channel, rows.start, size)
                 self._into.upload(address, staged.ctypes.data, staged.nbytes)
             self._free[index] = mark.stop
         self._uploaded[step].record(self._into)
@@ -158,7 +166,8 @@ class Sweep:
         with self._mark("cut", compiled.stream):
             for slot, origin in enumerate([*origins, *spare]):
                 patch = compiled.program.patches + slot * patch_bytes(window, into)
-                compiled.kernels.launch(compiled.stream, cut(window, places, into, origin, patch))
+                launch = cut(window, places, self._source, origin, patch)
+                compiled.kernels.launch(compiled.stream, launch)
         with self._mark("compute", compiled.stream):
             compiled.program.launch()
         with self._mark("blend", compiled.stream):
@@ -168,32 +177,43 @@ class Sweep:
                 launch = blend(window, places, out_of, origin, patch, overflow)
                 compiled.kernels.launch(compiled.stream, launch)
 
-    def _download(self, step: int, target: FloatArray) -> None:
-        """Copy the finished rows of a step out, one piece while the one before is stored.
+    def _download(self, step: int) -> None:
+        """Copy the finished rows of a step out, one piece while the one before is put in place.
 
-        Waits for the last, so that later work may use the rows of the ring again.
+        Waits for the last, so that later work may use the rows of the ring again. Voxels leave from
+        where the weights of their rows were summed, which nothing needs any more.
         """
         self._out_of.after(self._computed[step])
-        waiting: list[tuple[Event, Any, FloatArray]] = []
-        for number, (channel, rows) in enumerate(self._pieces(self._steps[step][1], len(target))):
+        waiting: list[tuple[Event, VoxelArray, VoxelArray]] = []
+        voxels = self._target.values
+        pieces = self._pieces(self._steps[step][1], len(voxels))
+        for number, (channel, rows) in enumerate(pieces):
             if len(waiting) == 2:
-                _store(*waiting.pop(0))
-            staged = self._slots_out[number % 2].array((-1,))[: len(rows) * self._plane]
+                _put(*waiting.pop(0))
+            staged = self._staged(self._slots_out[number % 2], rows, voxels.dtype)
             with self._mark("copy out", self._out_of) as mark:
-                address = self._row(self._places.mean, channel, rows.start)
-                self._out_of.download(staged.ctypes.data, address, staged.nbytes)
-            waiting.append((mark.stop, staged, target[channel, rows.start : rows.stop]))
+                mean = self._row(self._places.mean, channel, rows.start)
+                stored = self._row(self._places.total, 0, rows.start)
+                launch = store_voxels(mean, staged.size, self._target, stored)
+                self._compiled.kernels.launch(self._out_of, launch)
+                self._out_of.download(staged.ctypes.data, stored, staged.nbytes)
+            waiting.append((mark.stop, staged, voxels[channel, rows.start : rows.stop]))
         for piece in waiting:
-            _store(*piece)
+            _put(*piece)
 
-    def _pieces(self, rows: Rows, channels: int) -> Iterator[tuple[int, Rows]]:
-        """Channels and rows that are contiguous in a ring and fit into a slot."""
-        most = max(1, SLOT_BYTES // (self._plane * 4))
+    def _staged(self, slot: PinnedBuffer, rows: Rows, voxel: "np.dtype[Any]") -> VoxelArray:
+        """A pinned slot as so many rows."""
+        shape = len(rows), *self._window.extents[1:]
+        return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
+
+    def _pieces(self, rows: Rows, channels: int, size: int = 4) -> Iterator[tuple[int, Rows]]:
+        """Channels and rows that are contiguous in a ring and fit into a slot; size: of a voxel."""
+        most = max(1, SLOT_BYTES // (self._plane * size))
         return product(range(channels), list(rows.pieces(self._places.rows, most)))
 
-    def _row(self, base: int, channel: int, row: int) -> int:
+    def _row(self, base: int, channel: int, row: int, size: int = 4) -> int:
         rows = self._places.rows
-        return base + (channel * rows + row % rows) * self._plane * 4
+        return base + (channel * rows + row % rows) * self._plane * size
 
     def _check_overflow(self, end: Event) -> None:
         """Waits for the end of everything."""
@@ -233,6 +253,6 @@ class _Mark:
         self.marks.append((self.part, self.start, self.stop))
 
 
-def _store(copied: Event, staged: Any, target: FloatArray) -> None:
+def _put(copied: Event, staged: VoxelArray, target: VoxelArray) -> None:
     copied.wait()
-    target.reshape(-1)[:] = staged
+    target[...] = staged

@@ -1,32 +1,36 @@
-"""The two kernels of a sweep: cutting a patch out of a ring of rows, and blending one into it."""
+"""The kernels of a sweep: a patch cut out of a ring of rows, blended into one, and rows stored."""
 
 from math import prod
+
+import numpy as np
 
 from . import kernel_arguments as arguments
 from .card import SmallVolumePadding
 from .graph import Triple
 from .launch import BLOCK, Launch
 from .places import Places
+from .scaling import VOXEL_TYPES, Stored
 from .window import Window
 
 _FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
 
 
-def cut(window: Window, places: Places, channels: int, origin: Triple, patch: int) -> Launch:
+def cut(window: Window, places: Places, source: Stored, origin: Triple, patch: int) -> Launch:
     """The patch at `origin`, below 0 where the array is smaller, to the address `patch`."""
     depth, height, width = window.patch
     values = arguments.Cut(
         places.source,
         places.lowest,
-        patch,
+        patch + window.patch_start * 4,
         arguments.Three(*window.extents),
         arguments.Three(*window.patch),
         arguments.Three(*window.patch_steps),
         arguments.Three(*origin),
         places.rows,
         _FILLS[window.padding],
+        _scaling(source),
     )
-    grid = -(-height * width // BLOCK), depth, channels
+    grid = -(-height * width // BLOCK), depth, len(source.values)
     return Launch("sweep", "cut", grid, (BLOCK, 1, 1), 0, values)
 
 
@@ -39,7 +43,7 @@ def blend(
     ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
     count = [end - start for end, start in zip(ends, place, strict=True)]
     values = arguments.Blend(
-        patch,
+        patch + window.patch_start * 4,
         places.weights,
         places.mean,
         places.total,
@@ -58,6 +62,20 @@ def blend(
     return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
 
 
+def store_voxels(mean: int, count: int, target: Stored, address: int) -> Launch:
+    """So many blended intensities at the address `mean`, as the target holds them, to `address`."""
+    kind = target.values.dtype
+    limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
+    low, high = float(limits.min), float(limits.max)
+    values = arguments.StoreVoxels(mean, address, count, low, high, _scaling(target))
+    return Launch("sweep", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
+
+
 def patch_bytes(window: Window, channels: int) -> int:
     """Bytes of a patch as the program takes and gives it."""
     return channels * prod(window.patch) * 4
+
+
+def _scaling(array: Stored) -> arguments.Scaling:
+    scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
+    return arguments.Scaling(scaling.centre, scaling.radius, scaling.clips, voxel)

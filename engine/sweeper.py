@@ -10,6 +10,7 @@ from .cuda_driver import DeviceBuffer, PinnedBuffer, Stream
 from .errors import CudaError, DeviceMemoryError
 from .graph import FloatArray
 from .places import Rings, rings
+from .scaling import Stored
 from .sweep import SLOT_BYTES, Compiled, Own, Sweep
 from .window import Grid, Timing, Window
 
@@ -59,9 +60,9 @@ class Sweeper:
 
     def run(
         self,
-        array: FloatArray,
+        source: Stored,
         window: Window,
-        target: FloatArray,
+        target: Stored,
         placed: Rings,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
@@ -74,9 +75,8 @@ class Sweeper:
             own = Own(self._into, self._out_of, slots, owned)
             try:
                 self._put_weights(placed.places.weights, window.weights)
-                return Sweep(self._compiled, window, placed.places, own).run(
-                    array, target, placed.lag, on_tiles
-                )
+                sweep = Sweep(self._compiled, window, placed, own, (source, target))
+                return sweep.run(on_tiles)
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
                     for stream in (self._into, self._compiled.stream, self._out_of):

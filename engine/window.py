@@ -18,24 +18,36 @@ class Grid:
 
     extents: of the array, patch: of each patch. origins: ascending along each axis, of the
     patches' first voxels; below 0 where the array is smaller than the patch. axes: which of the
-    network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is.
+    network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is. flips: which of them run
+    against the network's. voxel_bytes: of the array as it is stored.
     """
 
     extents: Triple
     patch: Triple
     origins: Origins
     axes: Triple
+    flips: tuple[bool, bool, bool] = (False, False, False)
+    voxel_bytes: int = 4
 
     @property
     def patch_steps(self) -> Triple:
         """Voxels of a patch, as the network takes it, from one to its next along each axis."""
         _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
         step = height * width, width, 1
-        first, second, third = (step[axis] for axis in self.axes)
+        first, second, third = (
+            -step[axis] if flip else step[axis]
+            for axis, flip in zip(self.axes, self.flips, strict=True)
+        )
         return first, second, third
 
+    @property
+    def patch_start(self) -> int:
+        """Voxels of a patch, as the network takes it, before the first along the array's axes."""
+        ends = zip(self.patch, self.patch_steps, strict=True)
+        return sum((edge - 1) * -step for edge, step in ends if step < 0)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window(Grid):
     """A grid and how it is gone over.
 

@@ -98,7 +98,7 @@ class _Foresight:
             volume = read_study(planned.study, job.settings, watch)
             held = footprint(volume, job.model.card, job.settings.patch).peak
             study = prepare_study(volume, job.model, job.settings, watch)
-            grid = sweep_grid(study.prepared.array, study.tiling)
+            grid = sweep_grid(study.prepared.given.values, study.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]

@@ -1,15 +1,16 @@
 """How much host memory a study takes, known once it is read."""
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
-from ..engine.card import ModelCard
+from ..engine.card import Identity, ModelCard
 from ..engine.graph import Triple
+from ..engine.scaling import is_taken_as_stored
 from ..io.volume import Volume
 from .orientation import orientation
 from .resampling import resampling
+from .storage import in_own_unit
 
 _INTENSITY = np.dtype(np.float32).itemsize
 
@@ -18,8 +19,8 @@ _INTENSITY = np.dtype(np.float32).itemsize
 class Footprint:
     """Bytes of what a study holds beside a few slabs, by what is there at the same time.
 
-    read: the scan, and what goes into the network. translated: that and what comes out, while it
-    is blended. finished: both arrays and the result.
+    read: the scan, and what goes into the network if that is not the scan itself. translated: that
+    and what comes out, while it is blended. finished: both, and the result if it is a third.
     """
 
     read: int
@@ -32,22 +33,29 @@ class Footprint:
         return max(self.read, self.translated, self.finished)
 
 
-def footprint(volume: Volume, card: ModelCard, patch: Triple) -> Footprint:
-    """The footprint of a scan; raises PreparationError if its grid is unusable."""
-    depth, height, width = model_grid(volume, card)
+def footprint(
+    volume: Volume, card: ModelCard, patch: Triple, *, in_network: bool = False
+) -> Footprint:
+    """The footprint of a scan, or a little more; raises PreparationError if its grid is unusable.
+
+    in_network: whether network intensities are asked for on the host.
+    """
+    turned = orientation(volume.affine, card.axes)
+    grid = turned.oriented(volume.voxels).shape
+    resample = resampling(grid, turned.sorted_spacing(volume.spacing), card.spacing)
+    is_as_stored = not in_network and resample is None and is_taken_as_stored(volume.voxels.dtype)
+    depth, height, width = grid if resample is None else resample.target
     array = depth * height * width * _INTENSITY
-    stored = volume.voxels.dtype.itemsize
+    given = volume.voxels.nbytes if is_as_stored else array
+    widest = max(volume.voxels.itemsize, _INTENSITY)
+    result = volume.voxels.size * (
+        volume.voxels.itemsize if in_own_unit(card.intensity_out) else widest
+    )
+    is_made_at_once = is_as_stored and not isinstance(card.intensity_out, Identity)
+    made = result if is_made_at_once else array
     blended = 2 * min(patch[0], depth) * height * width * _INTENSITY
     return Footprint(
-        read=volume.voxels.nbytes + array,
-        translated=2 * array + blended,
-        finished=2 * array + prod(volume.shape) * max(stored, _INTENSITY),
+        read=volume.voxels.nbytes + (0 if is_as_stored else array),
+        translated=given + made + blended,
+        finished=given + made + (0 if is_made_at_once else result),
     )
-
-
-def model_grid(volume: Volume, card: ModelCard) -> Triple:
-    """Extents [D, H, W] of a scan in its model's axes and spacing."""
-    turned = orientation(volume.affine, card.axes)
-    i, j, k = (volume.shape[axis] for axis in turned.order)
-    resample = resampling((i, j, k), turned.sorted_spacing(volume.spacing), card.spacing)
-    return (i, j, k) if resample is None else resample.target

@@ -11,9 +11,11 @@ from ..engine.card import SmallVolumePadding
 from ..engine.cpu import Generator, Sweeping
 from ..engine.errors import DeviceMemoryError
 from ..engine.graph import FloatArray, Triple
+from ..engine.scaling import Stored, VoxelArray
 from ..engine.window import Grid, Part, Window
-from ..io.volume import Empty
 from .blending import Blender, Slab, patch_weights
+from .errors import PreparationError
+from .measuring import extremes
 from .orientation import memory_order
 from .settings import Blend
 from .stopwatch import Stage, Stopwatch
@@ -40,34 +42,30 @@ class SlidingWindow:
 
 
 def translate_array(
-    array: FloatArray,
+    source: Stored,
+    target: Stored,
     generator: Generator,
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
-    empty: Empty = np.empty,
-) -> FloatArray:
-    """What the generator makes of [C, D, H, W] of network intensity.
+) -> None:
+    """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
 
     A generator that can cut and blend on its device does so where there is room for it; to others
     the tiles are handed one by one. on_tiles: told how many more tiles are done. What the generator
-    raises passes through, and so does an interrupt; nothing is left behind. empty: makes the array
-    of the result.
+    raises passes through, and so does an interrupt; nothing is left behind. Raises PreparationError
+    if a generator made values that are not finite and did not say so itself.
     """
     tiling = window.tiling
-    if array.shape[1:] != tiling.extents:
-        raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
-    channels = generator.graph.out_channels
-
-    def new(extents: Triple) -> FloatArray:
-        return empty((channels, *extents), np.float32)
-
+    for array in (source.values, target.values):
+        if array.shape[1:] != tiling.extents:
+            raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
     if isinstance(generator, Sweeping):
         with suppress(DeviceMemoryError):
-            return _sweep(array, generator, window, watch, on_tiles, new)
-    translated = new(tiling.extents)
-    blender = Blender(tiling, channels, window.blend)
-    cutter = _Cutter(array, tiling, window.padding)
+            _sweep(source, target, generator, window, watch, on_tiles)
+            return
+    blender = Blender(tiling, generator.graph.out_channels, window.blend)
+    cutter = _Cutter(source, tiling, window.padding)
     for tile in tiling:
         with watch.time("blend"):
             patch = cutter.cut(tile)
@@ -76,54 +74,69 @@ def translate_array(
         with watch.time("blend"):
             slab = blender.add(tile, result)
             if slab is not None:
-                _place(slab, translated)
+                _store(slab, target)
         on_tiles(1)
-    return translated
 
 
 def _sweep(
-    array: FloatArray,
+    source: Stored,
+    target: Stored,
     generator: Sweeping,
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
-    new: Callable[[Triple], FloatArray],
-) -> FloatArray:
-    """The result lies in memory as the array does, so neither is ever transposed there."""
-    plan = _sweep_window(array, window)
-    translated = new(plan.extents)
-    seen = array.transpose(0, *(1 + axis for axis in plan.axes))
-    for timing in generator.sweep(seen, plan, translated, on_tiles):
+) -> None:
+    plan = _sweep_window(source.values, window)
+    seen, made = (
+        Stored(_as_it_lies(array.values, plan), array.scaling) for array in (source, target)
+    )
+    for timing in generator.sweep(seen, plan, made, on_tiles):
         lane = timing.part if "copy" in timing.part else "card"
         watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
-    return translated.transpose(0, *(1 + plan.axes.index(axis) for axis in range(3)))
 
 
-def _sweep_window(array: FloatArray, window: SlidingWindow) -> Window:
+def _sweep_window(array: VoxelArray, window: SlidingWindow) -> Window:
     grid = sweep_grid(array, window.tiling)
     return Window(
         extents=grid.extents,
         patch=grid.patch,
         origins=grid.origins,
         axes=grid.axes,
+        flips=grid.flips,
+        voxel_bytes=grid.voxel_bytes,
         weights=patch_weights(window.tiling, window.blend, grid.axes),
         padding=window.padding,
     )
 
 
-def sweep_grid(array: FloatArray, tiling: Tiling) -> Grid:
+def sweep_grid(array: VoxelArray, tiling: Tiling) -> Grid:
     """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
+    d, h, w = (array.strides[1 + axis] < 0 for axis in range(3))
     origins = [
         tuple(origin - before for origin in row)
         for row, before in zip(tiling.origins, tiling.before, strict=True)
     ]
+    mirrored = [
+        tuple(extent - edge - origin for origin in reversed(row)) if flip else row
+        for row, extent, edge, flip in zip(
+            origins, tiling.extents, tiling.patch, (d, h, w), strict=True
+        )
+    ]
     return Grid(
         extents=_picked(tiling.extents, axes),
         patch=_picked(tiling.patch, axes),
-        origins=_picked(origins, axes),
+        origins=_picked(mirrored, axes),
         axes=axes,
+        flips=_picked((d, h, w), axes),
+        voxel_bytes=array.itemsize,
     )
+
+
+def _as_it_lies(array: VoxelArray, grid: Grid) -> VoxelArray:
+    """[C, ...] along the axes of a grid, so that nothing is transposed or turned on the host."""
+    steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
+    return array.transpose(0, *(1 + axis for axis in grid.axes))[:, *steps]
 
 
 def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]:
@@ -131,29 +144,37 @@ def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]
     return first, second, third
 
 
-def _place(slab: Slab, translated: FloatArray) -> None:
-    translated[:, slab.start : slab.start + slab.values.shape[1]] = slab.values
+def _store(slab: Slab, target: Stored) -> None:
+    """Row by row, so that no second slab is needed."""
+    if not extremes(slab.values).is_finite:
+        raise PreparationError(
+            "The generator made values that are not finite; "
+            "check the model, or translate again with --precision fp32."
+        )
+    for row in range(slab.values.shape[1]):
+        target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])
 
 
 class _Cutter:
     """Copies patches out of an array; the array itself is never padded."""
 
-    def __init__(self, array: FloatArray, tiling: Tiling, padding: SmallVolumePadding) -> None:
-        self._array = array
+    def __init__(self, source: Stored, tiling: Tiling, padding: SmallVolumePadding) -> None:
+        self._source = source
         self._tiling = tiling
         self._padding = padding
         self._lowest = (
-            array.min(axis=(1, 2, 3), keepdims=True)
+            source.lowest()[:, None, None, None]
             if padding == "minimum" and tiling.padded != tiling.extents
             else None
         )
 
     def cut(self, tile: Tile) -> FloatArray:
-        """A patch [1, C, D, H, W] of its own memory."""
-        inside = self._array[:, *self._tiling.within_volume(tile)]
+        """A patch [1, C, D, H, W] of network intensity, of its own memory."""
         part = self._tiling.within_patch(tile)
+        stored = self._source.values[:, *self._tiling.within_volume(tile)]
+        inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
         if inside.shape[1:] == self._tiling.patch:
-            return inside.copy()[None]
+            return inside[None]
         if self._lowest is not None:
             patch = np.empty((len(inside), *self._tiling.patch), np.float32)
             patch[:] = self._lowest

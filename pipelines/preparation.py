@@ -1,53 +1,57 @@
-"""A scan into the model's axes, spacing and intensity, and its translation back onto the scan."""
+"""A scan as a model takes it: in its axes and spacing, with the map to its intensities."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
-from ..engine.card import Identity, ModelCard
+from ..engine.card import ModelCard
 from ..engine.cores import beside_each_other
 from ..engine.graph import FloatArray, Triple
+from ..engine.scaling import Scaling, Stored, is_taken_as_stored
 from ..io.volume import AnyArray, Empty, Volume
 from .errors import PreparationError
-from .intensity import Scaling, fit
-from .measuring import Range, extremes, study_range
+from .intensity import fit
+from .measuring import study_range
 from .orientation import Orientation, memory_order, orientation
-from .resampling import Resampling, Rows, resampling
-from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
-
-Part: TypeAlias = tuple[slice, ...]
-
-_SLAB = 1 << 19
-"""Voxels handled at once; a few times their float64 copy is all the memory that a step takes, and
-that stays near a processor's caches."""
+from .resampling import Resampling, resampling
+from .slabs import Part, rows, slabs
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A scan as the network takes it, and what leads back.
 
-    array: [1, D, H, W] in network intensity, in memory in the order of the scan's axes unless it
-    was resampled. source: the scan without the memory of its voxels. outward: from the scan's
-    values to network intensities, for the contrast that comes out. steps: how many steps of its
-    voxel type the scan's own values span.
+    given: [1, D, H, W], the scan's own voxels seen along the model's axes where they can be taken
+    as they are stored; otherwise network intensities. source: the scan without the memory of its
+    voxels. outward: from the scan's values to network intensities, for the contrast that comes out.
+    steps: how many steps of its voxel type the scan's own values span. in_network: whether network
+    intensities were asked for.
     """
 
-    array: FloatArray
+    given: Stored
     source: Volume
     orientation: Orientation
     resampling: Resampling | None
     outward: Scaling
     steps: float
+    in_network: bool
+
+    @property
+    def extents(self) -> Triple:
+        """Of the model's grid."""
+        _, depth, height, width = self.given.values.shape
+        return depth, height, width
 
 
-def prepare(volume: Volume, card: ModelCard, empty: Empty = np.empty) -> Prepared:
-    """Orient, map the intensities of, and resample a scan as a model's card demands.
+def prepare(
+    volume: Volume, card: ModelCard, empty: Empty = np.empty, *, in_network: bool = False
+) -> Prepared:
+    """Orient, measure, and where need be map and resample a scan as a model's card demands.
 
-    The intensity map comes first, so its clipping keeps metal from smearing over its neighbours.
-    Memory beside the volume: the array, 4 bytes a voxel of the model's grid, from `empty`, and a
-    few slabs.
+    in_network: have network intensities on the host even where they need not be. Before resampling
+    the intensity map comes first, so its clipping keeps metal from smearing over its neighbours.
+    Memory beside the volume: nothing where its voxels are taken as they are stored; else the
+    array from `empty`, 4 bytes a voxel of the model's grid, and a few slabs.
 
     Raises PreparationError if the scan is empty, constant, flat or not finite, if its affine is
     unusable, or if the model takes more than one channel.
@@ -63,89 +67,52 @@ def prepare(volume: Volume, card: ModelCard, empty: Empty = np.empty) -> Prepare
     if card.intensity_out != card.intensity_in:
         outward = fit(card.intensity_out, volume, measured)
     view = turned.oriented(volume.voxels)
-    spacing = turned.sorted_spacing(volume.spacing)
-    resample = resampling(_extents(view), spacing, card.spacing)
-    _check_grid(_extents(view) if resample is None else resample.target)
-    stored = scaling.of_stored(volume.slope, volume.intercept)
-    if resample is None:
-        array = _mapped(stored, view, empty)
-    else:
-        array = _resampled(lambda start, stop: stored.forward(view[start:stop]), resample, empty)
+    resample = resampling(view.shape, turned.sorted_spacing(volume.spacing), card.spacing)
+    _check_grid(view.shape if resample is None else resample.target)
+    given = Stored(view[None], scaling.of_stored(volume.slope, volume.intercept))
+    if resample is not None:
+        given = _resampled(given, resample, empty)
+    elif in_network or not is_taken_as_stored(view.dtype):
+        given = _mapped(given, empty)
     return Prepared(
-        array=array[None],
+        given=given,
         source=_without_voxels(volume),
         orientation=turned,
         resampling=resample,
         outward=outward,
         steps=(measured.high - measured.low) / abs(volume.slope),
+        in_network=in_network,
     )
 
 
-def finish(
-    prepared: Prepared, translated: FloatArray, card: ModelCard, empty: Empty = np.empty
-) -> Volume:
-    """A translated array [1, D, H, W] as a volume on exactly the scan's grid.
-
-    Its voxel type follows `choose_storage`. Raises PreparationError if the generator made values
-    that are not finite.
-    """
-    [network] = translated
-    produced = _produced_range(network)
-    demand = Demand(prepared.outward.range)
-    if isinstance(card.intensity_out, Identity):
-        demand = Demand(produced, min(ENOUGH_STEPS, prepared.steps))
-    storage = choose_storage(storage_of(prepared.source), card, demand)
-    voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
-    _scatter(network, prepared, storage, prepared.orientation.oriented(voxels))
-    return prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
-
-
-def _mapped(stored: Scaling, view: AnyArray, empty: Empty) -> FloatArray:
-    """In memory in the order of the scan's axes."""
+def lying_alike(view: AnyArray, empty: Empty) -> FloatArray:
+    """New memory of the shape of a 3D array, its axes in the same order there."""
     order = memory_order(view)
     extents = tuple(view.shape[axis] for axis in order)
-    array = empty(extents, np.float32).transpose(np.argsort(order))
+    return empty(extents, np.float32).transpose(np.argsort(order))
+
+
+def _mapped(given: Stored, empty: Empty) -> Stored:
+    [view] = given.values
+    array = lying_alike(view, empty)
 
     def fill(slab: Part) -> None:
-        stored.forward(view[slab], array[slab])
+        given.scaling.forward(view[slab], array[slab])
 
-    beside_each_other(fill, _slabs(view))
-    return array
-
-
-def _resampled(read: Rows, resample: Resampling, empty: Empty) -> FloatArray:
-    array = empty(resample.target, np.float32)
-    for start, stop in _rows(resample.target):
-        array[start:stop] = resample.rows(read, start, stop)
-    return array
+    beside_each_other(fill, slabs(view))
+    return Stored(array[None])
 
 
-def _scatter(network: FloatArray, prepared: Prepared, storage: Storage, view: AnyArray) -> None:
-    outward = prepared.outward.of_stored(storage.slope, storage.intercept)
-    if prepared.resampling is None:
-
-        def fill(slab: Part) -> None:
-            storage.store(outward.inverse(network[slab], view.dtype), view[slab])
-
-        beside_each_other(fill, _slabs(network))
-        return
-    back = prepared.resampling.inverse
+def _resampled(given: Stored, resample: Resampling, empty: Empty) -> Stored:
+    [view] = given.values
 
     def read(start: int, stop: int) -> FloatArray:
-        return network[start:stop]
+        return given.scaling.forward(view[start:stop])
 
-    for start, stop in _rows(_extents(view)):
-        storage.store(outward.inverse(back.rows(read, start, stop), view.dtype), view[start:stop])
-
-
-def _produced_range(network: FloatArray) -> Range:
-    produced = extremes(network)
-    if not produced.is_finite:
-        raise PreparationError(
-            "The generator made values that are not finite; "
-            "check the model, or translate again with --precision fp32."
-        )
-    return produced
+    array = empty(resample.target, np.float32)
+    for start, stop in rows(resample.target):
+        array[start:stop] = resample.rows(read, start, stop)
+    return Stored(array[None])
 
 
 def _check_grid(extents: Triple) -> None:
@@ -159,23 +126,3 @@ def _check_grid(extents: Triple) -> None:
 def _without_voxels(volume: Volume) -> Volume:
     blank = np.zeros((), volume.voxels.dtype)
     return volume.with_voxels(np.broadcast_to(blank, volume.shape), volume.slope, volume.intercept)
-
-
-def _slabs(source: AnyArray) -> Iterator[Part]:
-    """Parts of what is read, along whichever of its axes is the slowest in memory."""
-    axis = memory_order(source)[0]
-    extent = source.shape[axis]
-    count = max(_SLAB * extent // source.size, 1)
-    for start in range(0, extent, count):
-        yield (slice(None),) * axis + (slice(start, start + count),)
-
-
-def _rows(extents: Triple) -> Iterator[tuple[int, int]]:
-    depth, height, width = extents
-    count = max(_SLAB // (height * width), 1)
-    return ((start, min(start + count, depth)) for start in range(0, depth, count))
-
-
-def _extents(array: AnyArray) -> Triple:
-    depth, height, width = array.shape
-    return depth, height, width

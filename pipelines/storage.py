@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..engine.card import Identity, IntensityMap, ModelCard, Window
-from ..io.volume import AnyArray, Volume
+from ..io.volume import Volume
 from .measuring import Range
 
 ENOUGH_STEPS = 255
@@ -21,17 +20,6 @@ class Storage:
     dtype: "np.dtype[Any]"
     slope: float = 1.0
     intercept: float = 0.0
-
-    def store(self, stored: npt.NDArray[np.floating], out: AnyArray) -> None:
-        """Write values, already divided by the slope, to `out`; may change `stored`.
-
-        Integers are rounded half to even and kept within the type; nothing wraps around.
-        """
-        if out.dtype.kind in "iu":
-            limits = np.iinfo(out.dtype)
-            np.rint(stored, out=stored)
-            np.clip(stored, limits.min, _largest(out.dtype), out=stored)
-        out[...] = stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +68,3 @@ def _fits(storage: Storage, demand: Demand) -> bool:
         and demand.range.high <= ends[1] + step / 2
         and demand.range.high - demand.range.low >= step * (demand.steps - 0.5)
     )
-
-
-def _largest(dtype: "np.dtype[Any]") -> float:
-    """Largest float64 that the integer type holds; for 64 bits it is below the type's own."""
-    limit = np.iinfo(dtype).max
-    return float(limit) if int(float(limit)) <= limit else float(np.nextafter(float(limit), 0))

@@ -7,13 +7,13 @@ from typing import TypeAlias
 import numpy as np
 
 from ..engine.cpu import Generator
-from ..engine.graph import FloatArray
 from ..engine.model import Model
 from ..io.reading import read
 from ..io.volume import Empty, Study, Volume
+from .finishing import Canvas, canvas, finish
 from .inference import SlidingWindow, translate_array
 from .mid_slices import Slice, mid_slices
-from .preparation import Prepared, finish, prepare
+from .preparation import Prepared, prepare
 from .preview import draw_preview
 from .seam_score import SeamScore
 from .seams import seam_score
@@ -45,10 +45,10 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True)
 class InferredStudy:
-    """A study and what the network made of it, [C, D, H, W] in network intensity."""
+    """A study and what the network made of it."""
 
     study: PreparedStudy
-    array: FloatArray
+    made: Canvas
     blend: Blend
 
 
@@ -83,10 +83,9 @@ def prepare_study(
 ) -> PreparedStudy:
     """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
-        prepared = prepare(volume, model.card, empty)
-        _, depth, height, width = prepared.array.shape
-        extents, stride = (depth, height, width), model.network.graph.stride
-        tiling = tile(extents, settings.patch, settings.overlap, stride)
+        prepared = prepare(volume, model.card, empty, in_network=extras.seam_score)
+        stride = model.network.graph.stride
+        tiling = tile(prepared.extents, settings.patch, settings.overlap, stride)
         slices = mid_slices(volume) if extras.preview else ()
         return PreparedStudy(prepared, tiling, slices)
 
@@ -109,16 +108,11 @@ def infer_study(
         done += tiles
         on_tiles(done, len(tiling))
 
-    window = SlidingWindow(tiling, settings.blend, translator.model.card.small_volume_padding)
-    translated = translate_array(
-        study.prepared.array,
-        translator.generator,
-        window,
-        watch,
-        on_more,
-        empty,
-    )
-    return InferredStudy(study, translated, settings.blend)
+    card = translator.model.card
+    window = SlidingWindow(tiling, settings.blend, card.small_volume_padding)
+    made = canvas(study.prepared, card, empty)
+    translate_array(study.prepared.given, made.target, translator.generator, window, watch, on_more)
+    return InferredStudy(study, made, settings.blend)
 
 
 def finish_study(
@@ -134,11 +128,11 @@ def finish_study(
     """
     study = inferred.study
     with watch.time("finish"):
-        volume = finish(study.prepared, inferred.array, model.card, empty)
+        volume = finish(study.prepared, inferred.made, model.card, empty)
         preview = seams = None
         if extras.preview:
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
         if extras.seam_score:
-            given = study.prepared.array
-            seams = seam_score(given, inferred.array, study.tiling, inferred.blend)
+            given, made = study.prepared.given.values, inferred.made.target.values
+            seams = seam_score(given, made, study.tiling, inferred.blend)
         return Translated(volume, len(study.tiling), preview, seams)

@@ -1,20 +1,58 @@
-// Patches out of a volume and back into it, float, channels first.
+// Patches out of a volume and back into it, channels first; floats but for the volume's own voxels.
 //
 // A volume is held in part: row r along its slowest axis lies at r % rows of a ring
-// [channels][rows][..][..]. Its axes may come in another order than the network's D, H and W: a
-// patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] + b * patch_steps[1] +
-// c * patch_steps[2] of the patch. Threads follow the volume; a patch fits into the L2 cache, where
-// its scattered words are gathered.
-// cut: reads and writes each voxel of a patch once. blend: reads a translated patch and its weights
-// once, reads and writes what they cover of the ring once. The arithmetic is that of the blending
-// on the host, operation by operation and without contraction, so that both give the same bits.
+// [channels][rows][..][..]. Its axes may come in another order than the network's D, H and W, and
+// run against them: a patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] + b *
+// patch_steps[1] + c * patch_steps[2] of the patch, a step against its axis being below 0. Threads
+// follow the volume; a patch fits into the L2 cache, where its scattered words are gathered.
+// cut: reads and writes each voxel of a patch once, and maps it to the network's intensity. blend:
+// reads a translated patch and its weights once, reads and writes what they cover of the ring once.
+// store_voxels: reads each float once and writes its voxel. The arithmetic is that of the host (Scaling in
+// scaling.py, Blender in blending.py), operation by operation and without contraction, so that both
+// give the same bits.
 
 #include "element.cuh"
 
 enum Fill { FILL_REFLECT = 0, FILL_EDGE = 1, FILL_LOWEST = 2 };
+enum Voxel { VOXEL_FLOAT = 0, VOXEL_INT8 = 1, VOXEL_UINT8 = 2, VOXEL_INT16 = 3, VOXEL_UINT16 = 4 };
+
+// network = (value - centre) / radius, in double where floats are stored.
+struct Scaling {
+    double centre, radius;
+    int clips, voxel;
+};
+
+__device__ __forceinline__ float short_at(const void* voxels, Index at, int voxel) {
+    switch (voxel) {
+        case VOXEL_INT8: return static_cast<const signed char*>(voxels)[at];
+        case VOXEL_UINT8: return static_cast<const unsigned char*>(voxels)[at];
+        case VOXEL_INT16: return static_cast<const short*>(voxels)[at];
+        default: return static_cast<const unsigned short*>(voxels)[at];
+    }
+}
+
+__device__ __forceinline__ void put_short(void* voxels, Index at, int voxel, float value) {
+    switch (voxel) {
+        case VOXEL_INT8: static_cast<signed char*>(voxels)[at] = value; return;
+        case VOXEL_UINT8: static_cast<unsigned char*>(voxels)[at] = value; return;
+        case VOXEL_INT16: static_cast<short*>(voxels)[at] = value; return;
+        default: static_cast<unsigned short*>(voxels)[at] = value;
+    }
+}
+
+__device__ __forceinline__ float intensity_at(const void* voxels, Index at, const Scaling& map) {
+    if (map.voxel == VOXEL_FLOAT) {
+        const double value = static_cast<const float*>(voxels)[at];
+        const double network = __ddiv_rn(__dsub_rn(value, map.centre), map.radius);
+        return map.clips ? fmin(fmax(network, -1.0), 1.0) : network;
+    }
+    const float value = short_at(voxels, at, map.voxel), centre = map.centre, radius = map.radius;
+    const float network = __fdiv_rn(__fsub_rn(value, centre), radius);
+    return map.clips ? fminf(fmaxf(network, -1.0f), 1.0f) : network;
+}
 
 struct Cut {
-    const float* ring;
+    const void* ring;         // of voxels as they are stored
     const float* lowest;      // [channels], for FILL_LOWEST
     float* patch;             // [channels][D][H][W]
     int extents[3];           // of the volume, as all that follows in the order of its axes
@@ -22,6 +60,7 @@ struct Cut {
     int patch_steps[3];
     int origin[3];            // of the patch in the volume; it may lie before and end behind it
     int rows, fill;
+    Scaling scaling;
 };
 
 // As numpy.pad: the volume is mirrored without its outermost voxel, again and again.
@@ -49,11 +88,12 @@ extern "C" __global__ void cut(Cut p) {
         outside = outside || at[axis] < 0 || at[axis] >= p.extents[axis];
     }
     const Index row = (Index)channel * p.rows + from[0] % p.rows;
-    const float value = p.ring[(row * p.extents[1] + from[1]) * p.extents[2] + from[2]];
+    const Index place = (row * p.extents[1] + from[1]) * p.extents[2] + from[2];
     const Index target = (Index)plane * p.patch_steps[0] + line * p.patch_steps[1] +
                          column * p.patch_steps[2];
     p.patch[(Index)channel * p.patch_extents[0] * height * width + target] =
-        outside && p.fill == FILL_LOWEST ? p.lowest[channel] : value;
+        outside && p.fill == FILL_LOWEST ? p.lowest[channel]
+                                         : intensity_at(p.ring, place, p.scaling);
 }
 
 struct Blend {
@@ -94,4 +134,27 @@ extern "C" __global__ void blend(Blend p) {
         float* mean = p.mean + channel * p.rows * volume_plane + target;
         *mean = __fadd_rn(*mean, __fmul_rn(__fsub_rn(value, *mean), share));
     }
+}
+
+struct StoreVoxels {
+    const float* mean;
+    void* stored;
+    Index count;
+    float lowest, highest;    // of the voxel type
+    Scaling scaling;
+};
+
+// Grid: voxels by blocks.
+extern "C" __global__ void store_voxels(StoreVoxels p) {
+    const Index at = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= p.count) return;
+    const float network = p.mean[at];
+    if (p.scaling.voxel == VOXEL_FLOAT) {
+        const double value = __dadd_rn(__dmul_rn(network, p.scaling.radius), p.scaling.centre);
+        static_cast<float*>(p.stored)[at] = value;
+        return;
+    }
+    const float centre = p.scaling.centre, radius = p.scaling.radius;
+    const float value = rintf(__fadd_rn(__fmul_rn(network, radius), centre));
+    put_short(p.stored, at, p.scaling.voxel, fminf(fmaxf(value, p.lowest), p.highest));
 }

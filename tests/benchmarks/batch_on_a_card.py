@@ -28,6 +28,7 @@ from cuda_cyclegan.engine.devices import choose_device, open_generator
 from cuda_cyclegan.engine.graph import FloatArray, Graph
 from cuda_cyclegan.engine.model import Model
 from cuda_cyclegan.engine.model_file import load_model
+from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.window import Timing, Window
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
@@ -66,12 +67,12 @@ class Copying:
 
     def sweep(
         self,
-        array: FloatArray,
+        source: Stored,
         _: Window,
-        target: FloatArray,
+        target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
-        target[...] = array
+        target.values[...] = source.values
         on_tiles(1)
         return []
 

@@ -61,7 +61,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def arrays(extents: tuple[int, int, int]) -> int:
     """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
-    array = np.empty(extents, np.float32, order="F")[None]
+    array = np.empty(extents, np.int16, order="F")[None]
     found = rings(sweep_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
     assert found is not None
     return found.bytes

@@ -38,7 +38,7 @@ ARGUMENTS = {
     "pack": ["Pack"],
     "pointwise": ["Pointwise", "Strides", "Activation"],
     "statistics": ["Measure", "Conclude"],
-    "sweep": ["Cut", "Blend"],
+    "sweep": ["Cut", "Blend", "StoreVoxels", "Scaling"],
     "unpack": ["Unpack", "SumTaps"],
 }
 

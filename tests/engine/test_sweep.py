@@ -1,6 +1,10 @@
 """The order of copies, runs and blends: right whichever way the card's queues are run."""
 
+import shutil
 import threading
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -10,32 +14,39 @@ from hypothesis import strategies as st
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
+from helpers import cuda_on_cpu
 from helpers.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram, FakeStream
-from helpers.numerics_models import FunctionGenerator, translated
+from helpers.numerics_models import FunctionGenerator, through, translated
 
 from cuda_cyclegan.engine import sweep, sweeper
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
+from cuda_cyclegan.engine.launch import Launch
 from cuda_cyclegan.engine.places import laid_out
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.engine.window import Grid, ring_rows
+from cuda_cyclegan.pipelines.blending import patch_weights
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.tiling import tile
 
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
+IN_NUMPY = FakeKernels()
 patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
 class FakeGenerator(FunctionGenerator):
     """A generator whose card is a fake; least: whether it has memory for the least only."""
 
-    def on(self, card: Card, patch: Any, batch: int, most: int | None) -> "FakeGenerator":
+    def on(
+        self, card: Card, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY
+    ) -> "FakeGenerator":
         stream = card.stream()
         program = FakeProgram(stream, (batch, 1, *patch), self.function)
         made: Any = sweep.Compiled(
             program,  # type: ignore[arg-type]
-            FakeKernels(),  # type: ignore[arg-type]
+            kernels,
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,
@@ -45,13 +56,13 @@ class FakeGenerator(FunctionGenerator):
         object.__setattr__(self, "most", most)
         return self
 
-    def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+    def sweep(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         size = [
             laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
-            return opened.run(array, window, target, opened.place(window, most), on_tiles)
+            return opened.run(source, window, target, opened.place(window, most), on_tiles)
 
 
 class KeepingGenerator(FakeGenerator):
@@ -61,9 +72,9 @@ class KeepingGenerator(FakeGenerator):
         object.__setattr__(self, "opened", opened)
         return self
 
-    def sweep(self, array: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+    def sweep(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         kept: sweeper.Sweeper = self.opened  # type: ignore[attr-defined]
-        return kept.run(array, window, target, kept.place(window, 1 << 40), on_tiles)
+        return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +86,17 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SLOT_BYTES", 256)
 
 
+@dataclass(frozen=True)
+class KernelsOnCpu:
+    """The kernels themselves, thread by thread; a folder is where they are compiled."""
+
+    folder: Path
+
+    def launch(self, stream: FakeStream, launch: Launch) -> None:
+        kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))
+        stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
+
+
 def swept(
     array: Any,
     window: SlidingWindow,
@@ -84,14 +106,29 @@ def swept(
     batch: int = 1,
     most: int | None = None,
 ) -> Any:
+    made = np.empty_like(array)
+    sweep_into(Stored(array), Stored(made), window, function, seed=seed, batch=batch, most=most)
+    return made
+
+
+def sweep_into(
+    source: Stored,
+    target: Stored,
+    window: SlidingWindow,
+    function: Any,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    most: int | None = None,
+    kernels: Any = IN_NUMPY,
+) -> None:
     card = Card(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweeper, "Stream", card.stream)
-        generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most)
+        generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most, kernels)
         tiles: list[int] = []
-        made = translate_array(array, generator, window, Stopwatch(), tiles.append)
+        translate_array(source, target, generator, window, Stopwatch(), tiles.append)
     assert sum(tiles) == len(window.tiling)
-    return made
 
 
 def bent(given_patches: Any) -> Any:
@@ -128,26 +165,95 @@ def test_a_sweep_gives_what_tiles_one_by_one_give(
     np.testing.assert_array_equal(there, here)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=60)
 @given(
     edges,
     patches,
     st.permutations(range(3)),
+    st.tuples(*[st.sampled_from([1, -1])] * 3),
     st.sampled_from(get_args(SmallVolumePadding)),
     st.integers(0, 10**6),
 )
-def test_an_array_is_swept_in_the_order_of_its_memory(
-    extents: Any, patch: Any, axes: list[int], padding: SmallVolumePadding, seed: int
+def test_an_array_is_swept_as_it_lies_in_memory(
+    extents: Any,
+    patch: Any,
+    axes: list[int],
+    ways: tuple[int, int, int],
+    padding: SmallVolumePadding,
+    seed: int,
 ) -> None:
     """Tiles come in another order then, which changes the rounding of their mean, no more."""
-    lying = np.random.default_rng(seed).uniform(-1, 1, (1, *(extents[axis] for axis in axes)))
-    array = lying.astype(np.float32).transpose(0, *(1 + axes.index(axis) for axis in range(3)))
+    lying = np.random.default_rng(seed).uniform(-1, 1, [extents[axis] for axis in axes])
+
+    def seen(memory: Any) -> Any:
+        d, h, w = ways
+        return memory.transpose(np.argsort(axes))[None, ::d, ::h, ::w]
+
+    array, made = seen(lying.astype(np.float32)), seen(np.empty(lying.shape, np.float32))
     window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
     here = translated(array, FunctionGenerator(bent), window.tiling, "gaussian", padding)
-    there = swept(array, window, bent, seed=seed)
-    np.testing.assert_allclose(there, here, rtol=0, atol=2e-6)
-    if min(extents) > 1:
-        assert there.strides == array.strides
+    sweep_into(Stored(array), Stored(made), window, bent, seed=seed)
+    np.testing.assert_allclose(made, here, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("blend", get_args(Blend))
+def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
+    """So that an array that lies the other way round needs no others."""
+    weights = patch_weights(tile((40, 41, 30), (16, 15, 11), 0.3), blend)
+    np.testing.assert_array_equal(weights, weights[::-1, ::-1, ::-1])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    edges,
+    patches,
+    st.sampled_from(VOXEL_TYPES),
+    st.sampled_from(VOXEL_TYPES),
+    st.sampled_from(get_args(SmallVolumePadding)),
+    st.sampled_from([25.0, -25.0]),
+    st.booleans(),
+    st.integers(0, 10**6),
+)
+def test_voxels_go_in_and_come_out_as_they_are_stored(
+    extents: Any,
+    patch: Any,
+    kind: str,
+    result: str,
+    padding: SmallVolumePadding,
+    radius: float,
+    clips: bool,
+    seed: int,
+) -> None:
+    voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(kind)
+    source = Stored(voxels, Scaling(60, radius, clips))
+    here, there = (Stored(np.empty_like(voxels, result), Scaling(40, 90)) for _ in range(2))
+    window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
+    generator = FunctionGenerator(bent)
+    translate_array(source, here, generator, window, Stopwatch(), lambda _: None)
+    sweep_into(source, there, window, bent, seed=seed)
+    np.testing.assert_array_equal(there.values, here.values)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
+@pytest.mark.parametrize(("kind", "result"), [*pairwise(VOXEL_TYPES), ("uint16", "float32")])
+def test_the_kernels_of_a_sweep_do_as_the_host_does(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, result: str, padding: SmallVolumePadding
+) -> None:
+    """Along axes in another order and against them, wider than the array, and out of range."""
+    extents, patch = (9, 5, 3), (5, 4, 4)
+    lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(kind)
+    source = Stored(lying.transpose(1, 2, 0)[None, :, ::-1, ::-1], Scaling(60, 45, clips=True))
+    here, there = (
+        Stored(np.empty_like(lying, result).transpose(1, 2, 0)[None, :, ::-1, ::-1], outward)
+        for outward in [Scaling(40, 90)] * 2
+    )
+    window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
+    folder = tmp_path_factory.getbasetemp() / "sweep"
+    folder.mkdir(exist_ok=True)
+    sweep_into(source, here, window, bent)
+    sweep_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
+    np.testing.assert_array_equal(there.values, here.values)
 
 
 @settings(deadline=None, max_examples=30)
@@ -168,7 +274,7 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
                 array = array.astype(np.float32)
                 window = SlidingWindow(tile(extents, patch, 0.5), blend, "minimum")
                 here = translated(array, FunctionGenerator(bent), window.tiling, blend, "minimum")
-                there = translate_array(array, generator, window, Stopwatch(), lambda _: None)
+                there = through(array, generator, window)
                 np.testing.assert_array_equal(there, here)
 
 
@@ -190,7 +296,7 @@ def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
             generator.keep(opened)
             for following in (window, window, other, window):
                 array = np.ones((1, *following.tiling.extents), np.float32)
-                translate_array(array, generator, following, Stopwatch(), lambda _: None)
+                through(array, generator, following)
     assert sent.count(8 * 8 * 8 * 4) == 3
 
 
@@ -228,8 +334,8 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
         patch.setattr(sweeper, "Stream", card.stream)
         generator = FakeGenerator(overflowing).on(card, (4, 6, 6), 3, None)
         with pytest.raises(PrecisionOverflowError):
-            translate_array(arrays[0], generator, windows[0], Stopwatch(), lambda _: None)
-        made = translate_array(arrays[1], generator, windows[1], Stopwatch(), lambda _: None)
+            through(arrays[0], generator, windows[0])
+        made = through(arrays[1], generator, windows[1])
     np.testing.assert_allclose(made, arrays[1])
 
 

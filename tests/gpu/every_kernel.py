@@ -7,7 +7,7 @@ compute-sanitizer --tool racecheck python tests/gpu/every_kernel.py fp32
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 from helpers.gpu_networks import ODD_GRAPHS, random_network
@@ -21,10 +21,11 @@ from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.memory_plan import plan_memory
 from cuda_cyclegan.engine.plan_search import Algorithm
 from cuda_cyclegan.engine.program import Program
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.engine.steps import Convolve
 from cuda_cyclegan.engine.sweep import Compiled
 from cuda_cyclegan.engine.sweeper import Sweeper
-from cuda_cyclegan.engine.window import Window
+from cuda_cyclegan.engine.window import Grid, Window
 
 LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)
@@ -80,14 +81,19 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
 def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
     """Two patches that overlap and are wider than their array."""
     extents = patch[0] + 3, patch[1], patch[2] - 2
-    weights = np.ones(patch, np.float32)
-    window = Window(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2), weights, "edge")
-    array = np.random.default_rng(2).uniform(-1, 1, (compiled.channels[0], *extents))
-    target = np.full((compiled.channels[1], *extents), np.nan, np.float32)
-    with Sweeper(compiled) as sweeper:
-        placed = sweeper.place(window, 1 << 30)
-        sweeper.run(array.astype(np.float32), window, target, placed, lambda _: None)
-    assert np.isfinite(target).all()
+    grid = Grid(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2))
+    into, out_of = compiled.channels
+    for name in VOXEL_TYPES:
+        voxels = np.random.default_rng(2).uniform(0, 99, (into, *extents)).astype(name)
+        target = np.full((out_of, *extents), 101, name)
+        plan = replace(grid, voxel_bytes=voxels.itemsize)
+        window = Window(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
+        scaling = Scaling(50, 50, clips=True)
+        with Sweeper(compiled) as sweeper:
+            placed = sweeper.place(window, 1 << 30)
+            ends = Stored(voxels, scaling), Stored(target, scaling)
+            sweeper.run(ends[0], window, ends[1], placed, lambda _: None)
+        assert (target <= 100).all()
 
 
 main()

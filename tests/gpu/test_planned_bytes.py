@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.gpu_networks import untrained_network
+from helpers.numerics_models import through
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.pipelines.inference import SlidingWindow, sweep_grid, translate_array
-from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.inference import SlidingWindow, sweep_grid
 from cuda_cyclegan.pipelines.tiling import tile
 
 MIB = 1 << 20
@@ -87,7 +87,7 @@ def _planned(options: Any) -> Any:
 
 
 def _through(generator: Any, on_tiles: Any = lambda _: None) -> np.ndarray:
-    return translate_array(ARRAY, generator, WINDOW, Stopwatch(), on_tiles)
+    return through(ARRAY, generator, WINDOW, on_tiles)
 
 
 def _error(got: np.ndarray, wanted: np.ndarray) -> float:

@@ -6,9 +6,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 from helpers.gpu_networks import random_network
+from helpers.numerics_models import through
 
 from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.tiling import tile
@@ -44,7 +46,7 @@ def opened(tmp_path_factory):
 
 def translated(generator, array, window):
     watch, tiles = Stopwatch(), []
-    result = translate_array(array, generator, window, watch, tiles.append)
+    result = through(array, generator, window, tiles.append, watch)
     return result, sum(tiles), watch
 
 
@@ -77,6 +79,27 @@ def test_arrays_of_any_order_in_memory(opened, axes):
     assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
 
 
+@pytest.mark.parametrize("flips", [(1, 1, -1), (-1, 1, 1), (-1, -1, -1)])
+@pytest.mark.parametrize("kind", VOXEL_TYPES)
+def test_voxels_go_in_and_come_out_as_they_are_stored(opened, kind, flips):
+    d, h, w = flips
+    lying = np.random.default_rng(4).uniform(0, 120, (60, 41, 100)).astype(kind)
+    there, here = (np.full_like(lying, 77).transpose()[None, ::d, ::h, ::w] for _ in range(2))
+    source = Stored(lying.transpose()[None, ::d, ::h, ::w], Scaling(60, 55, clips=True))
+    outward, watch = Scaling(50, 60), Stopwatch()
+    window = SlidingWindow(tile((100, 41, 60), PATCH, 0.3), "gaussian", "edge")
+    for target, generator in ((there, opened[2]), (here, OneByOne(opened[2]))):
+        into = Stored(target, outward)
+        translate_array(source, into, generator, window, watch, lambda _: None)
+    difference = np.abs(there.astype(np.float64) - here)
+    if kind == "float32":
+        assert difference.max() <= 4e-6 * np.abs(here).max()
+    else:  # a mean that rounds differently may lie on the other side of a half
+        assert difference.max() <= 1
+        assert (difference > 0).mean() < 1e-4
+    assert len(np.unique(there)) > 20
+
+
 @pytest.mark.parametrize("padding", ["edge", "reflect", "minimum"])
 @pytest.mark.parametrize("extents", [(5, 41, 60), (1, 1, 1), (60, 3, 90), (23, 19, 2)])
 def test_volumes_smaller_than_a_patch(opened, extents, padding):
@@ -106,7 +129,9 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
                 with pytest.raises(DeviceMemoryError):
                     sweeper.place(sweep, most)
                 continue
-            sweeper.run(array, sweep, target, sweeper.place(sweep, most), lambda _: None)
+            sweeper.run(
+                Stored(array), sweep, Stored(target), sweeper.place(sweep, most), lambda _: None
+            )
         np.testing.assert_array_equal(target, roomy)
 
 
@@ -147,6 +172,6 @@ def test_an_interrupted_sweep_leaves_the_generator_usable(opened):
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     before, _, _ = translated(opened[1], array, window)
     with pytest.raises(StopError):
-        translate_array(array, opened[1], window, Stopwatch(), stop)
+        through(array, opened[1], window, stop)
     after, _, _ = translated(opened[1], array, window)
     np.testing.assert_array_equal(before, after)

@@ -34,6 +34,15 @@ typedef _Float16 __half;
 inline float __half2float(__half value) { return value; }
 inline __half __float2half_rn(float value) { return (__half)value; }
 
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+
 inline Place blockDim, gridDim;
 inline thread_local Place threadIdx, blockIdx;
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from cuda_cyclegan.engine import kernel_arguments as arguments
 from cuda_cyclegan.engine.launch import Launch
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling
 
 
 class Card:
@@ -119,22 +120,28 @@ class FakeBuffer:
 
 
 class FakeKernels:
-    """The two kernels of sweep.cu in numpy, on addresses."""
+    """The kernels of sweep.cu in numpy, on addresses."""
 
     def launch(self, stream: FakeStream, launch: Launch) -> None:
         values: Any = type(launch.arguments).from_buffer_copy(launch.arguments)
-        run = cut if launch.kernel == "cut" else blend
+        run = {"cut": cut, "blend": blend, "store_voxels": store_voxels}[launch.kernel]
         stream.queue.append(lambda: run(values, launch.grid[2]))
 
 
 def floats(address: int, *shape: int) -> Any:
-    count = int(np.prod(shape))
-    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address)).reshape(shape)
+    return numbers(address, "float32", *shape)
+
+
+def numbers(address: int, kind: str, *shape: int) -> Any:
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    memory = (ctypes.c_char * size).from_address(address)
+    return np.frombuffer(memory, kind).reshape(shape)
 
 
 def cut(p: arguments.Cut, channels: int) -> None:
     depth, height, width = p.extents
-    ring = floats(p.ring, channels, p.rows, height, width)
+    kind = VOXEL_TYPES[p.scaling.voxel]
+    ring = scaling_of(p).forward(numbers(p.ring, kind, channels, p.rows, height, width))
     patch = patches_at(p, channels)
     at = [np.arange(o, o + e) for o, e in zip(p.origin, p.patch_extents, strict=True)]
     places = [within(a, e, p.fill) for a, e in zip(at, p.extents, strict=True)]
@@ -144,6 +151,17 @@ def cut(p: arguments.Cut, channels: int) -> None:
         outside = ~np.multiply.outer(np.multiply.outer(*inside[:2]), inside[2])
         for channel in range(channels):
             patch[channel][outside] = floats(p.lowest, channels)[channel]
+
+
+def store_voxels(p: arguments.StoreVoxels, _: int) -> None:
+    kind = VOXEL_TYPES[p.scaling.voxel]
+    if kind != "float32":
+        assert (p.lowest, p.highest) == (np.iinfo(kind).min, np.iinfo(kind).max)
+    scaling_of(p).store(floats(p.mean, p.count), numbers(p.stored, kind, p.count))
+
+
+def scaling_of(p: Any) -> Scaling:
+    return Scaling(p.scaling.centre, p.scaling.radius, bool(p.scaling.clips))
 
 
 def patches_at(p: Any, channels: int) -> Any:

@@ -10,6 +10,7 @@ from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.card import Identity, ModelCard, Provenance, Reference, SmallVolumePadding
 from cuda_cyclegan.engine.cpu import Generator
 from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Relu
+from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
@@ -72,8 +73,21 @@ def translated(
     padding: SmallVolumePadding = "edge",
 ) -> FloatArray:
     """An array [C, D, H, W] through a generator, tile by tile."""
-    window = SlidingWindow(tiling, blend, padding)
-    return translate_array(array, generator, window, Stopwatch(), lambda _: None)
+    return through(array, generator, SlidingWindow(tiling, blend, padding))
+
+
+def through(
+    array: FloatArray,
+    generator: Generator,
+    window: SlidingWindow,
+    on_tiles: Callable[[int], object] = lambda _: None,
+    watch: Stopwatch | None = None,
+) -> FloatArray:
+    """An array [C, D, H, W] of network intensity through a generator; it lies as the array does."""
+    made = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
+    watch = watch or Stopwatch()
+    translate_array(Stored(array), Stored(made), generator, window, watch, on_tiles)
+    return made
 
 
 def small_resnet() -> Network:

@@ -4,13 +4,15 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, small_resnet, translated
+from helpers.numerics_models import FunctionGenerator, small_resnet, through, translated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.card import SmallVolumePadding
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import FloatArray, Triple
+from cuda_cyclegan.engine.scaling import Scaling, Stored
+from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
@@ -35,7 +37,7 @@ def test_an_identity_generator_gives_the_array(
     tiles: list[int] = []
     tiling = tile(extents, patch, overlap)
     window = SlidingWindow(tiling, blend, padding)
-    result = translate_array(array, FunctionGenerator(), window, Stopwatch(), tiles.append)
+    result = through(array, FunctionGenerator(), window, tiles.append)
     np.testing.assert_array_equal(result, array)
     np.testing.assert_array_equal(array, before)
     assert tiles == [1] * len(tiling)
@@ -75,6 +77,36 @@ def test_small_volumes_grow_as_the_card_says(
     tiling = tile((3, 1, 2), (6, 1, 2), 0)
     translated(array, FunctionGenerator(remember), tiling, "constant", padding)
     np.testing.assert_array_equal(seen[0][0, 0, :, 0, 0], expected)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_result_that_is_not_finite_is_refused(bad: float) -> None:
+    array = np.zeros((1, 24, 8, 8), np.float32)
+    array[0, 13, 1, 1] = 1
+
+    def spoil(patches: FloatArray) -> FloatArray:
+        return np.where(patches > 0, np.float32(bad), patches)
+
+    with pytest.raises(PreparationError, match="not finite"):
+        translated(array, FunctionGenerator(spoil), tile((24, 8, 8), (8, 8, 8), 0.25))
+
+
+@pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
+@pytest.mark.parametrize("radius", [40.0, -25.0])
+def test_stored_voxels_are_mapped_on_their_way(radius: float, padding: SmallVolumePadding) -> None:
+    """As if they had been mapped before and after, to the last bit."""
+    voxels = np.random.default_rng(6).integers(-90, 90, (1, 6, 9, 7)).astype(np.int16)
+    inward, outward = Scaling(7.5, radius, clips=True), Scaling(3, 50)
+    window = SlidingWindow(tile((6, 9, 7), (8, 6, 6), 0.5), "gaussian", padding)
+    made = np.zeros((1, 6, 9, 7), np.int16)
+    negative = FunctionGenerator(np.negative)
+    source, target = Stored(voxels, inward), Stored(made, outward)
+    translate_array(source, target, negative, window, Stopwatch(), lambda _: None)
+    network = through(inward.forward(voxels), negative, window)
+    expected = np.empty_like(made)
+    outward.store(network, expected)
+    np.testing.assert_array_equal(made, expected)
+    assert len(np.unique(made)) > 30
 
 
 def test_an_interrupt_passes_through() -> None:

@@ -17,9 +17,10 @@ from cuda_cyclegan.engine.card import (
     Window,
     ZScore,
 )
+from cuda_cyclegan.engine.scaling import Scaling
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.intensity import Scaling, fit
+from cuda_cyclegan.pipelines.intensity import fit
 from cuda_cyclegan.pipelines.measuring import study_range
 
 TYPES = ["uint8", "int8", "int16", "uint16", ">i2", "int32", "float32", ">f4", "float64"]
@@ -50,7 +51,7 @@ def test_maps_are_fitted_to_the_scaled_values(dtype: str, slope: float, intercep
 
 
 def ends(scaling: Scaling) -> tuple[float, float]:
-    return scaling.range.low, scaling.range.high
+    return scaling.ends
 
 
 @given(

@@ -6,7 +6,7 @@ from typing import Any
 import nibabel.orientations as nibabel_orientations
 import numpy as np
 import pytest
-from helpers.numerics_models import FunctionGenerator, card, small_resnet, translated, volume
+from helpers.numerics_models import FunctionGenerator, card, small_resnet, volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +19,15 @@ from cuda_cyclegan.engine.card import (
     Window,
     ZScore,
 )
-from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.cpu import CpuGenerator, Generator
+from cuda_cyclegan.engine.graph import FloatArray, Triple
+from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.preparation import finish, prepare
+from cuda_cyclegan.pipelines.finishing import Canvas, canvas, finish
+from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.preparation import Prepared, prepare
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.storage import storage_of
 from cuda_cyclegan.pipelines.tiling import tile
 
@@ -32,10 +37,26 @@ AXES = ["".join(c) for p in permutations(("LR", "AP", "IS")) for c in product(*p
 
 def identity_run(study: Volume, of: ModelCard) -> Volume:
     """A whole chain with a generator that changes nothing."""
+    return run(study, of, FunctionGenerator(), (8, 8, 8), 0.5)
+
+
+def run(
+    study: Volume, of: ModelCard, generator: Generator, patch: Triple, overlap: float
+) -> Volume:
     prepared = prepare(study, of)
-    _, depth, height, width = prepared.array.shape
-    tiling = tile((depth, height, width), (8, 8, 8), 0.5)
-    return finish(prepared, translated(prepared.array, FunctionGenerator(), tiling), of)
+    tiling = tile(prepared.extents, patch, overlap, generator.graph.stride)
+    made = canvas(prepared, of)
+    window = SlidingWindow(tiling, "gaussian", "edge")
+    translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
+    return finish(prepared, made, of)
+
+
+def intensities(prepared: Prepared) -> FloatArray:
+    return prepared.given.scaling.forward(prepared.given.values)
+
+
+def finished(prepared: Prepared, network: FloatArray, of: ModelCard) -> Volume:
+    return finish(prepared, Canvas(Stored(network)), of)
 
 
 def signed_permutation(order: tuple[int, ...], signs: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -84,9 +105,9 @@ def test_orientation_is_nibabels_and_comes_back(affine: np.ndarray[Any, Any], ax
         nibabel_orientations.io_orientation(affine), nibabel_orientations.axcodes2ornt(axes)
     )
     np.testing.assert_array_equal(
-        prepared.array[0], nibabel_orientations.apply_orientation(voxels, turn)
+        intensities(prepared)[0], nibabel_orientations.apply_orientation(voxels, turn)
     )
-    result = finish(prepared, prepared.array, of)
+    result = finished(prepared, intensities(prepared), of)
     np.testing.assert_array_equal(result.voxels, voxels)
     np.testing.assert_array_equal(result.affine, affine)
 
@@ -96,11 +117,11 @@ def test_axes_point_where_their_letters_say() -> None:
     affine = affine_of(np.diag([1.0, -2.0, -3.0]))
     i, j, k = np.meshgrid(np.arange(4), np.arange(5), np.arange(6), indexing="ij")
     prepared = prepare(volume((i + 10 * j + 100 * k).astype(np.int16), affine), card(axes="SPL"))
-    assert prepared.array.shape == (1, 6, 5, 4)
-    assert prepared.array[0, 0, 0, 0] == 503  # D begins at the bottom, W at the right
-    assert prepared.array[0, 1, 0, 0] == 403
-    assert prepared.array[0, 0, 1, 0] == 513
-    assert prepared.array[0, 0, 0, 1] == 502
+    assert prepared.extents == (6, 5, 4)
+    assert intensities(prepared)[0, 0, 0, 0] == 503  # D begins at the bottom, W at the right
+    assert intensities(prepared)[0, 1, 0, 0] == 403
+    assert intensities(prepared)[0, 0, 1, 0] == 513
+    assert intensities(prepared)[0, 0, 0, 1] == 502
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -183,9 +204,9 @@ def test_slope_and_intercept_are_kept_and_used() -> None:
     study = volume(voxels, slope=0.5, intercept=-1000)
     prepared = prepare(study, of)
     np.testing.assert_allclose(
-        prepared.array[0], (study.values() + 1000) / 1500 - 1, rtol=0, atol=1e-6
+        intensities(prepared)[0], (study.values() + 1000) / 1500 - 1, rtol=0, atol=1e-6
     )
-    result = finish(prepared, prepared.array, of)
+    result = finished(prepared, intensities(prepared), of)
     assert (result.slope, result.intercept, result.voxels.dtype) == (0.5, -1000, np.uint16)
     np.testing.assert_array_equal(result.voxels, voxels)
 
@@ -194,7 +215,7 @@ def test_a_foreign_unit_is_stored_in_a_type_that_holds_it() -> None:
     voxels = np.random.default_rng(6).integers(0, 200, (8, 8, 8)).astype(np.uint8)
     of = card(intensity_in=MinMax(), intensity_out=Window(-1024, 3071))
     prepared = prepare(volume(voxels, slope=3.0), of)
-    result = finish(prepared, np.full_like(prepared.array, -1), of)
+    result = finished(prepared, np.full_like(intensities(prepared), -1), of)
     assert (result.slope, result.intercept, result.voxels.dtype) == (1, 0, np.int16)
     np.testing.assert_array_equal(result.voxels, -1024)
 
@@ -225,7 +246,7 @@ def test_resampling_moves_nothing(
     )
     study = volume(ramp.astype(np.float32), affine)
     of = card(axes=axes, spacing=spacing)
-    result = finish(prepared := prepare(study, of), prepared.array, of)
+    result = finished(prepared := prepare(study, of), intensities(prepared), of)
     margin = [int(np.ceil(3.1 / have)) + 1 for have in study.spacing]
     inner = tuple(slice(m, -m) for m in margin)
     np.testing.assert_allclose(result.voxels[inner], ramp[inner], rtol=0, atol=1e-3)
@@ -238,25 +259,27 @@ def test_the_field_of_view_is_kept() -> None:
     voxels = np.broadcast_to(np.arange(10.0)[:, None, None], (10, 4, 4)).astype(np.float32)
     study = volume(voxels, np.diag([0.8, 1, 1, 1]))
     prepared = prepare(study, card(spacing=(1, 1, 1)))
-    assert prepared.array.shape == (1, 8, 4, 4)
+    assert prepared.extents == (8, 4, 4)
     expected = (np.arange(8) + 0.5) / 0.8 - 0.5
-    np.testing.assert_allclose(prepared.array[0, :, 0, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(intensities(prepared)[0, :, 0, 0], expected, atol=1e-5)
     # 9 voxels of 0.8 mm are 7.2 mm: 8 voxels reach 0.4 mm beyond them at either end.
-    assert prepare(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1))).array.shape[1] == 8
+    assert prepare(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1))).extents[0] == 8
 
 
 def test_resampling_does_not_depend_on_the_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_cyclegan.pipelines import preparation
+    from cuda_cyclegan.pipelines import slabs
 
     voxels = np.random.default_rng(7).normal(0, 1, (30, 12, 10)).astype(np.float32)
     study = volume(voxels, np.diag([0.8, 1.3, 1, 1]))
     of = card(spacing=(1, 1, 1))
     whole = prepare(study, of)
-    back = finish(whole, whole.array, of)
-    monkeypatch.setattr(preparation, "_SLAB", 1)
+    back = finished(whole, intensities(whole), of)
+    monkeypatch.setattr(slabs, "_VOXELS", 1)
     rows = prepare(study, of)
-    np.testing.assert_allclose(rows.array, whole.array, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(finish(rows, rows.array, of).voxels, back.voxels, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(intensities(rows), intensities(whole), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        finished(rows, intensities(rows), of).voxels, back.voxels, rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("extents", [(1, 7, 9), (2, 2, 2), (40, 2, 3)])
@@ -265,8 +288,10 @@ def test_thin_volumes_are_resampled(extents: tuple[int, int, int]) -> None:
     study = volume(voxels, np.diag([5.0, 1, 1, 1]))
     of = card(spacing=(1, 1, 1))
     prepared = prepare(study, of)
-    assert prepared.array.shape[1] == extents[0] * 5
-    np.testing.assert_allclose(finish(prepared, prepared.array, of).voxels, voxels, atol=1e-4)
+    assert prepared.extents[0] == extents[0] * 5
+    np.testing.assert_allclose(
+        finished(prepared, intensities(prepared), of).voxels, voxels, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,15 +331,6 @@ def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
         prepare(study, card())
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_result_that_is_not_finite_is_refused(bad: float) -> None:
-    prepared = prepare(volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2)), card())
-    translated = prepared.array.copy()
-    translated[0, 1, 1, 1] = bad
-    with pytest.raises(PreparationError, match="not finite"):
-        finish(prepared, translated, card())
-
-
 def test_the_same_scan_gives_the_same_bits() -> None:
     """Through resampling, percentiles, a network and blending, each time from new memory."""
     voxels = np.random.default_rng(8).integers(0, 900, (40, 36, 30)).astype(np.int16)
@@ -327,11 +343,35 @@ def test_the_same_scan_gives_the_same_bits() -> None:
     network = small_resnet()
     results: list[bytes] = []
     for _ in range(2):
-        prepared = prepare(volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1])), of)
-        _, depth, height, width = prepared.array.shape
-        tiling = tile((depth, height, width), (32, 32, 32), 0.25, network.graph.stride)
+        study = volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1]))
         with CpuGenerator(network) as generator:
-            array = translated(prepared.array, generator, tiling)
-        results.append(finish(prepared, array, of).voxels.tobytes())
+            results.append(run(study, of, generator, (32, 32, 32), 0.25).voxels.tobytes())
     assert results[0] == results[1]
     assert len(set(results[0])) > 100
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
+    study = volume(np.arange(9**3).reshape(9, 9, 9).astype(dtype), np.diag([-1.0, 1, 1, 1]))
+    of = card(intensity_in=Percentiles(1, 99), intensity_out=MinMax())
+    prepared = prepare(study, of)
+    assert np.shares_memory(prepared.given.values, study.voxels)
+    made = canvas(prepared, of)
+    result = finish(prepared, made, of)
+    assert np.shares_memory(made.target.values, result.voxels)
+    assert result.voxels.dtype == study.voxels.dtype
+
+
+@pytest.mark.parametrize(
+    "why", [{"dtype": "int32"}, {"dtype": ">i2"}, {"spacing": (2, 2, 2)}, {"in_network": True}]
+)
+def test_voxels_that_cannot_stay_as_they_are_become_network_intensities(
+    why: dict[str, Any],
+) -> None:
+    voxels = np.arange(9**3).reshape(9, 9, 9).astype(why.get("dtype", "int16"))
+    of = card(intensity_in=MinMax(), intensity_out=MinMax(), spacing=why.get("spacing"))
+    prepared = prepare(volume(voxels), of, in_network=why.get("in_network", False))
+    assert prepared.given.values.dtype == np.float32
+    assert (prepared.given.values.min(), prepared.given.values.max()) == (-1, 1)
+    if "dtype" not in why:
+        assert canvas(prepared, of).volume is None

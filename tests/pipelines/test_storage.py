@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from helpers.numerics_models import card
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.card import Identity, IntensityMap, MinMax, Percentiles, Window, ZScore
 from cuda_cyclegan.pipelines.measuring import Range
@@ -68,18 +66,3 @@ def test_a_range_may_leave_the_type_by_what_rounding_takes_back() -> None:
 def test_identity_asks_for_no_more_steps_than_the_scan_has() -> None:
     assert chosen(UINT8, Identity(), 10, 90, steps=80) == UINT8
     assert chosen(UINT8, Identity(), -1, 1, steps=80) == FLOAT
-
-
-@given(st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"]), st.floats(-1e30, 1e30))
-def test_nothing_wraps_around(dtype: str, value: float) -> None:
-    out = np.empty(1, dtype)
-    Storage(out.dtype).store(np.array([value]), out)
-    limits = np.iinfo(out.dtype)
-    exact = min(max(round(value), limits.min), limits.max)
-    assert abs(int(out[0]) - exact) <= np.spacing(float(limits.max))
-
-
-def test_halves_are_rounded_to_even() -> None:
-    out = np.empty(4, np.int16)
-    Storage(out.dtype).store(np.array([0.5, 1.5, 2.5, -0.5]), out)
-    assert out.tolist() == [0, 2, 2, 0]

@@ -1,0 +1,100 @@
+"""Linear maps between stored voxels and network intensities, and arrays of stored voxels."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .graph import FloatArray
+
+VoxelArray: TypeAlias = npt.NDArray[Any]
+
+VOXEL_TYPES = ("float32", "int8", "uint8", "int16", "uint16")
+"""What the card reads and writes by itself, in the order of `enum Voxel` in kernels/sweep.cu."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """network = (value - centre) / radius, then kept within [-1, 1] if `clips`."""
+
+    centre: float = 0.0
+    radius: float = 1.0
+    clips: bool = False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The values that -1 and 1 stand for, the lower one first."""
+        low, high = sorted((self.centre - self.radius, self.centre + self.radius))
+        return low, high
+
+    def of_stored(self, slope: float, intercept: float) -> "Scaling":
+        """The same map for values that are stored as (value - intercept) / slope."""
+        return Scaling((self.centre - intercept) / slope, self.radius / slope, self.clips)
+
+    def forward(self, values: VoxelArray, out: FloatArray | None = None) -> FloatArray:
+        """Network intensities in `out` or new memory, by the arithmetic of `calculus`."""
+        exact = calculus(values.dtype)
+        place = out if exact is np.float32 else None
+        network: VoxelArray = np.empty_like(values, dtype=exact) if place is None else place
+        np.copyto(network, values)  # by itself: NumPy converts and subtracts at a third less speed
+        network -= self.centre
+        network /= self.radius
+        if self.clips:
+            np.clip(network, -1, 1, out=network)
+        if out is None:
+            return network.astype(np.float32, copy=False)
+        if network is not out:
+            out[...] = network
+        return out
+
+    def inverse(self, network: FloatArray, stored: "np.dtype[Any]") -> npt.NDArray[np.floating]:
+        """Values for this voxel type, not rounded and not clipped, in new memory."""
+        values = np.multiply(network, self.radius, dtype=calculus(stored))
+        values += self.centre
+        return values
+
+    def store(self, network: FloatArray, out: VoxelArray) -> None:
+        """Write the values that network intensities stand for to `out`.
+
+        Integers are rounded half to even and kept within the type; nothing wraps around.
+        """
+        values = self.inverse(network, out.dtype)
+        if out.dtype.kind in "iu":
+            np.rint(values, out=values)
+            np.clip(values, np.iinfo(out.dtype).min, _largest(out.dtype), out=values)
+        out[...] = values
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Voxels [C, D, H, W] as they are stored, and the map from them to network intensities."""
+
+    values: VoxelArray
+    scaling: Scaling = Scaling()
+
+    def lowest(self) -> FloatArray:
+        """The lowest network intensity of each channel, [C]."""
+        axes = (1, 2, 3)
+        ends = np.stack([self.values.min(axis=axes), self.values.max(axis=axes)])
+        return self.scaling.forward(ends).min(axis=0)
+
+
+def is_taken_as_stored(voxels: "np.dtype[Any]") -> bool:
+    """Whether arrays of a voxel type can be given and made as they are stored, on any device."""
+    return voxels.isnative and voxels.name in VOXEL_TYPES
+
+
+def calculus(voxels: "np.dtype[Any]") -> "type[np.float32 | np.float64]":
+    """The arithmetic for a voxel type: float32 where it holds every value, at half the time.
+
+    Integers of up to 16 bits come back as they were where a map spans up to a million of them.
+    """
+    is_short = voxels.kind in "iu" and voxels.itemsize <= 2
+    return np.float32 if is_short else np.float64
+
+
+def _largest(dtype: "np.dtype[Any]") -> float:
+    """Largest float64 that the integer type holds; for 64 bits it is below the type's own."""
+    limit = np.iinfo(dtype).max
+    return float(limit) if int(float(limit)) <= limit else float(np.nextafter(float(limit), 0))

@@ -1,0 +1,92 @@
+"""A translation back onto its scan's own grid, and the memory that it is made in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..engine.card import Identity, ModelCard
+from ..engine.cores import beside_each_other
+from ..engine.graph import FloatArray
+from ..engine.scaling import Stored, is_taken_as_stored
+from ..io.volume import AnyArray, Empty, Volume
+from .measuring import Range, extremes
+from .preparation import Prepared, lying_alike
+from .slabs import Part, rows, slabs
+from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
+
+
+@dataclass(frozen=True, slots=True)
+class Canvas:
+    """What a translation is made in.
+
+    target: what the network fills, [1, D, H, W]. volume: the result, of which the target is a view;
+    None where network intensities are made first, as something is left to be done with them.
+    """
+
+    target: Stored
+    volume: Volume | None = None
+
+
+def canvas(prepared: Prepared, card: ModelCard, empty: Empty = np.empty) -> Canvas:
+    """An empty one from `empty`: the result's own voxels if nothing but their map is left to do.
+
+    That is not so where the model's grid is not the scan's, where the voxel type depends on what
+    the network makes, and where network intensities were asked for.
+    """
+    if not (prepared.in_network or prepared.resampling or _has_own_range(card)):
+        storage = choose_storage(storage_of(prepared.source), card, _demand(prepared))
+        if is_taken_as_stored(storage.dtype):
+            voxels, target = _blank(prepared, storage, empty)
+            volume = prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
+            return Canvas(target, volume)
+    return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
+
+
+def finish(prepared: Prepared, made: Canvas, card: ModelCard, empty: Empty = np.empty) -> Volume:
+    """What the network has made as a volume on exactly the scan's grid.
+
+    Its voxel type follows `choose_storage`.
+    """
+    if made.volume is not None:
+        return made.volume
+    [network] = made.target.values
+    demand = _demand(prepared)
+    if _has_own_range(card):
+        demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
+    storage = choose_storage(storage_of(prepared.source), card, demand)
+    voxels, target = _blank(prepared, storage, empty)
+    _scatter(network, prepared, target)
+    return prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
+
+
+def _has_own_range(card: ModelCard) -> bool:
+    return isinstance(card.intensity_out, Identity)
+
+
+def _demand(prepared: Prepared) -> Demand:
+    return Demand(Range(*prepared.outward.ends))
+
+
+def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[AnyArray, Stored]:
+    """New voxels on the scan's grid, and the same as the network sees them."""
+    voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
+    scaling = prepared.outward.of_stored(storage.slope, storage.intercept)
+    return voxels, Stored(prepared.orientation.oriented(voxels)[None], scaling)
+
+
+def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:
+    [view] = target.values
+    if prepared.resampling is None:
+
+        def fill(slab: Part) -> None:
+            target.scaling.store(network[slab], view[slab])
+
+        beside_each_other(fill, slabs(network))
+        return
+    back = prepared.resampling.inverse
+
+    def read(start: int, stop: int) -> FloatArray:
+        return network[start:stop]
+
+    for start, stop in rows(view.shape):
+        target.scaling.store(back.rows(read, start, stop), view[start:stop])

@@ -1,0 +1,22 @@
+"""Stored voxels to network intensities and back."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuda_cyclegan.engine.scaling import Scaling
+
+
+@given(st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"]), st.floats(-1e30, 1e30))
+def test_nothing_wraps_around(dtype: str, value: float) -> None:
+    out = np.empty(1, dtype)
+    Scaling().store(np.array([value]), out)
+    limits = np.iinfo(out.dtype)
+    exact = min(max(round(value), limits.min), limits.max)
+    assert abs(int(out[0]) - exact) <= np.spacing(float(limits.max))
+
+
+def test_halves_are_rounded_to_even() -> None:
+    out = np.empty(4, np.int16)
+    Scaling().store(np.array([0.5, 1.5, 2.5, -0.5]), out)
+    assert out.tolist() == [0, 2, 2, 0]
