@@ -362,6 +362,13 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
     assert result.voxels.dtype == study.voxels.dtype
 
 
+def test_network_intensities_lie_in_memory_as_the_scan_does() -> None:
+    voxels = np.arange(4 * 5 * 6).reshape(4, 5, 6).astype(np.int16, order="F")
+    prepared = prepare(volume(voxels), card(axes="SPL"), in_network=True)
+    made = canvas(prepared, card(axes="SPL")).target.values
+    assert prepared.given.values.strides[1:] == made.strides[1:] == (80, 16, 4)
+
+
 @pytest.mark.parametrize(
     "why", [{"dtype": "int32"}, {"dtype": ">i2"}, {"spacing": (2, 2, 2)}, {"in_network": True}]
 )
