@@ -1,8 +1,9 @@
-"""Joins the statistics of small tensors with the passes that apply them: one launch for three."""
+"""Joins statistics with what comes before or after: fewer launches, and fewer bytes read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .steps import Normalise, Pointwise, Statistics, Step, Unpack
+from .steps import ConvolvePatches, Normalise, Pointwise, Statistics, Step, Unpack
 
 BARRIER = "barrier"
 """Name of the constant by which the blocks of a joined launch wait for each other."""
@@ -12,7 +13,14 @@ _MOST_BYTES = 48 << 20
 
 
 def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps with each normalisation that may be one launch as one step."""
+    """The steps with each normalisation that may be one launch as one step.
+
+    That of the first layer, where it may not, is measured by its convolution.
+    """
+    return tuple(_measured_at_once(_normalised_at_once(steps)))
+
+
+def _normalised_at_once(steps: Sequence[Step]) -> list[Step]:
     result: list[Step] = []
     for step in steps:
         before = result[-1] if result else None
@@ -25,7 +33,23 @@ def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
             result[-1] = Normalise(before, step, BARRIER)
         else:
             result.append(step)
-    return tuple(result)
+    return result
+
+
+def _measured_at_once(steps: Sequence[Step]) -> list[Step]:
+    result: list[Step] = []
+    for step in steps:
+        before = result[-1] if result else None
+        if (
+            isinstance(before, ConvolvePatches)
+            and isinstance(step, Statistics)
+            and step.source.is_whole
+            and step.source.tensor == before.target
+        ):
+            result[-1] = replace(before, statistics=step)
+        else:
+            result.append(step)
+    return result
 
 
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:

@@ -36,8 +36,6 @@ class Conclude(Structure):
         ("channels", c_int),
         ("groups", c_int),
         ("chunks", c_int),
-        ("chunk", c_int),
-        ("voxels", c_int),
         ("epsilon", c_float),
     )
 
@@ -115,6 +113,7 @@ class ConvolvePatches(Structure):
         ("patches", c_void_p),
         ("weights", c_void_p),
         ("target", c_void_p),
+        ("partials", c_void_p),
         ("patch_channels", c_int),
         ("extents", Three),
         ("target_extents", Three),

@@ -16,7 +16,14 @@ from .launch import (
     table_addresses,
     vectors,
 )
-from .outer_launches import convolve_patches, convolve_to_patches, pack, sum_taps, unpack
+from .outer_launches import (
+    blocks_of_a_patch,
+    convolve_patches,
+    convolve_to_patches,
+    pack,
+    sum_taps,
+    unpack,
+)
 from .steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
@@ -37,7 +44,8 @@ _CHUNKS = 528
 """Blocks that a pass of statistics is spread over: four for each multiprocessor of an H200."""
 
 _EACH = 16  # voxels that a thread measures at least
-_CONCLUDED, _PARTS = 16, 64  # channels of a block that joins partial sums, and threads for each
+_CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
+_MOMENTS_BYTES = 12  # of moments.cuh
 _ROW_BLOCKS = 4224
 _TOGETHER = 132
 """Blocks that wait for each other: one for each multiprocessor of an H200."""
@@ -47,13 +55,18 @@ _STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
-def scratch_bytes(step: Statistics | Normalise) -> int:
+def scratch_bytes(step: Step) -> int:
     """Bytes of the partial sums between the two halves of a normalisation's statistics."""
-    if isinstance(step, Normalise):
-        tensor = step.statistics.source.tensor
-        return tensor.batch * _columns_and_shares(step)[1] * tensor.channels * 8
-    tensor = step.source.tensor
-    return tensor.batch * _chunks(step)[0] * tensor.channels * 8
+    match step:
+        case Normalise(statistics=statistics):
+            tensor, parts, size = statistics.source.tensor, _columns_and_shares(step)[1], 8
+        case Statistics(source=source):
+            tensor, parts, size = source.tensor, _chunks(step)[0], _MOMENTS_BYTES
+        case ConvolvePatches(target=tensor, statistics=statistics) if statistics:
+            parts, size = blocks_of_a_patch(step), _MOMENTS_BYTES
+        case _:
+            return 0
+    return tensor.batch * parts * tensor.channels * size
 
 
 def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
@@ -62,7 +75,10 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
         case Pack():
             return [pack(step, at)]
         case ConvolvePatches():
-            return [convolve_patches(step, at)]
+            measured = step.statistics
+            launch = convolve_patches(step, at, scratch if measured else None)
+            blocks = blocks_of_a_patch(step)
+            return [launch, *([_conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at)]
         case Statistics():
@@ -112,40 +128,30 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
         chunk,
     )
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    shared = beside * (across * lanes * 8 + 4)
-    groups = 8 if view.shuffled else 1
-    conclude = arguments.Conclude(
+    shared = beside * across * lanes * _MOMENTS_BYTES
+    grid = chunks, columns, tensor.batch
+    return [
+        Launch("statistics", "measure", grid, (across, beside, 1), shared, measure),
+        _conclude(step, at, scratch, chunks),
+    ]
+
+
+def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
+    view, tensor = step.source, step.source.tensor
+    values = arguments.Conclude(
         scratch,
         at(step.target.name),
         at(step.scale) if step.scale else None,
         at(step.shift) if step.shift else None,
         tensor.batch,
         tensor.channels,
-        groups,
+        8 if view.shuffled else 1,
         chunks,
-        chunk,
-        voxels,
         step.epsilon,
     )
-    blocks = -(-view.channels // _CONCLUDED)
-    return [
-        Launch(
-            "statistics",
-            "measure",
-            (chunks, columns, tensor.batch),
-            (across, beside, 1),
-            shared,
-            measure,
-        ),
-        Launch(
-            "statistics",
-            "conclude",
-            (blocks, tensor.batch, 1),
-            (_CONCLUDED, _PARTS, 1),
-            12 * _CONCLUDED * _PARTS,
-            conclude,
-        ),
-    ]
+    grid = -(-view.channels // _CONCLUDED), tensor.batch, 1
+    shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
+    return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 
 
 def _columns_and_shares(step: Normalise) -> tuple[int, int]:

@@ -84,8 +84,12 @@ def _item_bytes(lowered: Lowered, name: str) -> int:
 
 def _touched(step: Step) -> Iterator[Tensor | Table]:
     match step:
-        case Pack(target=target) | ConvolvePatches(target=target):
+        case Pack(target=target):
             yield target
+        case ConvolvePatches(target=target, statistics=statistics):
+            yield target
+            if statistics is not None:
+                yield statistics.target
         case Convolve(source=source, target=target):
             yield from (source, target)
         case Statistics(source=source, target=target):
@@ -125,8 +129,7 @@ def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
 
 def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Lifetime]:
     for index, step in enumerate(lowered.steps):
-        has_sums = isinstance(step, Statistics | Normalise)
-        size = scratch_bytes(step) if has_sums else workspaces.get(index, 0)
+        size = scratch_bytes(step) or workspaces.get(index, 0)
         if size:
             yield Lifetime(scratch_name(index), size, index, index)
 

@@ -1,5 +1,6 @@
 """Launches of the outermost layers: patches in, patches out."""
 
+from dataclasses import dataclass
 from math import prod
 
 from . import kernel_arguments as arguments
@@ -69,25 +70,58 @@ def _span(step: Pack, columns: int) -> int:
     return (columns - 1) * step.stride[1] + step.taps[1]
 
 
-def convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
-    """The first layer on the matrix units."""
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How the first layer is spread over blocks; rows, planes: of the target, each."""
+
+    grid: Triple
+    rows: int
+    planes: int
+    shared: int
+
+
+def _walk(step: ConvolvePatches) -> _Walk:
     target = step.target
     depth, height, width = target.extents
-    steps = -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
-    outputs = 32 if target.channels % 32 == 0 else 16
-    weights = steps * outputs * 32 + 16 * (steps + 1)
+    outputs = _outputs(step)
+    weights = _lines(step) * outputs * 32 + 16 * (_lines(step) + 1)
     line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
     border = step.kernel[1] - 1
     rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= MOST_SHARED or r == 1)
     blocks = -(-width // _COLUMNS) * -(-height // rows)
-    together = blocks * target.batch * target.channels // outputs
-    planes = max(4, -(-depth * together // _DEEP_BLOCKS))
+    parts = target.batch * target.channels // outputs
+    planes = max(4, -(-depth * blocks * parts // _DEEP_BLOCKS))
+    return _Walk(
+        (blocks, -(-depth // planes), parts), rows, planes, weights + (rows + border) * line
+    )
+
+
+def _outputs(step: ConvolvePatches) -> int:
+    """Channels of the target that a block makes."""
+    return 32 if step.target.channels % 32 == 0 else 16
+
+
+def _lines(step: ConvolvePatches) -> int:
+    """Pairs of lines of the kernel."""
+    return -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
+
+
+def blocks_of_a_patch(step: ConvolvePatches) -> int:
+    """Blocks that measure a part of the same channels."""
+    across, deep, _ = _walk(step).grid
+    return across * deep
+
+
+def convolve_patches(step: ConvolvePatches, at: Addresses, partials: int | None) -> Launch:
+    """The first layer on the matrix units; partials: where the moments of its blocks go."""
+    target, walk = step.target, _walk(step)
     sizes = zip(target.extents, step.kernel, step.origin, strict=True)
     limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
     values = arguments.ConvolvePatches(
         at(PATCHES),
         at(step.weight),
         at(target.name),
+        partials,
         step.channels,
         arguments.Three(*step.extents),
         arguments.Three(*target.extents),
@@ -95,15 +129,13 @@ def convolve_patches(step: ConvolvePatches, at: Addresses) -> Launch:
         arguments.Three(*step.origin),
         arguments.Three(*limit),
         BORDERS[step.mode],
-        steps,
+        _lines(step),
         target.channels,
-        rows,
-        planes,
+        walk.rows,
+        walk.planes,
     )
-    grid = blocks, -(-depth // planes), target.batch * target.channels // outputs
-    name = f"convolve_patches_{outputs}"
-    shared = weights + (rows + border) * line
-    return Launch("convolve_patches", name, grid, (BLOCK, 1, 1), shared, values)
+    name = f"convolve_patches_{_outputs(step)}"
+    return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:

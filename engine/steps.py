@@ -132,6 +132,7 @@ class ConvolvePatches:
     """The first layer straight from the patches, by the own kernel for matrix units; stride 1.
 
     weight: `weight_layout.matrix_operands`. Target voxel v reads the patch from v + origin on.
+    statistics: of the target, if it measures that too.
     """
 
     layer: str
@@ -142,6 +143,7 @@ class ConvolvePatches:
     mode: PadMode
     kernel: Triple
     weight: str
+    statistics: "Statistics | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,11 @@ def described(step: Step) -> str:
             kind = "transposed conv" if shape.transposed else "conv"
             channels = f"{shape.source_channels} to {shape.target_channels}"
             return f"{kind} {_times(shape.kernel)}, {channels}, {_times(shape.target_extents)}"
-        case ConvolvePatches(kernel=kernel, channels=channels, target=target):
+        case ConvolvePatches(
+            kernel=kernel, channels=channels, target=target, statistics=statistics
+        ):
             shape = f"{channels} to {target.channels}, {_times(target.extents)}"
-            return f"conv {_times(kernel)}, {shape}"
+            return f"conv {_times(kernel)}, {shape}" + (", statistics" if statistics else "")
         case ConvolveToPatches(kernel=kernel, source=source, channels=channels, extents=extents):
             shape = f"{source.channels} to {channels}, {_times(extents)}"
             return f"conv {_times(kernel)}, {shape}"

@@ -2,14 +2,15 @@
 //
 // source [patches, voxels, channels] -> table float [2, patches, channels / groups].
 // Reads the source once: voxels * channels * sizeof(Element) bytes a patch. Every thread sums
-// deviations from the first value it meets, and the sums are joined by Chan's rule, so that a mean
-// far from zero costs no digits. Two launches, no atomics: the result is the same in every run.
+// deviations from the first value it meets. Two launches, no atomics: the result is the same in
+// every run. The kernel of the first layer does the work of `measure` itself.
 
 #include "element.cuh"
+#include "moments.cuh"
 
 struct Measure {
     const Element* source;  // first voxel of the view
-    float2* partials;       // [patches][chunks][channels]: mean, sum of squared deviations
+    Moments* partials;      // [patches][chunks][channels]
     Index patch_stride, plane_stride, row_stride;
     int height, width, voxels, channels;
     int dense;              // rows and planes follow each other without a gap
@@ -18,23 +19,9 @@ struct Measure {
 
 constexpr int AT_ONCE = 4;  // loads under way in one thread
 
-struct Moments {
-    float count, mean, squares;
-
-    __device__ __forceinline__ void join(float other_count, float other_mean, float other_squares) {
-        float total = count + other_count;
-        if (total == 0.0f) return;
-        float share = other_count / total;
-        float distance = other_mean - mean;
-        squares += other_squares + distance * distance * count * share;
-        mean += distance * share;
-        count = total;
-    }
-};
-
 // Block (vectors, rows): a thread owns LANES channels of every rows-th voxel of the chunk.
 extern "C" __global__ void measure(Measure p) {
-    extern __shared__ float2 shared[];  // [rows][vectors * LANES], then the rows' counts
+    extern __shared__ Moments shared[];  // [rows][vectors * LANES]
     const int rows = blockDim.y, row = threadIdx.y;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     const bool active = channel < p.channels;
@@ -84,48 +71,36 @@ extern "C" __global__ void measure(Measure p) {
     }
 
     const int pitch = blockDim.x * LANES;
-    float* counts = reinterpret_cast<float*>(shared + rows * pitch);
-    float2* own = shared + row * pitch + threadIdx.x * LANES;
+    Moments* own = shared + row * pitch + threadIdx.x * LANES;
     const float inverse = count ? 1.0f / count : 0.0f;
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
         float offset = sum[lane] * inverse;
-        own[lane] = make_float2(shift[lane] + offset, squares[lane] - offset * sum[lane]);
+        own[lane] = {(float)count, shift[lane] + offset, squares[lane] - offset * sum[lane]};
     }
-    if (threadIdx.x == 0) counts[row] = count;
     for (int living = rows; living > 1;) {
         const int half = (living + 1) / 2;
         const int partner = row + half;
         __syncthreads();
-        float joined = 0.0f;
         if (partner < living) {
-            const float here = counts[row], there = counts[partner];
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                Moments moments{here, own[lane].x, own[lane].y};
-                float2 other = own[half * pitch + lane];
-                moments.join(there, other.x, other.y);
-                own[lane] = make_float2(moments.mean, moments.squares);
-            }
-            joined = here + there;
+            for (int lane = 0; lane < LANES; ++lane) own[lane].join(own[half * pitch + lane]);
         }
-        __syncthreads();
-        if (partner < living && threadIdx.x == 0) counts[row] = joined;
         living = half;
     }
     if (active && row == 0) {
-        float2* target = p.partials + ((Index)blockIdx.z * gridDim.x + number) * p.channels;
+        Moments* target = p.partials + ((Index)blockIdx.z * gridDim.x + number) * p.channels;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) target[channel + lane] = own[lane];
     }
 }
 
 struct Conclude {
-    const float2* partials;
+    const Moments* partials;
     float* table;        // [2][patches][channels / groups]
     const float* scale;  // [channels / groups] or null
     const float* shift;
-    int patches, channels, groups, chunks, chunk, voxels;
+    int patches, channels, groups, chunks;
     float epsilon;
 };
 
@@ -138,13 +113,11 @@ extern "C" __global__ void conclude(Conclude p) {
     Moments moments{0.0f, 0.0f, 0.0f};
     if (channel < channels) {
         const int count = p.chunks * p.groups;
-        const float2* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
+        // They lie as [chunk][group][channel], so that parts follow each other evenly.
+        const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
 #pragma unroll 4
         for (int part = threadIdx.y; part < count; part += blockDim.y) {
-            // Partials lie as [chunk][group][channel], so that parts follow each other evenly.
-            const int chunk = part / p.groups;
-            const float2 other = partials[(Index)part * channels];
-            moments.join(min(p.chunk, p.voxels - chunk * p.chunk), other.x, other.y);
+            moments.join(partials[(Index)part * channels]);
         }
     }
     Moments* own = joined + threadIdx.y * blockDim.x + threadIdx.x;
@@ -152,8 +125,7 @@ extern "C" __global__ void conclude(Conclude p) {
     for (int half = blockDim.y / 2; half; half /= 2) {
         __syncthreads();
         if (threadIdx.y < half) {
-            const Moments other = own[half * blockDim.x];
-            own->join(other.count, other.mean, other.squares);
+            own->join(own[half * blockDim.x]);
         }
     }
     if (threadIdx.y || channel >= channels) return;

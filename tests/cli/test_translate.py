@@ -481,7 +481,7 @@ class TestPlan:
         told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
         found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
         assert found is not None
-        assert 128**3 * (4 + 4) <= int(found[1]) * 2**20 <= 128**3 * 16
+        assert 128**3 * (2 + 2) <= int(found[1]) * 2**20 <= 128**3 * 6
 
 
 def test_a_trace_is_written_whole_or_complained_about(world: World, tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from helpers.step_interpreter import halves
 from cuda_cyclegan.engine import weight_layout
 from cuda_cyclegan.engine.launches import launches, scratch_bytes
 from cuda_cyclegan.engine.steps import (
+    PATCHES,
     Activation,
     Convolution,
     Convolve,
+    ConvolvePatches,
     Normalise,
     Pointwise,
     Region,
@@ -94,6 +96,48 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     got = memory["target"] if scale is None else sum(halves(memory["target"])) / scale
     assert np.abs(got - wanted).max() < (1e-2 if precision == "fp16" else 1e-4)
     assert memory["barrier"].view(np.uint32)[0] % 2**31 == 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "kernel"),
+    [
+        (2, 1, 32, (2, 3, 70), (3, 1, 3)),
+        (1, 2, 48, (5, 2, 9), (1, 2, 5)),
+        (1, 1, 64, (1, 9, 130), (2, 1, 8)),
+    ],
+)
+def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extents, kernel):
+    random = np.random.default_rng(0)
+    patches = random.normal(0.3, 1, (batch, channels, *extents)).astype(np.float32)
+    weight = random.normal(0.1, 0.3, (outputs, channels, *kernel)).astype(np.float32)
+    origin = tuple(-((taps - 1) // 2) for taps in kernel)
+    target = Tensor("target", batch, extents, outputs, "fp16")
+    table = Table("table", batch, outputs)
+    statistics = Statistics(View(target, extents), table, 1e-5, "scale", None)
+    step = ConvolvePatches(
+        "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics
+    )
+    memory = {
+        PATCHES: patches,
+        "weight": weight_layout.matrix_operands(weight).astype(np.float16),
+        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    scratch = np.full(scratch_bytes(step) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    sides = [(-first, taps - 1 + first) for first, taps in zip(origin, kernel, strict=True)]
+    exact = patches.astype(np.float16).astype(np.float64)
+    padded = np.pad(exact, [(0, 0), (0, 0), *sides], mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3, 4))
+    half = weight.astype(np.float16).astype(np.float64)
+    wanted = np.einsum("ncdhwijk,ocijk->ndhwo", windows, half)
+    np.testing.assert_allclose(memory["target"], wanted, rtol=1e-3, atol=1e-3)
+    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    found = memory["table"]
+    np.testing.assert_allclose(found[0], factor, rtol=1e-5)
+    np.testing.assert_allclose(found[1], -wanted.mean((1, 2, 3)) * factor, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ struct Place {
 struct float2 {
     float x, y;
 };
+struct int2 {
+    int x, y;
+};
+struct uint2 {
+    unsigned x, y;
+};
 struct uint4 {
     unsigned x, y, z, w;
 };
@@ -161,6 +167,17 @@ inline unsigned __cvta_generic_to_shared(const void* pointer) {
 template <class T>
 T __ldcg(const T* address) {
     return *address;
+}
+
+template <class T>
+T __shfl_sync(unsigned, T value, int source) {
+    on_cpu::Warp& warp = on_cpu::warp();
+    memcpy(&warp.words[on_cpu::thread % 32][0], &value, 4);
+    warp.all.arrive_and_wait();
+    T other;
+    memcpy(&other, &warp.words[source][0], 4);
+    warp.all.arrive_and_wait();
+    return other;
 }
 
 // All lanes, or a lane and its neighbour.

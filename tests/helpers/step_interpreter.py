@@ -100,6 +100,8 @@ class _Memory:
                 self.pack(step)
             case ConvolvePatches():
                 self.convolve_patches(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
             case ConvolveToPatches():
                 self.convolve_to_patches(step)
             case Convolve():
