@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import log2, prod, sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from .errors import DeviceMemoryError
@@ -19,12 +20,11 @@ _MATRIX_CAPABILITY = (8, 0)
 _LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
 """Bytes besides its tensors that a convolution may take at least and at most."""
 
-_FULL, _MOST_PATCHES = 22 * 10**9, 8
-"""Operations a run that fill a multiprocessor, and patches in a run at most.
+_RUN, _SCAN, _MOST_PATCHES = 620 * 10**6, 35 * 10**6, 8
+"""What a run costs besides its patches, in operations of each multiprocessor; voxels of all patches
+of a usual scan (18 patches of 128^3); and patches in a run at most.
 
-Measured on an H200 (tests/benchmarks/results/batch_sizes.json): up to there twice the patches a run
-take 7 to 30 % less time each, beyond it 5 %. A larger run costs memory, and an array's last one is
-wasted in larger part.
+Measured on an H200 (tests/benchmarks/results/batch_sizes.json).
 """
 
 _RESERVE = 64 << 20
@@ -32,9 +32,15 @@ _RESERVE = 64 << 20
 
 
 def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
-    """Patches in one run that pay on a card, as a power of two."""
-    fitting = multiprocessors * _FULL // max(1, flops(graph, patch))
-    return 1 << (min(_MOST_PATCHES, max(1, fitting)).bit_length() - 1)
+    """Patches in one run that pay on a card, as a power of two.
+
+    A larger batch b takes fewer runs, but leaves more of a scan's last one empty: where a run costs
+    c besides t for each of its patches, n of them take (n / b) (c + b t) and some b t / 2 for what
+    is empty, which is least at b = sqrt(2 n c / t).
+    """
+    patches, cost = _SCAN / prod(patch), multiprocessors * _RUN / max(1, flops(graph, patch))
+    best = max(1.0, sqrt(2 * patches * cost))
+    return min(_MOST_PATCHES, 1 << round(log2(best)))
 
 
 class Way(Protocol):

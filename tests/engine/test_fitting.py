@@ -84,13 +84,14 @@ def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
     ("width", "extent", "multiprocessors", "batch"),
     [
         (32, 64, 132, 8),
-        (32, 96, 132, 8),
-        (32, 128, 132, 4),
+        (32, 96, 132, 4),
+        (32, 128, 132, 2),
         (64, 96, 132, 2),
         (64, 128, 132, 1),
         (64, 256, 132, 1),
         (32, 128, 40, 1),
         (32, 64, 40, 8),
+        (1, 8, 132, 8),
     ],
 )
 def test_light_work_goes_several_patches_a_run(width, extent, multiprocessors, batch) -> None:
