@@ -132,9 +132,13 @@ def sweep_into(
 
 
 def bent(given_patches: Any) -> Any:
-    """Something that depends on the place in the patch, so that no tile is like its neighbour."""
+    """Something that depends on the place in the patch, so that no tile is like its neighbour.
+
+    And on other voxels, so that what fills a patch beyond the array counts.
+    """
     ramp = np.linspace(0.5, 1.5, given_patches[0].size, dtype=np.float32)
-    return np.sin(given_patches * 3) * ramp.reshape(given_patches[0].shape)
+    turned = np.roll(given_patches, (1, 2, 1), axis=(2, 3, 4))
+    return np.sin(given_patches * 3) * ramp.reshape(given_patches[0].shape) + turned / 4
 
 
 @settings(deadline=None, max_examples=60)
@@ -212,6 +216,8 @@ def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
     st.sampled_from(get_args(SmallVolumePadding)),
     st.sampled_from([25.0, -25.0]),
     st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([None, 0]),
     st.integers(0, 10**6),
 )
 def test_voxels_go_in_and_come_out_as_they_are_stored(
@@ -222,6 +228,8 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     padding: SmallVolumePadding,
     radius: float,
     clips: bool,
+    batch: int,
+    most: int | None,
     seed: int,
 ) -> None:
     voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(kind)
@@ -230,7 +238,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
     generator = FunctionGenerator(bent)
     translate_array(source, here, generator, window, Stopwatch(), lambda _: None)
-    sweep_into(source, there, window, bent, seed=seed)
+    sweep_into(source, there, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there.values, here.values)
 
 
