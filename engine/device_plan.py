@@ -64,7 +64,7 @@ class DevicePlan:
 def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
     """Under which the time of a program is kept."""
     ways = {key_of(shape): way.name for shape, way in fitted.algorithms.items()}
-    parts = repr((graph, fitted.lowered.layout, sorted(ways.items())))
+    parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(ways.items())))
     return hashlib.sha256(parts.encode()).hexdigest()[:24]
 
 

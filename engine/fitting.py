@@ -22,7 +22,7 @@ _LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
 
 _RUN, _SCAN, _MOST_PATCHES = 620 * 10**6, 35 * 10**6, 8
 """What a run costs besides its patches, in operations of each multiprocessor; voxels of all patches
-of a usual scan (18 patches of 128^3); and patches in a run at most.
+of a usual scan, one of 256x256x180 with overlaps; and patches in a run at most.
 
 Measured on an H200 (tests/benchmarks/results/batch_sizes.json).
 """

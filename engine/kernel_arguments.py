@@ -253,6 +253,7 @@ class StoreVoxels(Structure):
     _fields_ = (
         ("mean", c_void_p),
         ("stored", c_void_p),
+        ("overflowed", c_void_p),
         ("count", c_longlong),
         ("lowest", c_float),
         ("highest", c_float),

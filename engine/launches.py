@@ -45,7 +45,7 @@ _CHUNKS = 528
 
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
-_MOMENTS_BYTES = 12  # of moments.cuh
+_MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
 _ROW_BLOCKS = 4224
 _TOGETHER = 132
 """Blocks that wait for each other: one for each multiprocessor of an H200."""
@@ -59,7 +59,11 @@ def scratch_bytes(step: Step) -> int:
     """Bytes of the partial sums between the two halves of a normalisation's statistics."""
     match step:
         case Normalise(statistics=statistics):
-            tensor, parts, size = statistics.source.tensor, _columns_and_shares(step)[1], 8
+            tensor, parts, size = (
+                statistics.source.tensor,
+                _columns_and_shares(step)[1],
+                _SUMS_BYTES,
+            )
         case Statistics(source=source):
             tensor, parts, size = source.tensor, _chunks(step)[0], _MOMENTS_BYTES
         case ConvolvePatches(target=tensor, statistics=statistics) if statistics:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .errors import PrecisionOverflowError
 from .graph import FloatArray
 
 VoxelArray: TypeAlias = npt.NDArray[Any]
@@ -57,13 +58,20 @@ class Scaling:
     def store(self, network: FloatArray, out: VoxelArray) -> None:
         """Write the values that network intensities stand for to `out`.
 
-        Integers are rounded half to even and kept within the type; nothing wraps around.
+        Integers are rounded half to even and kept within the type; nothing wraps around. Raises
+        PrecisionOverflowError if a value is too large for a floating-point type.
         """
         values = self.inverse(network, out.dtype)
         if out.dtype.kind in "iu":
             np.rint(values, out=values)
             np.clip(values, np.iinfo(out.dtype).min, _largest(out.dtype), out=values)
-        out[...] = values
+        try:
+            with np.errstate(over="raise"):
+                out[...] = values
+        except FloatingPointError as error:
+            raise PrecisionOverflowError(
+                f"A value of the result is too large for its voxel type, {out.dtype}."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,10 @@ class Sweep:
         self._next_slot = 0
 
     def run(self, on_tiles: Callable[[int], None]) -> list[Timing]:
+        """Fill the target; on_tiles: told how many more tiles are done.
+
+        Raises PrecisionOverflowError if a result is not finite.
+        """
         places, lag = self._places, self._lag
         if self._window.is_padded:
             self._into.upload_now(places.lowest, self._source.lowest().tobytes())
@@ -194,7 +198,8 @@ class Sweep:
             with self._mark("copy out", self._out_of) as mark:
                 mean = self._row(self._places.mean, channel, rows.start)
                 stored = self._row(self._places.total, 0, rows.start)
-                launch = store_voxels(mean, staged.size, self._target, stored)
+                flag = self._places.overflowed
+                launch = store_voxels(mean, staged.size, self._target, stored, flag)
                 self._compiled.kernels.launch(self._out_of, launch)
                 self._out_of.download(staged.ctypes.data, stored, staged.nbytes)
             waiting.append((mark.stop, staged, voxels[channel, rows.start : rows.stop]))

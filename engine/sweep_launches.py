@@ -62,12 +62,15 @@ def blend(
     return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
 
 
-def store_voxels(mean: int, count: int, target: Stored, address: int) -> Launch:
-    """So many blended intensities at the address `mean`, as the target holds them, to `address`."""
+def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed: int) -> Launch:
+    """So many blended intensities at the address `mean`, as the target holds them, to `address`.
+
+    overflowed: address of the flag of what is not finite.
+    """
     kind = target.values.dtype
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
     low, high = float(limits.min), float(limits.max)
-    values = arguments.StoreVoxels(mean, address, count, low, high, _scaling(target))
+    values = arguments.StoreVoxels(mean, address, overflowed, count, low, high, _scaling(target))
     return Launch("sweep", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
 
 

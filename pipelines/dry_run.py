@@ -96,8 +96,9 @@ class _Foresight:
         job, watch = self._job, Stopwatch()
         try:
             volume = read_study(planned.study, job.settings, watch)
-            held = footprint(volume, job.model.card, job.settings.patch).peak
-            study = prepare_study(volume, job.model, job.settings, watch)
+            extras = job.request.extras
+            held = footprint(volume, job.model.card, job.settings.patch, extras).peak
+            study = prepare_study(volume, job.model, job.settings, watch, extras=extras)
             grid = sweep_grid(study.prepared.given.values, study.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))

@@ -11,7 +11,7 @@ from ..engine.scaling import Stored, is_taken_as_stored
 from ..io.volume import AnyArray, Empty, Volume
 from .measuring import Range, extremes
 from .preparation import Prepared, lying_alike
-from .slabs import Part, rows, slabs
+from .slabs import Slab, rows, slabs
 from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
 
 
@@ -31,7 +31,7 @@ def canvas(prepared: Prepared, card: ModelCard, empty: Empty = np.empty) -> Canv
     """An empty one from `empty`: the result's own voxels if nothing but their map is left to do.
 
     That is not so where the model's grid is not the scan's, where the voxel type depends on what
-    the network makes, and where network intensities were asked for.
+    the network makes or is not of VOXEL_TYPES, and where network intensities were asked for.
     """
     if not (prepared.in_network or prepared.resampling or _has_own_range(card)):
         storage = choose_storage(storage_of(prepared.source), card, _demand(prepared))
@@ -45,7 +45,8 @@ def canvas(prepared: Prepared, card: ModelCard, empty: Empty = np.empty) -> Canv
 def finish(prepared: Prepared, made: Canvas, card: ModelCard, empty: Empty = np.empty) -> Volume:
     """What the network has made as a volume on exactly the scan's grid.
 
-    Its voxel type follows `choose_storage`.
+    Its voxel type follows `choose_storage`. Raises PrecisionOverflowError if it cannot hold a
+    value.
     """
     if made.volume is not None:
         return made.volume
@@ -78,7 +79,7 @@ def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:
     [view] = target.values
     if prepared.resampling is None:
 
-        def fill(slab: Part) -> None:
+        def fill(slab: Slab) -> None:
             target.scaling.store(network[slab], view[slab])
 
         beside_each_other(fill, slabs(network))

@@ -10,6 +10,7 @@ from ..engine.scaling import is_taken_as_stored
 from ..io.volume import Volume
 from .orientation import orientation
 from .resampling import resampling
+from .settings import Extras
 from .storage import in_own_unit
 
 _INTENSITY = np.dtype(np.float32).itemsize
@@ -33,17 +34,13 @@ class Footprint:
         return max(self.read, self.translated, self.finished)
 
 
-def footprint(
-    volume: Volume, card: ModelCard, patch: Triple, *, in_network: bool = False
-) -> Footprint:
-    """The footprint of a scan, or a little more; raises PreparationError if its grid is unusable.
-
-    in_network: whether network intensities are asked for on the host.
-    """
+def footprint(volume: Volume, card: ModelCard, patch: Triple, extras: Extras) -> Footprint:
+    """The footprint of a scan or a little more; raises PreparationError if its grid is unusable."""
     turned = orientation(volume.affine, card.axes)
     grid = turned.oriented(volume.voxels).shape
     resample = resampling(grid, turned.sorted_spacing(volume.spacing), card.spacing)
-    is_as_stored = not in_network and resample is None and is_taken_as_stored(volume.voxels.dtype)
+    can_be_as_stored = is_taken_as_stored(volume.voxels.dtype) and not extras.seam_score
+    is_as_stored = can_be_as_stored and resample is None
     depth, height, width = grid if resample is None else resample.target
     array = depth * height * width * _INTENSITY
     given = volume.voxels.nbytes if is_as_stored else array

@@ -14,7 +14,7 @@ from .intensity import fit
 from .measuring import study_range
 from .orientation import Orientation, memory_order, orientation
 from .resampling import Resampling, resampling
-from .slabs import Part, rows, slabs
+from .slabs import Slab, rows, slabs
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _mapped(given: Stored, empty: Empty) -> Stored:
     [view] = given.values
     array = lying_alike(view, empty)
 
-    def fill(slab: Part) -> None:
+    def fill(slab: Slab) -> None:
         given.scaling.forward(view[slab], array[slab])
 
     beside_each_other(fill, slabs(view))

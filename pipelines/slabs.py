@@ -7,14 +7,14 @@ from ..engine.graph import Triple
 from ..io.volume import AnyArray
 from .orientation import memory_order
 
-Part: TypeAlias = tuple[slice, ...]
+Slab: TypeAlias = tuple[slice, ...]
 
 _VOXELS = 1 << 19
 """Handled at once; a few times their float64 copy is all the memory that a step takes, and that
 stays near a processor's caches."""
 
 
-def slabs(source: AnyArray) -> Iterator[Part]:
+def slabs(source: AnyArray) -> Iterator[Slab]:
     """Parts of what is read, along whichever of its axes is the slowest in memory."""
     axis = memory_order(source)[0]
     extent = source.shape[axis]

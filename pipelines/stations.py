@@ -192,8 +192,7 @@ class Stations:
     def _take_memory(self, ticket: Ticket, volume: Volume) -> None:
         task = self._task
         with ticket.watch.time("prepare"):
-            card, patch, seams = task.model.card, task.settings.patch, task.extras.seam_score
-            needed = footprint(volume, card, patch, in_network=seams).peak
+            needed = footprint(volume, task.model.card, task.settings.patch, task.extras).peak
         ticket.held = needed
         if not self._memory.take(needed):
             raise StoppedError

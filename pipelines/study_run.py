@@ -97,7 +97,7 @@ def infer_study(
     on_tiles: OnTiles,
     empty: Empty = np.empty,
 ) -> InferredStudy:
-    """Run the network on a study. Raises EngineError."""
+    """Run the network on a study. Raises EngineError and PreparationError."""
     tiling, settings = study.tiling, translator.settings
     watch.stage = "infer"
     on_tiles(0, len(tiling))
@@ -122,10 +122,7 @@ def finish_study(
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> Translated:
-    """Bring a translation back onto the scan's grid, and make the extras.
-
-    Raises PreparationError.
-    """
+    """Bring a translation back onto the scan's grid, and make the extras. Raises EngineError."""
     study = inferred.study
     with watch.time("finish"):
         volume = finish(study.prepared, inferred.made, model.card, empty)

@@ -2,14 +2,14 @@
 //
 // A volume is held in part: row r along its slowest axis lies at r % rows of a ring
 // [channels][rows][..][..]. Its axes may come in another order than the network's D, H and W, and
-// run against them: a patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] + b *
-// patch_steps[1] + c * patch_steps[2] of the patch, a step against its axis being below 0. Threads
-// follow the volume; a patch fits into the L2 cache, where its scattered words are gathered.
+// run against them: a patch's voxel (a, b, c) in the volume's order lies at a * patch_steps[0] +
+// b * patch_steps[1] + c * patch_steps[2] of the patch, a step against its axis being below 0.
+// Threads follow the volume; a patch fits into the L2 cache, where its scattered words are gathered.
 // cut: reads and writes each voxel of a patch once, and maps it to the network's intensity. blend:
 // reads a translated patch and its weights once, reads and writes what they cover of the ring once.
-// store_voxels: reads each float once and writes its voxel. The arithmetic is that of the host (Scaling in
-// scaling.py, Blender in blending.py), operation by operation and without contraction, so that both
-// give the same bits.
+// store_voxels: reads each float once and writes its voxel. The arithmetic is that of the host
+// (Scaling in scaling.py, Blender in blending.py), operation by operation and without contraction,
+// so that both give the same bits.
 
 #include "element.cuh"
 
@@ -139,6 +139,7 @@ extern "C" __global__ void blend(Blend p) {
 struct StoreVoxels {
     const float* mean;
     void* stored;
+    int* overflowed;          // of all runs
     Index count;
     float lowest, highest;    // of the voxel type
     Scaling scaling;
@@ -149,8 +150,10 @@ extern "C" __global__ void store_voxels(StoreVoxels p) {
     const Index at = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= p.count) return;
     const float network = p.mean[at];
+    if (!is_finite(network)) *p.overflowed = 1;  // an integer would hide it
     if (p.scaling.voxel == VOXEL_FLOAT) {
-        const double value = __dadd_rn(__dmul_rn(network, p.scaling.radius), p.scaling.centre);
+        const float value = __dadd_rn(__dmul_rn(network, p.scaling.radius), p.scaling.centre);
+        if (!is_finite(value)) *p.overflowed = 1;
         static_cast<float*>(p.stored)[at] = value;
         return;
     }

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.pipelines.manifest import FOLDER, Manifest
+from cuda_cyclegan.pipelines.room import Room
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
 
@@ -482,6 +483,32 @@ class TestPlan:
         found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
         assert found is not None
         assert 128**3 * (2 + 2) <= int(found[1]) * 2**20 <= 128**3 * 6
+
+    def test_ram_is_what_a_run_asks_for(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A seam score keeps the network's own intensities."""
+        scan(world.inputs / "a.nii", shape=(64, 64, 64))
+        asked: list[int] = []
+        take = Room.take
+
+        def heard(room: Room, amount: int = 1) -> bool:
+            asked.append(amount)
+            return take(room, amount)
+
+        monkeypatch.setattr(Room, "take", heard)
+        mebibytes: list[int] = []
+        for extras in ((), ("--seam-score",)):
+            told = (
+                CliRunner().invoke(app, ["plan", *world.arguments("--overwrite", *extras)]).stdout
+            )
+            found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+            assert found is not None
+            mebibytes.append(int(found[1]))
+            asked.clear()
+            assert world.translate("--overwrite", *extras).exit_code == 0
+            assert abs(max(asked) - mebibytes[-1] * 2**20) <= 2**20
+        assert mebibytes[1] > mebibytes[0]
 
 
 def test_a_trace_is_written_whole_or_complained_about(world: World, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.device_plan import DevicePlan, ProgramPlan, plan_program, program_key
 from cuda_cyclegan.engine.fitting import Room, Wanted, fit
 from cuda_cyclegan.engine.places import laid_out
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES
 from cuda_cyclegan.engine.tuning import Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.window import ring_rows
 from cuda_cyclegan.pipelines.inference import sweep_grid
@@ -88,6 +89,13 @@ class TestArrays:
         assert self.plan.held([]) == 1000
         assert self.plan.held(both) == 1000 + self.size(self.large)
         assert self.plan.held(both, 2) == 1000 + self.size(self.large) + self.size(self.small)
+
+    @pytest.mark.parametrize("name", VOXEL_TYPES)
+    def test_what_is_given_takes_the_bytes_of_its_voxels(self, name: str) -> None:
+        grid = sweep_grid(np.empty((1, 200, 64, 64), name), tile((200, 64, 64), PATCH, 0.25))
+        saved = 4 - np.dtype(name).itemsize
+        rows = ring_rows(grid, spare=True)
+        assert self.size(grid) == self.size(self.large) - saved * rows * 64 * 64
 
     def test_rings_shrink_with_the_room_and_then_there_are_none(self) -> None:
         roomy, tight = self.size(self.large), self.size(self.large, spare=False)

@@ -7,13 +7,14 @@ import pytest
 from helpers.gpu_networks import ODD_GRAPHS, random_network
 from helpers.step_interpreter import interpret
 
+from cuda_cyclegan.engine import joining
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.graph import Triple
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.precision import Precision
-from cuda_cyclegan.engine.steps import Convolve, Normalise, Statistics
+from cuda_cyclegan.engine.steps import Convolve, ConvolvePatches, Normalise, Statistics
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)
@@ -82,6 +83,15 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
     wide = replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
     check(build(wide), (8, 12, 16), matrix_kernels=True)
+
+
+def test_a_first_layer_that_measures_what_it_makes_agrees(monkeypatch):
+    monkeypatch.setattr(joining, "_MOST_BYTES", 0)
+    graph = build(replace(RESNET, width=16, blocks=1))
+    first = lower(random_network(graph, 0), Layout((8, 12, 16), 2, "fp16", matrix_kernels=True))
+    assert isinstance(first.steps[0], ConvolvePatches)
+    assert first.steps[0].statistics is not None
+    check(graph, (8, 12, 16), batch=2, matrix_kernels=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:

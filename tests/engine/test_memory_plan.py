@@ -1,18 +1,27 @@
 """The plan holds every byte of a program, and none twice at a time."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from helpers.gpu_networks import ODD_GRAPHS, random_network
 from helpers.step_interpreter import interpret
 
+from cuda_cyclegan.engine import joining
 from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.launches import launches
 from cuda_cyclegan.engine.lowered import Layout
 from cuda_cyclegan.engine.lowering import lower
 from cuda_cyclegan.engine.memory_plan import plan_memory, scratch_name
-from cuda_cyclegan.engine.steps import Convolve, Normalise, Pointwise
+from cuda_cyclegan.engine.outer_launches import blocks_of_a_patch
+from cuda_cyclegan.engine.steps import (
+    PATCHES,
+    Convolve,
+    ConvolvePatches,
+    Normalise,
+    Pointwise,
+)
 
 RESNET = ResNetSpec(1, 1, width=16, blocks=2)
 
@@ -34,6 +43,28 @@ def test_every_launch_finds_its_memory(spec, matrix_kernels):
             assert all(0 < size < 2**16 for size in launch.grid[1:])
             assert 0 < launch.block[0] * launch.block[1] * launch.block[2] <= 1024
             assert launch.shared <= 99 << 10
+
+
+def test_a_first_layer_that_measures_has_memory_for_it(monkeypatch):
+    """Only large tensors are measured so; the smaller ones are normalised in one launch."""
+    monkeypatch.setattr(joining, "_MOST_BYTES", 0)
+    lowered, plan = compiled(replace(RESNET, width=32), batch=2, matrix_kernels=True)
+    first, following = lowered.steps[:2]
+    assert isinstance(first, ConvolvePatches)
+    assert isinstance(following, Pointwise)
+    assert first.statistics is not None
+    assert first.statistics.target == following.table
+    blocks = blocks_of_a_patch(first)
+    sizes = {
+        PATCHES: 2 * 16 * 24 * 32 * 4,
+        first.target.name: first.target.bytes,
+        first.statistics.target.name: first.statistics.target.bytes,
+        first.weight: lowered.constants[first.weight].size * 2,
+        scratch_name(0): 2 * blocks * 32 * 12,
+    }
+    spans = sorted((plan.offsets[name], size) for name, size in sizes.items())
+    for (start, size), (following_start, _) in pairwise(spans):
+        assert start + size <= following_start
 
 
 def test_a_pass_that_keeps_the_shape_works_in_place():

@@ -1,9 +1,11 @@
 """Stored voxels to network intensities and back."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.scaling import Scaling
 
 
@@ -14,6 +16,12 @@ def test_nothing_wraps_around(dtype: str, value: float) -> None:
     limits = np.iinfo(out.dtype)
     exact = min(max(round(value), limits.min), limits.max)
     assert abs(int(out[0]) - exact) <= np.spacing(float(limits.max))
+
+
+def test_a_value_that_a_float_type_cannot_hold_is_refused() -> None:
+    out = np.zeros(1, np.float32)
+    with pytest.raises(PrecisionOverflowError, match="too large for its voxel type, float32"):
+        Scaling(0, 3e38).store(np.array([2.0], np.float32), out)
 
 
 def test_halves_are_rounded_to_even() -> None:

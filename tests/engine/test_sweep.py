@@ -3,7 +3,7 @@
 import shutil
 import threading
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -251,10 +251,11 @@ def test_the_kernels_of_a_sweep_do_as_the_host_does(
     """Along axes in another order and against them, wider than the array, and out of range."""
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(kind)
-    source = Stored(lying.transpose(1, 2, 0)[None, :, ::-1, ::-1], Scaling(60, 45, clips=True))
+    inward = Scaling(60.3, -45.7, clips=padding != "edge")
+    source = Stored(lying.transpose(1, 2, 0)[None, :, ::-1, ::-1], inward)
     here, there = (
         Stored(np.empty_like(lying, result).transpose(1, 2, 0)[None, :, ::-1, ::-1], outward)
-        for outward in [Scaling(40, 90)] * 2
+        for outward in [Scaling(40.1, 90.3)] * 2
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
     folder = tmp_path_factory.getbasetemp() / "sweep"
@@ -262,6 +263,35 @@ def test_the_kernels_of_a_sweep_do_as_the_host_does(
     sweep_into(source, here, window, bent)
     sweep_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
     np.testing.assert_array_equal(there.values, here.values)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("result", ["int8", "float32"])
+@pytest.mark.parametrize("huge", ["blended", "stored"])
+def test_what_overflows_after_the_network_is_noticed(
+    tmp_path_factory: pytest.TempPathFactory, huge: str, result: str
+) -> None:
+    """Patches may be finite where their mean is not, or where the voxel type is too small."""
+    signs = cycle([3e38, -3e38])
+
+    def function(given_patches: Any) -> Any:
+        return np.full_like(given_patches, next(signs) if huge == "blended" else 2)
+
+    array = np.ones((1, 12, 4, 4), np.float32)
+    target = Stored(np.empty_like(array, result), Scaling(0, 1 if huge == "blended" else 3e38))
+    window = SlidingWindow(tile((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
+    folder = tmp_path_factory.getbasetemp() / "sweep"
+    folder.mkdir(exist_ok=True)
+
+    def run() -> None:
+        sweep_into(Stored(array), target, window, function, kernels=KernelsOnCpu(folder))
+
+    if huge == "stored" and result == "int8":  # clipped, as ever
+        run()
+        assert (target.values == 127).all()
+        return
+    with pytest.raises(PrecisionOverflowError):
+        run()
 
 
 @settings(deadline=None, max_examples=30)

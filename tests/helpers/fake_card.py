@@ -157,7 +157,11 @@ def store_voxels(p: arguments.StoreVoxels, _: int) -> None:
     kind = VOXEL_TYPES[p.scaling.voxel]
     if kind != "float32":
         assert (p.lowest, p.highest) == (np.iinfo(kind).min, np.iinfo(kind).max)
-    scaling_of(p).store(floats(p.mean, p.count), numbers(p.stored, kind, p.count))
+    network = floats(p.mean, p.count)
+    if np.isfinite(network).all():
+        scaling_of(p).store(network, numbers(p.stored, kind, p.count))
+    else:
+        ctypes.c_int.from_address(p.overflowed).value = 1
 
 
 def scaling_of(p: Any) -> Scaling:

@@ -12,6 +12,7 @@ from cuda_cyclegan.pipelines.finishing import canvas, finish
 from cuda_cyclegan.pipelines.footprint import footprint
 from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.preparation import prepare
+from cuda_cyclegan.pipelines.settings import Extras
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.tiling import tile
 
@@ -33,7 +34,7 @@ def test_large_arrays_are_those_that_were_foreseen(
 ) -> None:
     study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(dtype))
     of = card(intensity_in=MinMax(), intensity_out=out, spacing=spacing)
-    foreseen = footprint(study, of, PATCH, in_network=in_network)
+    foreseen = footprint(study, of, PATCH, Extras(seam_score=in_network))
     asked = list[int]()
 
     def empty(shape: tuple[int, ...], kind: Any) -> Any:
