@@ -35,7 +35,7 @@ class World:
         for name in "ab":
             scan(root / "scans" / f"{name}.nii", shape=(16, 16, 16))
 
-    def plan(self, told: DevicePlan | Exception, device: Device = CARD) -> str:
+    def plan(self, told: DevicePlan | Exception, device: Device = CARD, *options: str) -> str:
         def plan_device(*_: object) -> DevicePlan:
             if isinstance(told, Exception):
                 raise told
@@ -51,7 +51,8 @@ class World:
             "--model",
             str(self._root / "model.safetensors"),
         ]
-        return CliRunner().invoke(app, [*words, "--output", str(self._root / "out")]).output
+        words += ["--output", str(self._root / "out"), *options]
+        return CliRunner().invoke(app, words).output
 
 
 @pytest.fixture
@@ -59,9 +60,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def arrays(extents: tuple[int, int, int]) -> int:
+def arrays(extents: tuple[int, int, int], voxel: str = "int16") -> int:
     """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
-    array = np.empty(extents, np.int16, order="F")[None]
+    array = np.empty(extents, voxel, order="F")[None]
     found = rings(sweep_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
     assert found is not None
     return found.bytes
@@ -76,6 +77,12 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     assert "100 MiB for a program of 2 tiles a run" in told
     assert f"{both:.0f} MiB with the largest arrays" in told
     assert "CUDA itself takes 500 MiB more" in told
+
+
+def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> None:
+    told = world.plan(PLAN, CARD, "--seam-score")
+    large = (100 * MIB + arrays(LARGE, "float32")) / MIB
+    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
 
 
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:

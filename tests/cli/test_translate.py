@@ -488,7 +488,7 @@ class TestPlan:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A seam score keeps the network's own intensities."""
-        scan(world.inputs / "a.nii", shape=(64, 64, 64))
+        scan(world.inputs / "a.nii", shape=(96, 96, 96))
         asked: list[int] = []
         take = Room.take
 
