@@ -1,7 +1,8 @@
 """Joins statistics with what comes before or after: fewer launches, and fewer bytes read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from .steps import ConvolvePatches, Normalise, Pointwise, Statistics, Step, Unpack
 
@@ -17,39 +18,44 @@ def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
 
     That of the first layer, where it may not, is measured by its convolution.
     """
-    return tuple(_measured_at_once(_normalised_at_once(steps)))
+    normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps))
+    return tuple(_with_neighbours_joined(normalised, _measured_at_once))
 
 
-def _normalised_at_once(steps: Sequence[Step]) -> list[Step]:
+def _with_neighbours_joined(
+    steps: Sequence[Step], join: Callable[[Step, Step], Step | None]
+) -> list[Step]:
+    """join: gives the one step that does the work of two, None where they stay apart."""
     result: list[Step] = []
     for step in steps:
-        before = result[-1] if result else None
-        if (
-            isinstance(before, Statistics)
-            and isinstance(step, Pointwise)
-            and _is_only_use(before, step, steps)
-            and _fits(before, step)
-        ):
-            result[-1] = Normalise(before, step, BARRIER)
-        else:
+        both = join(result[-1], step) if result else None
+        if both is None:
             result.append(step)
+        else:
+            result[-1] = both
     return result
 
 
-def _measured_at_once(steps: Sequence[Step]) -> list[Step]:
-    result: list[Step] = []
-    for step in steps:
-        before = result[-1] if result else None
-        if (
-            isinstance(before, ConvolvePatches)
-            and isinstance(step, Statistics)
-            and step.source.is_whole
-            and step.source.tensor == before.target
-        ):
-            result[-1] = replace(before, statistics=step)
-        else:
-            result.append(step)
-    return result
+def _normalised_at_once(steps: Sequence[Step], before: Step, step: Step) -> Normalise | None:
+    if (
+        isinstance(before, Statistics)
+        and isinstance(step, Pointwise)
+        and _is_only_use(before, step, steps)
+        and _fits(before, step)
+    ):
+        return Normalise(before, step, BARRIER)
+    return None
+
+
+def _measured_at_once(before: Step, step: Step) -> ConvolvePatches | None:
+    if (
+        isinstance(before, ConvolvePatches)
+        and isinstance(step, Statistics)
+        and step.source.is_whole
+        and step.source.tensor == before.target
+    ):
+        return replace(before, statistics=step)
+    return None
 
 
 def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:

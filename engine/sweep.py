@@ -88,7 +88,7 @@ class Sweep:
         Raises PrecisionOverflowError if a result is not finite.
         """
         places, lag = self._places, self._lag
-        if self._window.is_padded:
+        if self._window.needs_lowest:
             self._into.upload_now(places.lowest, self._source.lowest().tobytes())
         self._into.upload_now(places.overflowed, bytes(4))
         last = len(self._steps) - 1

@@ -60,9 +60,10 @@ class Window(Grid):
     padding: SmallVolumePadding
 
     @property
-    def is_padded(self) -> bool:
-        """Whether patches reach beyond the array."""
-        return any(edge > extent for edge, extent in zip(self.patch, self.extents, strict=True))
+    def needs_lowest(self) -> bool:
+        """Whether patches reach beyond the array, and its lowest value fills them there."""
+        edges = zip(self.patch, self.extents, strict=True)
+        return self.padding == "minimum" and any(edge > extent for edge, extent in edges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..engine.card import Identity, ModelCard
+from ..engine.card import ModelCard
 from ..engine.cores import beside_each_other
 from ..engine.graph import FloatArray
 from ..engine.scaling import Stored, is_taken_as_stored
-from ..io.volume import AnyArray, Empty, Volume
+from ..io.volume import Empty, Volume
 from .measuring import Range, extremes
 from .preparation import Prepared, lying_alike
 from .slabs import Slab, rows, slabs
-from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
+from .storage import ENOUGH_STEPS, Demand, Storage, choose_storage, has_own_range, storage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,10 @@ def canvas(prepared: Prepared, card: ModelCard, empty: Empty = np.empty) -> Canv
     That is not so where the model's grid is not the scan's, where the voxel type depends on what
     the network makes or is not of VOXEL_TYPES, and where network intensities were asked for.
     """
-    if not (prepared.in_network or prepared.resampling or _has_own_range(card)):
+    if not (prepared.in_network or prepared.resampling or has_own_range(card.intensity_out)):
         storage = choose_storage(storage_of(prepared.source), card, _demand(prepared))
         if is_taken_as_stored(storage.dtype):
-            voxels, target = _blank(prepared, storage, empty)
-            volume = prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
+            volume, target = _blank(prepared, storage, empty)
             return Canvas(target, volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
 
@@ -52,27 +51,24 @@ def finish(prepared: Prepared, made: Canvas, card: ModelCard, empty: Empty = np.
         return made.volume
     [network] = made.target.values
     demand = _demand(prepared)
-    if _has_own_range(card):
+    if has_own_range(card.intensity_out):
         demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
     storage = choose_storage(storage_of(prepared.source), card, demand)
-    voxels, target = _blank(prepared, storage, empty)
+    volume, target = _blank(prepared, storage, empty)
     _scatter(network, prepared, target)
-    return prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
-
-
-def _has_own_range(card: ModelCard) -> bool:
-    return isinstance(card.intensity_out, Identity)
+    return volume
 
 
 def _demand(prepared: Prepared) -> Demand:
     return Demand(Range(*prepared.outward.ends))
 
 
-def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[AnyArray, Stored]:
-    """New voxels on the scan's grid, and the same as the network sees them."""
+def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[Volume, Stored]:
+    """A volume of new voxels on the scan's grid, and these as the network sees them."""
     voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
     scaling = prepared.outward.of_stored(storage.slope, storage.intercept)
-    return voxels, Stored(prepared.orientation.oriented(voxels)[None], scaling)
+    volume = prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
+    return volume, Stored(prepared.orientation.oriented(voxels)[None], scaling)
 
 
 def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..engine.card import Identity, ModelCard
+from ..engine.card import ModelCard
 from ..engine.graph import Triple
-from ..engine.scaling import is_taken_as_stored
 from ..io.volume import Volume
 from .orientation import orientation
+from .preparation import stays_as_stored
 from .resampling import resampling
 from .settings import Extras
-from .storage import in_own_unit
+from .storage import has_own_range, in_own_unit
 
 _INTENSITY = np.dtype(np.float32).itemsize
 
@@ -39,8 +39,7 @@ def footprint(volume: Volume, card: ModelCard, patch: Triple, extras: Extras) ->
     turned = orientation(volume.affine, card.axes)
     grid = turned.oriented(volume.voxels).shape
     resample = resampling(grid, turned.sorted_spacing(volume.spacing), card.spacing)
-    can_be_as_stored = is_taken_as_stored(volume.voxels.dtype) and not extras.seam_score
-    is_as_stored = can_be_as_stored and resample is None
+    is_as_stored = stays_as_stored(volume, resample, in_network=extras.seam_score)
     depth, height, width = grid if resample is None else resample.target
     array = depth * height * width * _INTENSITY
     given = volume.voxels.nbytes if is_as_stored else array
@@ -48,7 +47,7 @@ def footprint(volume: Volume, card: ModelCard, patch: Triple, extras: Extras) ->
     result = volume.voxels.size * (
         volume.voxels.itemsize if in_own_unit(card.intensity_out) else widest
     )
-    is_made_at_once = is_as_stored and not isinstance(card.intensity_out, Identity)
+    is_made_at_once = is_as_stored and not has_own_range(card.intensity_out)
     made = result if is_made_at_once else array
     blended = 2 * min(patch[0], depth) * height * width * _INTENSITY
     return Footprint(

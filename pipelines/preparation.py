@@ -72,7 +72,7 @@ def prepare(
     given = Stored(view[None], scaling.of_stored(volume.slope, volume.intercept))
     if resample is not None:
         given = _resampled(given, resample, empty)
-    elif in_network or not is_taken_as_stored(view.dtype):
+    elif not stays_as_stored(volume, resample, in_network=in_network):
         given = _mapped(given, empty)
     return Prepared(
         given=given,
@@ -83,6 +83,11 @@ def prepare(
         steps=(measured.high - measured.low) / abs(volume.slope),
         in_network=in_network,
     )
+
+
+def stays_as_stored(volume: Volume, resample: Resampling | None, *, in_network: bool) -> bool:
+    """Whether a scan's own voxels are what the network is given."""
+    return resample is None and not in_network and is_taken_as_stored(volume.voxels.dtype)
 
 
 def lying_alike(view: AnyArray, empty: Empty) -> FloatArray:

@@ -35,6 +35,11 @@ def in_own_unit(intensity_out: IntensityMap) -> bool:
     return not isinstance(intensity_out, Window | Identity)
 
 
+def has_own_range(intensity_out: IntensityMap) -> bool:
+    """Whether the range of a result is known only once it is there."""
+    return isinstance(intensity_out, Identity)
+
+
 def choose_storage(source: Storage, card: ModelCard, demand: Demand) -> Storage:
     """The voxel type of a result.
 

@@ -97,17 +97,9 @@ class KernelsOnCpu:
         stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
 
 
-def swept(
-    array: Any,
-    window: SlidingWindow,
-    function: Any,
-    *,
-    seed: int = 0,
-    batch: int = 1,
-    most: int | None = None,
-) -> Any:
+def swept(array: Any, window: SlidingWindow, function: Any, **choices: Any) -> Any:
     made = np.empty_like(array)
-    sweep_into(Stored(array), Stored(made), window, function, seed=seed, batch=batch, most=most)
+    sweep_into(Stored(array), Stored(made), window, function, **choices)
     return made
 
 
