@@ -115,7 +115,7 @@ def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None
 
 
 def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: QueueWorld) -> None:
-    world.scans(60)
+    world.scans(60, (40, 40, 40))  # work for longer than a worker pauses between its questions
     batch = world.submit()
     world.did("jobs", "pause")
     first, second = world.start("worker"), world.start("worker")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from helpers.batch_world import scan, tiny_model
+from helpers.batch_world import SHAPE, scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -33,9 +33,9 @@ class QueueWorld:
         self.model = tiny_model(folder / "model.safetensors")
         self._processes: list[subprocess.Popen[str]] = []
 
-    def scans(self, count: int) -> None:
+    def scans(self, count: int, shape: tuple[int, ...] = SHAPE) -> None:
         for number in range(count):
-            scan(self.inputs / f"{number:03}.nii", number)
+            scan(self.inputs / f"{number:03}.nii", number, shape)
 
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, [*arguments], env={VARIABLE: self.queue})
