@@ -1,0 +1,170 @@
+"""What a command said and made as plain text, without what differs from run to run."""
+
+import gzip
+import hashlib
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydicom as _pydicom
+
+pydicom: Any = _pydicom
+
+_MEMORY = r"\d[\d.,]* ?[KMGT]i?B(?!\w)"
+_UNITS = r"(?:ms|s|min|h|MB/s|GB/s|k?voxels/s|[kMG]vox/s)(?![\w])"
+_NUMBER = r"(?:(?:\d[\d.,]* ?(?:to|of|and|-) ?)?\d[\d.,]*(?:e[+-]?\d+)?)"
+_VOLATILE = (
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "<date>"),
+    (re.compile(r"\b\d\d:\d\d(:\d\d)?\b"), "<time>"),
+    (re.compile(rf"\b{_NUMBER} ?{_UNITS}"), "<n>"),
+    (
+        re.compile(
+            r"\b[\d.]+[kM]? voxels/s|\b\d+\.\d (?=stages ran)|\b\d+ ?%|(?<=Seconds in all: )\S+"
+        ),
+        "<n>",
+    ),
+    (re.compile(r"─+"), "─"),
+    (re.compile(r"\b(packs|writes|pid|process) \d+"), r"\1 <n>"),
+)
+_TABLE_ROW = re.compile(
+    r"(?<=\s)[\d.]+[kM]?(?=\s)(?=.*(?: done| failed| interrupted)$)|(?<=^total).*$", re.M
+)
+_PLANNED_SECONDS = re.compile(r"(?<=\s)\d+\.\d\d(?=\s+(?:translated|up to date|failed))")
+_TRACEBACK = re.compile(r"^Traceback .*\n(?:[ ].*\n)*(?:\w+\.)*", re.M)
+_MEASURED_MEMORY = re.compile(rf"\b(\d[\d.,]* ?(of|to) )?{_MEMORY}")
+_BATCH = re.compile(r"\b\d{8}-[0-9a-z]{6}\b")
+_BATCH_LINE = re.compile(r"^\[\d+/(\d+)\] |^<time> (?=\S+: <batch)")
+_DATES = ("ContentDate", "ContentTime", "InstanceCreationDate", "InstanceCreationTime")
+_HIDDEN = ("libraries", "machine", "started", "ended", "host", "worker")
+_MEASURED = re.compile(
+    r"second|bytes|^use$|^stages$|^when$|_per_|peak|^submitted$|^latency$|^call$|^taken$|^ceilings$"
+)
+
+
+class Stilled:
+    """Takes out of texts what differs from run to run: times, folders, names of batches.
+
+    root: the folder of the run. Batches are numbered as they are met.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._batches: dict[str, str] = {}
+
+    def text(self, text: str, *, keeps_memory: bool = False, is_still: bool = False) -> str:
+        """keeps_memory: because it was computed. is_still: nothing in it was measured."""
+        text = text.replace(str(self._root), "<root>").replace(sys.prefix, "<prefix>")
+        text = _TRACEBACK.sub("Traceback: ", _BATCH.sub(self._numbered, text))
+        if is_still:
+            return text
+        for pattern, stands in _VOLATILE:
+            text = pattern.sub(stands, text)
+        if not keeps_memory:
+            text = _MEASURED_MEMORY.sub("<memory>", text)
+        text = _PLANNED_SECONDS.sub("<n>", _TABLE_ROW.sub("<n>", text))
+        lines = [re.sub(r"(?<=\S) {2,}", " ", line.rstrip()) for line in text.splitlines()]
+        return "\n".join(_in_order(lines))
+
+    def _numbered(self, found: "re.Match[str]") -> str:
+        return self._batches.setdefault(found[0], f"<batch {len(self._batches) + 1}>")
+
+    def json(self, value: Any, place: str = "") -> Any:
+        """A JSON value with every measured number as one that its place alone decides."""
+        match value:
+            case dict():
+                return {
+                    key: "<hidden>"
+                    if inner is not None and key in _HIDDEN
+                    else self.json(inner, f"{place}/{key}")
+                    for key, inner in value.items()
+                }
+            case list():
+                return [self.json(inner, f"{place}/{at}") for at, inner in enumerate(value)]
+            case str():
+                return self.text(value)
+            case bool() | None:
+                return value
+            case _:
+                return _stands_for(place) if _is_measured(place) else value
+
+    def file(self, path: Path) -> str:
+        """A file as its hash, or as text if what it says differs from run to run."""
+        match path.suffix:
+            case ".json":
+                found = json.loads(path.read_text())
+                shown = _lanes(found) if "traceEvents" in found else self.json(found)
+                return json.dumps(shown, indent=1)
+            case ".jsonl":
+                return "\n".join(sorted(_manifest_lines(path)))
+            case ".html":
+                return self.text(path.read_text(), is_still=True)
+            case ".gz":
+                packed = path.read_bytes()
+                return f"{digest(gzip.decompress(packed))} packed {digest(packed)}"
+            case _:
+                content = path.read_bytes()
+                is_dicom = content[128:132] == b"DICM"
+                return dicom_record(path) if is_dicom else digest(content)
+
+
+def _in_order(lines: list[str]) -> Iterator[str]:
+    """The lines of studies sorted, which end in any order."""
+    waiting: list[str] = []
+    for line in lines:
+        if _BATCH_LINE.match(line):
+            waiting.append(_BATCH_LINE.sub(r"[\1] ", line))
+            continue
+        yield from sorted(waiting)
+        waiting = []
+        yield line
+    yield from sorted(waiting)
+
+
+def _is_measured(place: str) -> bool:
+    *folders, last = place.split("/")
+    return last != "devices" and any(_MEASURED.search(name) for name in (*folders, last))
+
+
+def _stands_for(place: str) -> float:
+    """A number in hundredths, or of bytes; in lists one more than that before."""
+    folder, _, last = place.rpartition("/")
+    if last.isdecimal():
+        return _stands_for(folder) + int(last)
+    number = 100 + zlib.crc32(re.sub(r"/\d+/", "/", place).encode()) % 900
+    return number << 20 if last.endswith("bytes") else number / 100
+
+
+def _manifest_lines(path: Path) -> Iterator[str]:
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        for state in (*entry["inputs"], *entry["outputs"]):
+            state["modified_ns"] = state["changed_ns"] = 0
+        yield json.dumps(entry)
+
+
+def _lanes(trace: Any) -> list[list[str]]:
+    """What ran, by name, and how often."""
+    return sorted([event["name"], event["ph"]] for event in trace["traceEvents"])
+
+
+def dicom_record(path: Path) -> str:
+    """The elements of a DICOM file, without the moment of its making; pixels as a hash."""
+    data = pydicom.dcmread(path)
+    for name in _DATES:
+        if name in data:
+            data[name].value = ""
+    pixels = digest(data.PixelData) if "PixelData" in data else "none"
+    data.pop("PixelData", None)
+    return f"{digest(str(data.file_meta) + str(data))} pixels {pixels}"
+
+
+def digest(content: bytes | str) -> str:
+    """The start of a SHA-256, enough to tell files apart."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[
+        :20
+    ]
