@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from helpers.recorded_commands import Command, commands
-from helpers.recorded_text import Stilled
+from helpers.recorded_text import Stilled, rough
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "cuda-cyclegan"
 [_ENTRY] = entry_points(group="console_scripts", name="cuda-cyclegan")
@@ -122,7 +122,8 @@ class Recorder:
         try:
             return json.dumps(self._stilled.json(json.loads(said)), indent=1)
         except ValueError:
-            return self._stilled.text(said, **kept)
+            shown = self._stilled.text(said, **kept)
+            return rough(shown) if "GFLOP/s" in said else shown
 
     def _files(self, made: str) -> Iterator[tuple[str, str]]:
         place = self._root / made

@@ -31,18 +31,20 @@ _VOLATILE = (
     (re.compile(r"─+"), "─"),
     (re.compile(r"\b(packs|writes|pid|process) \d+"), r"\1 <n>"),
 )
-_TABLE_ROW = re.compile(
-    r"(?<=\s)[\d.]+[kM]?(?=\s)(?=.*(?: done| failed| interrupted)$)|(?<=^total).*$", re.M
-)
-_PLANNED_SECONDS = re.compile(r"(?<=\s)\d+\.\d\d(?=\s+(?:translated|up to date|failed))")
+_TABLES = {
+    "study read ": re.compile(r"(?<=\s)[\d.]+[kM]?(?=\s)"),
+    "study job ": re.compile(r"(?<=\s)\d+\.\d+(?=\s)"),
+    "study tiles ": re.compile(r"(?<=iB )[\d.]+"),
+}
+"""How a table begins, and what in its rows was measured."""
 _TRACEBACK = re.compile(r"^Traceback .*\n(?:[ ].*\n)*(?:\w+\.)*", re.M)
 _MEASURED_MEMORY = re.compile(rf"\b(\d[\d.,]* ?(of|to) )?{_MEMORY}")
 _BATCH = re.compile(r"\b\d{8}-[0-9a-z]{6}\b")
-_BATCH_LINE = re.compile(r"^\[\d+/(\d+)\] |^<time> (?=\S+: <batch)")
+_BATCH_LINE = re.compile(r"^\[\d+/(\d+)\] |^<time> (?=\S+: <batch)|^(?=<batch \d+> )")
 _DATES = ("ContentDate", "ContentTime", "InstanceCreationDate", "InstanceCreationTime")
 _HIDDEN = ("libraries", "machine", "started", "ended", "host", "worker")
 _MEASURED = re.compile(
-    r"second|bytes|^use$|^stages$|^when$|_per_|peak|^submitted$|^latency$|^call$|^taken$|^ceilings$"
+    r"second|bytes|^use$|^stages$|^when$|_per_|peak|^submitted$|^not_before$|^latency$|^call$|^taken$|^ceilings$"
 )
 
 
@@ -66,9 +68,8 @@ class Stilled:
             text = pattern.sub(stands, text)
         if not keeps_memory:
             text = _MEASURED_MEMORY.sub("<memory>", text)
-        text = _PLANNED_SECONDS.sub("<n>", _TABLE_ROW.sub("<n>", text))
         lines = [re.sub(r"(?<=\S) {2,}", " ", line.rstrip()) for line in text.splitlines()]
-        return "\n".join(_in_order(lines))
+        return "\n".join(_in_order(_rows(lines)))
 
     def _numbered(self, found: "re.Match[str]") -> str:
         return self._batches.setdefault(found[0], f"<batch {len(self._batches) + 1}>")
@@ -77,13 +78,16 @@ class Stilled:
         """A JSON value with every measured number as one that its place alone decides."""
         match value:
             case dict():
+                is_of_stages = place.endswith(("/stages", "/when"))
                 return {
                     key: "<hidden>"
                     if inner is not None and key in _HIDDEN
                     else self.json(inner, f"{place}/{key}")
-                    for key, inner in value.items()
+                    for key, inner in (sorted(value.items()) if is_of_stages else value.items())
                 }
             case list():
+                if place.endswith("/batches"):  # in the order of their random names
+                    value = sorted(value, key=lambda batch: self.text(batch["batch"]))
                 return [self.json(inner, f"{place}/{at}") for at, inner in enumerate(value)]
             case str():
                 return self.text(value)
@@ -104,15 +108,28 @@ class Stilled:
             case ".html":
                 return self.text(path.read_text(), is_still=True)
             case ".gz":
-                packed = path.read_bytes()
-                return f"{digest(gzip.decompress(packed))} packed {digest(packed)}"
+                return digest(gzip.decompress(path.read_bytes()))  # packed in parts of any size
             case _:
                 content = path.read_bytes()
                 is_dicom = content[128:132] == b"DICM"
                 return dicom_record(path) if is_dicom else digest(content)
 
 
-def _in_order(lines: list[str]) -> Iterator[str]:
+def rough(text: str) -> str:
+    """The words of a benchmark without any number, bar or order."""
+    return "\n".join(sorted(re.sub(r"[\d.█▏▎▍▌▋▊▉]+[kMGT]?", "#", text).splitlines()))
+
+
+def _rows(lines: list[str]) -> Iterator[str]:
+    """All lines, those of tables without measured numbers."""
+    measured: re.Pattern[str] | None = None
+    for line in lines:
+        begun = [pattern for start, pattern in _TABLES.items() if line.startswith(start)]
+        measured = begun[0] if begun else None if ": " in line else measured
+        yield measured.sub("<n>", line) if measured else line
+
+
+def _in_order(lines: Iterator[str]) -> Iterator[str]:
     """The lines of studies sorted, which end in any order."""
     waiting: list[str] = []
     for line in lines:
@@ -144,6 +161,9 @@ def _manifest_lines(path: Path) -> Iterator[str]:
         entry = json.loads(line)
         for state in (*entry["inputs"], *entry["outputs"]):
             state["modified_ns"] = state["changed_ns"] = 0
+        for state in entry["outputs"]:
+            if state["name"].endswith(".gz"):
+                state["size"] = state["sha256"] = 0
         yield json.dumps(entry)
 
 
