@@ -14,6 +14,9 @@ PAGES = (
     *("model export-onnx", "model reference-script"),
 )
 
+NEEDS_NOTHING = ("worker", "bench", "doctor", "model reference-script")
+"""Commands that begin their work when nothing is said."""
+
 MODELS = {
     "reflect": "--padding reflect --intensity-in percentile:0.5,99.5 --intensity-out window:0,1000 "
     "--axes RAS --spacing native --patch 16,16,16",
@@ -88,18 +91,11 @@ def _pages() -> Iterator[Command]:
     yield command("unknown command", "translat")
     for page in PAGES:
         yield command(f"help {page}", f"{page} --help")
-        if page:
-            yield (
-                command(f"nothing said: {page}", page)
-                if page
-                not in (
-                    "worker",
-                    "bench",
-                    "doctor",
-                    "model reference-script",
-                )
-                else command(f"too much said: {page}", f"{page} more")
-            )
+    for page in PAGES[1:]:
+        if page in NEEDS_NOTHING:
+            yield command(f"too much said: {page}", f"{page} more")
+        else:
+            yield command(f"nothing said: {page}", page)
 
 
 def model(name: str) -> str:
@@ -398,7 +394,7 @@ def _queue() -> Iterator[Command]:
     yield command("jobs after prune", f"jobs {queue}")
 
 
-def _batches(when: str, queue: str, names: "dict[str, str]") -> Iterator[Command]:
+def _batches(when: str, queue: str, names: dict[str, str]) -> Iterator[Command]:
     for name in names:
         batch = f"<submit-{name}>"
         yield command(f"jobs of {name}, {when}", f"jobs show {batch} {queue}")
