@@ -8,9 +8,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import bench, discover, doctor, jobs, model, plan, report, submit, translate, watch, worker
+from .commands import (
+    bench,
+    discover,
+    doctor,
+    jobs,
+    model,
+    plan,
+    report,
+    submit,
+    translate,
+    watch,
+    worker,
+)
 from .errors import told
-from .streams import lost_with_its_reader, settle
+from .render.streams import lost_with_its_reader, settle
 
 EXAMPLE = """\b
 Examples:
@@ -44,7 +56,7 @@ app.add_typer(model.app, name="model")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from ..pipelines.report_json import program_version
+        from ..pipelines.report.writing import program_version
 
         print(f"cuda-cyclegan {program_version()}")
         raise typer.Exit
@@ -67,7 +79,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
         ),
     ] = None,
 ) -> None:
-    from .config import config_defaults
+    from .options.config import config_defaults
 
     with told(verbose=False):
         context.default_map = config_defaults(context, config)

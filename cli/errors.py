@@ -11,8 +11,8 @@ import typer
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
-from .streams import say, tell
-from .text import printable, printable_lines
+from .render.streams import say, tell
+from .render.text import printable, printable_lines
 
 
 class Exit(IntEnum):

@@ -10,7 +10,7 @@ from types import FrameType
 import typer
 
 from .errors import Exit
-from .streams import say
+from .render.streams import say
 
 _STATUS = {
     signal.SIGINT: Exit.INTERRUPTED,

@@ -4,17 +4,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from .cuda_probe import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from .cuda.plan_cache import Progress, cache_folder, unheard
 from .errors import DeviceUnavailableError
-from .limits import NO_LIMITS, CudaLimits
-from .precision import Precision
-from .tuning import Progress, cache_folder, unheard
+from .options import NO_LIMITS, CudaLimits, Precision
+from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
-    from .cpu import Generator
-    from .cuda import CudaOptions
-    from .device_plan import DevicePlan
-    from .graph import Network, Triple
+    from .cuda.device_plan import DevicePlan
+    from .cuda.generator import CudaOptions
+    from .network.graph import Network, Triple
+    from .onnxruntime.session import Generator
 
 _ALL_PRECISIONS_FROM = (8, 0)
 """The compute capability that brought bf16 and tf32."""
@@ -94,10 +93,10 @@ def open_generator(
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
     if device.kind == "cuda":
-        from .cuda import CudaGenerator
+        from .cuda.generator import CudaGenerator
 
         return CudaGenerator(network, cuda_options(device, precision, patch, progress))
-    from .cpu import CpuGenerator
+    from .onnxruntime.session import CpuGenerator
 
     return CpuGenerator(network)
 
@@ -111,7 +110,7 @@ def plan_device(
     """
     if device.kind == "cpu":
         return None
-    from .cuda import planned
+    from .cuda.generator import planned
 
     return planned(network, cuda_options(device, precision, patch, unheard))
 
@@ -120,8 +119,8 @@ def cuda_options(
     device: Device, precision: Precision, patch: "Triple", progress: Progress
 ) -> "CudaOptions":
     """How a generator on a card is compiled, with the device's limits."""
-    from .cuda import CudaOptions
-    from .plan_search import Search
+    from .cuda.generator import CudaOptions
+    from .cuda.plan_search import Search
 
     limits = device.limits
     return CudaOptions(

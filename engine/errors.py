@@ -12,7 +12,7 @@ EngineError
 
 from typing import Self
 
-from .precision import Precision
+from .options import Precision
 
 
 class EngineError(Exception):

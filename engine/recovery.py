@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
-from .cpu import Generator
 from .errors import PrecisionOverflowError
-from .precision import Precision
+from .onnxruntime.session import Generator
+from .options import Precision
 
 T = TypeVar("T")
 OpenGenerator: TypeAlias = abc.Callable[[Precision], AbstractContextManager[Generator]]

@@ -2,18 +2,17 @@
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from .choice import EVERYTHING, Choice
-from .dicom_discovery import dicom_studies, find_series, without_directory
-from .dicom_series import Series
+from .choice import EVERYTHING, Choice, OutputFormat
+from .dicom.discovery import dicom_studies, find_series, without_directory
+from .dicom.series import Series
 from .errors import ScanError
-from .nifti import image_beside
-from .result_names import in_format
+from .formats.nifti import image_beside
+from .formats.text_header import read_text_header
 from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
-from .text_header import read_text_header
 from .volume import Obstacle, Study
 from .writing import places
 
@@ -160,3 +159,33 @@ def _ignores_case(output: Path) -> bool:
         return known.with_name(known.name.swapcase()).samefile(known)
     except (OSError, StopIteration):
         return False
+
+
+_NO_SERIES = Obstacle(
+    "unsupported",
+    "it is no DICOM series, which --format dicom derives from; use --format same or nifti for it",
+)
+
+
+def in_format(studies: Iterable[Study], wanted: OutputFormat) -> list[Study]:
+    """The studies under the names that the format gives their results, or with the obstacle that
+    their results cannot have it.
+    """
+    match wanted:
+        case "same":
+            return list(studies)
+        case "nifti":
+            return [_as_nifti(study) for study in studies]
+        case "dicom":
+            return [_as_dicom(study) for study in studies]
+
+
+def _as_nifti(study: Study) -> Study:
+    if study.format == "nifti":
+        return study
+    name = study.name.name if study.format == "dicom" else PurePosixPath(study.name.name).stem
+    return replace(study, name=study.name.with_name(f"{name}.nii.gz"))
+
+
+def _as_dicom(study: Study) -> Study:
+    return study if study.format == "dicom" else replace(study, obstacle=_NO_SERIES)

@@ -9,10 +9,12 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from . import dicom, itk, nifti
+from .dicom import reading as dicom
 from .errors import UnreadableScanError
-from .promises import check_start
-from .streams import GZIP_ERRORS, TooManyBytesError
+from .files.header_limits import check_start
+from .files.streams import GZIP_ERRORS, TooManyBytesError
+from .formats import nifti
+from .formats import nrrd_metaimage as itk
 from .volume import Empty, Study, Volume
 
 nibabel: Any = _nibabel  # typed only in part

@@ -5,8 +5,8 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .atomic import is_part
-from .nifti import header_beside
+from .files.atomic import is_part
+from .formats.nifti import header_beside
 from .volume import Format
 
 SUFFIXES: dict[str, Format] = {

@@ -9,13 +9,20 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from . import itk
-from .atomic import Gate, whole_file, whole_files, whole_folder
-from .dicom_writing import write_series
+from .dicom.derived.writing import write_series
 from .errors import WriteError
-from .nifti import Header, affine_of, image_beside, is_single_file, read_header, scaling_of
-from .nifti_conversion import as_nifti
-from .streams import is_gzip_name, open_reader, open_writer, write_voxels
+from .files.atomic import Gate, whole_file, whole_files, whole_folder
+from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
+from .formats import nrrd_metaimage as itk
+from .formats.nifti import (
+    Header,
+    affine_of,
+    as_nifti,
+    image_beside,
+    is_single_file,
+    read_header,
+    scaling_of,
+)
 from .volume import Derivation, Volume
 
 nibabel: Any = _nibabel  # typed only in part

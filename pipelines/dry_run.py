@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import plan_device
-from ..engine.tuning import cache_folder
-from .failures import failure_of
-from .footprint import footprint
-from .inference import sweep_grid
-from .plan import PlannedStudy
-from .rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
-from .report import Failure
+from .progress.rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
+from .report.failures import failure_of
+from .report.report import Failure
+from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
-from .study_run import prepare_study, read_study
+from .study.footprint import footprint
+from .study.sliding_window import sweep_grid
+from .study.translation import prepare_study, read_study
 from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
-    from ..engine.device_plan import DevicePlan
-    from ..engine.window import Grid
+    from ..engine.cuda.device_plan import DevicePlan
+    from ..engine.sliding_window import Grid
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..engine.devices import Device
 from ..engine.errors import DeviceUnavailableError
-from ..engine.precision import Precision
+from ..engine.options import Precision
 from .errors import SettingsError
 
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
-from ..engine.precision import Precision
+from ..engine.options import Precision
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 

@@ -8,40 +8,34 @@ from datetime import datetime
 from pathlib import Path
 
 from ..engine.cores import usable_cores
-from ..engine.cpu import Generator
-from ..engine.devices import (
-    Device,
-    Precision,
-    choose_devices,
-    open_generator,
-)
-from ..engine.graph import Network, Triple
-from ..engine.limits import NO_LIMITS, CudaLimits
-from ..engine.model import Model
-from ..engine.model_file import load_model
-from ..engine.tuning import Progress, cache_folder
-from ..io.atomic import remove_leftovers
+from ..engine.cuda.plan_cache import Progress, cache_folder
+from ..engine.devices import Device, Precision, choose_devices, open_generator
+from ..engine.model.model import Model, load_model
+from ..engine.network.graph import Network, Triple
+from ..engine.onnxruntime.session import Generator
+from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
+from ..io.files.atomic import remove_leftovers
 from ..io.volume import Study
-from .batch import Line, run_batch
-from .conveyor import Conveyor, Lanes
-from .earlier_results import discover_scans
 from .errors import SettingsError
-from .events import BatchStarted, DeviceOpened, Event, Listen
-from .fleet import Fleet
-from .manifest import Entry, Manifest, Recipe, load
-from .memory import available_memory
-from .plan import PlannedStudy, Planner
+from .execution.batch import Line, run_batch
+from .execution.fleet import Fleet
+from .execution.relay import Relay
+from .execution.stages import Task
+from .execution.study_pipeline import Conveyor, Lanes
+from .execution.worker import Setup
+from .host.memory import available_memory
 from .precision import chosen_precision
-from .rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
-from .relay import Relay
-from .report import BatchReport, ModelName, Skip, StudyReport
+from .progress.events import BatchStarted, DeviceOpened, Event, Listen
+from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
+from .progress.timeline import Opening, Timeline
+from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .results.earlier_results import discover_scans
+from .results.manifest import Entry, Manifest, Recipe, load
+from .results.resume import PlannedStudy, Planner
+from .results.storing import Store
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
-from .stations import Task
-from .storing import Store
-from .timeline import Opening, Timeline
-from .worker import Setup
 
 
 @dataclass(frozen=True, slots=True)

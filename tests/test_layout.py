@@ -53,8 +53,8 @@ def test_imports_point_one_way(path: Path) -> None:
     [
         "from ..engine import cpu",
         "from .. import engine",
-        "import cuda_cyclegan.engine.cpu",
-        "from cuda_cyclegan.engine.cpu import CpuGenerator",
+        "import cuda_cyclegan.engine.onnxruntime.session",
+        "from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator",
         "from cuda_cyclegan import engine",
     ],
 )

@@ -10,8 +10,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cuda_cyclegan.engine.model_file import load_model
-from cuda_cyclegan.engine.reference import verify
+from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.reference import verify
 
 SAMPLE = Path(__file__).parents[1] / "sample_data"
 SCAN = Path("scans") / "icbm152_2009_t1_2mm.nii.gz"

@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.steps import Convolution
-from cuda_cyclegan.engine.tuning import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
 
 STORED = Path(__file__).parent / "fixtures" / "version_0_1"
 MODIFIED_NS = 1_700_000_000_000_000_000

@@ -18,10 +18,10 @@ from typing import Any
 
 import nibabel
 import numpy as np
-from helpers.bench_batches import DISTINCT, WINDOW, make_scans, write_model
-from helpers.bench_command import keep, options, translate
+from support.bench_batches import DISTINCT, WINDOW, make_scans, write_model
+from support.bench_command import keep, options, translate
 
-from cuda_cyclegan.engine.reference import relative_error
+from cuda_cyclegan.engine.model.reference import relative_error
 
 TOLERANCE = 5e-3
 """Relative L2 error within which two results of fp16 are equal."""

@@ -20,31 +20,30 @@ from queue import Empty, SimpleQueue
 from statistics import median
 from typing import Any
 
-from helpers.bench_batches import DISTINCT, make_scans, write_model
-from helpers.bench_command import keep, options
+from support.bench_batches import DISTINCT, make_scans, write_model
+from support.bench_command import keep, options
 
-from cuda_cyclegan.engine.cpu import Generator
 from cuda_cyclegan.engine.devices import choose_device, open_generator
-from cuda_cyclegan.engine.graph import FloatArray, Graph
-from cuda_cyclegan.engine.model import Model
-from cuda_cyclegan.engine.model_file import load_model
+from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.engine.network.graph import FloatArray, Graph
+from cuda_cyclegan.engine.onnxruntime.session import Generator
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.window import Timing, Window
+from cuda_cyclegan.engine.sliding_window import Timing, Window
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.batch import run_batch
-from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.events import Event, Worked
-from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
-from cuda_cyclegan.pipelines.plan import PlannedStudy
-from cuda_cyclegan.pipelines.report import Use
+from cuda_cyclegan.pipelines.execution.batch import run_batch
+from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.progress.events import Event, Worked
+from cuda_cyclegan.pipelines.progress.timeline import Timeline
+from cuda_cyclegan.pipelines.report.report import Use
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
+from cuda_cyclegan.pipelines.results.resume import PlannedStudy
+from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateSettings
-from cuda_cyclegan.pipelines.stations import Task
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
-from cuda_cyclegan.pipelines.storing import Store
-from cuda_cyclegan.pipelines.study_run import Translator, infer_study, prepare_study
-from cuda_cyclegan.pipelines.timeline import Timeline
+from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
 from cuda_cyclegan.pipelines.translate import lanes_of
 
 QUIET_SWEEPS = 5

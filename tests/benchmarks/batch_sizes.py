@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from helpers.gpu_networks import untrained_network
+from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
-from cuda_cyclegan.engine.plan_search import Search
+from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+from cuda_cyclegan.engine.cuda.plan_search import Search
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 RESULT = Path(__file__).parent / "results" / "batch_sizes.json"
 CASES = (

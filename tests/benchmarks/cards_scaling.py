@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from helpers.bench_batches import make_scans, write_model
-from helpers.bench_command import Observed, keep, options, translate
+from support.bench_batches import make_scans, write_model
+from support.bench_command import Observed, keep, options, translate
 
 
 def measured(run: Observed, cards: int, edge: int) -> dict[str, Any]:

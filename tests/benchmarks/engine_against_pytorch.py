@@ -19,19 +19,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from helpers.torch_generators import padded_resnet
+from support.torch_generators import padded_resnet
 from torch import Tensor, nn
 
-from cuda_cyclegan.engine import cuda_bench, torch_bench
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaOptions
-from cuda_cyclegan.engine.cuda_ceilings import measure_ceilings
-from cuda_cyclegan.engine.graph import FloatArray, Network
-from cuda_cyclegan.engine.measured import Budget, Latency
-from cuda_cyclegan.engine.plan_search import Search
-from cuda_cyclegan.engine.reference import relative_error
-from cuda_cyclegan.engine.torch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
-from cuda_cyclegan.engine.work import flops
+from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
+from cuda_cyclegan.engine.benchmark import pytorch as torch_bench
+from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
+from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
+from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
+from cuda_cyclegan.engine.cuda.generator import CudaOptions
+from cuda_cyclegan.engine.cuda.plan_search import Search
+from cuda_cyclegan.engine.model.reference import relative_error
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.flops import flops
+from cuda_cyclegan.engine.network.graph import FloatArray, Network
 
 RESULT = Path(__file__).parent / "results" / "engine_against_pytorch.json"
 INPUTS = 4

@@ -23,8 +23,7 @@ from typing import Any
 import nibabel
 import numpy as np
 
-from cuda_cyclegan.engine.architectures import ResNetSpec
-from cuda_cyclegan.engine.card import (
+from cuda_cyclegan.engine.model.card import (
     IntensityMap,
     ModelCard,
     Percentiles,
@@ -32,17 +31,18 @@ from cuda_cyclegan.engine.card import (
     Reference,
     Window,
 )
-from cuda_cyclegan.engine.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
-from cuda_cyclegan.engine.model import Model
+from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.batch import run_batch
-from cuda_cyclegan.pipelines.conveyor import Conveyor, Lanes
-from cuda_cyclegan.pipelines.manifest import Manifest, Recipe
-from cuda_cyclegan.pipelines.memory import PeakMeter, available_memory
-from cuda_cyclegan.pipelines.plan import PlannedStudy
+from cuda_cyclegan.pipelines.execution.batch import run_batch
+from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.host.memory import PeakMeter, available_memory
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
+from cuda_cyclegan.pipelines.results.resume import PlannedStudy
+from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateSettings
-from cuda_cyclegan.pipelines.stations import Task
-from cuda_cyclegan.pipelines.storing import Store
 
 SHAPE = (512, 512, 400)
 SPACING = 0.8

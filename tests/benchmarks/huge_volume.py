@@ -16,8 +16,8 @@ from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
-from helpers.bench_batches import WINDOW, tissue, write_model
-from helpers.bench_command import Observed, device_bytes, keep, options, translate
+from support.bench_batches import WINDOW, tissue, write_model
+from support.bench_command import Observed, device_bytes, keep, options, translate
 
 nibabel: Any = _nibabel
 SLICES = 8
@@ -28,8 +28,8 @@ TOLERANCE = 5e-3
 
 HOLD_A_CONTEXT = """
 import sys, time
-from cuda_cyclegan.engine.cuda_driver import Context, Stream
-from cuda_cyclegan.engine.convolutions import Cudnn
+from cuda_cyclegan.engine.cuda.driver import Context, Stream
+from cuda_cyclegan.engine.cuda.cudnn import Cudnn
 with Context(0), Stream() as stream, Cudnn(stream):
     print("open", flush=True)
     sys.stdin.readline()

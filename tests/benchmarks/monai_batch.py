@@ -12,12 +12,12 @@ from typing import Any
 import nibabel
 import numpy as np
 import torch
-from helpers.bench_command import extents
-from helpers.torch_generators import padded_resnet
 from monai.inferers import sliding_window_inference
+from support.bench_command import extents
+from support.torch_generators import padded_resnet
 from torch import Tensor, nn
 
-from cuda_cyclegan.engine.model_file import load_model
+from cuda_cyclegan.engine.model.model import load_model
 
 
 class Way:

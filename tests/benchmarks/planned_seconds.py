@@ -21,9 +21,9 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
-from helpers.bench_batches import tissue, write_model
+from support.bench_batches import tissue, write_model
 
-from cuda_cyclegan.engine.cuda_probe import cuda_devices
+from cuda_cyclegan.engine.probe.cards import cuda_devices
 
 RESULT = Path(__file__).parent / "results" / "planned_seconds.json"
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from helpers import queue_postgres
-from helpers.batch_world import scan
-from helpers.queue_world import QueueWorld, children
+from support import queue_postgres
+from support.batch_world import scan
+from support.queue_world import QueueWorld, children
 
 PATIENCE = 300.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")

@@ -17,11 +17,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from helpers import queue_postgres
-from helpers.batch_world import scan
-from helpers.queue_world import COMMAND, QueueWorld
+from support import queue_postgres
+from support.batch_world import scan
+from support.queue_world import COMMAND, QueueWorld
 
-from cuda_cyclegan.pipelines.queue_place import VARIABLE
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 
 NAMESPACE, CABLE, PLUG = "queue-host2", "queue-cable", "queue-plug"
 ADDRESS, OTHER_ADDRESS = "10.99.77.1", "10.99.77.2"

@@ -21,16 +21,16 @@ from statistics import median
 from typing import Any
 
 import sqlalchemy as sa
-from helpers import queue_postgres
-from helpers.batch_world import scan
-from helpers.queue_world import COMMAND, QueueWorld, children
+from support import queue_postgres
+from support.batch_world import scan
+from support.queue_world import COMMAND, QueueWorld, children
 
-from cuda_cyclegan.pipelines.crew import HEALTHY_SECONDS
-from cuda_cyclegan.pipelines.queue import Queue
-from cuda_cyclegan.pipelines.queue_job import StudyJob
-from cuda_cyclegan.pipelines.queue_place import VARIABLE, queue_place
-from cuda_cyclegan.pipelines.queue_state import Lane
-from cuda_cyclegan.pipelines.queue_tables import NAMES, QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
+from cuda_cyclegan.pipelines.jobs.queue.state import Lane
+from cuda_cyclegan.pipelines.jobs.queue.tables import NAMES, QueueTables
+from cuda_cyclegan.pipelines.jobs.worker.crew import HEALTHY_SECONDS
 
 HISTORY, BATCH = 20_000, 1_000
 STUDIES = 5_000

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python tests/benchmarks/random_kills.py [--kills N]
 
 Half of them work in one process, half in one for each of two CPU devices. What must hold after each
-kill is in tests/helpers/fault_kills.py; the first thing that does not ends the benchmark.
+kill is in tests/support/fault_kills.py; the first thing that does not ends the benchmark.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from helpers.fault_kills import Kills, Tally
+from support.fault_kills import Kills, Tally
 
 RESULT = Path(__file__).parent / "results" / "random_kills.json"
 

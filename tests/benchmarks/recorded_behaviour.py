@@ -26,8 +26,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from helpers.recorded_commands import Command, commands
-from helpers.recorded_text import Stilled, rough
+from support.recorded_commands import Command, commands
+from support.recorded_text import Stilled, rough
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "cuda-cyclegan"
 [_ENTRY] = entry_points(group="console_scripts", name="cuda-cyclegan")
@@ -171,7 +171,7 @@ def recorded(only: str) -> dict[str, Case]:
 
 def _write_inputs(folder: Path) -> None:
     """In another process: whoever has computed has threads, and must not be forked."""
-    subprocess.run([sys.executable, "-m", "helpers.recorded_inputs", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "support.recorded_inputs", str(folder)], check=True)
 
 
 def differences(before: dict[str, Case], now: dict[str, Case]) -> Iterator[str]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from helpers.bench_batches import make_scans, write_model
-from helpers.bench_command import Observed, Sample, keep, options, translate
+from support.bench_batches import make_scans, write_model
+from support.bench_command import Observed, Sample, keep, options, translate
 
 HELD: dict[str, Callable[[Sample], int]] = {
     "host_bytes": lambda sample: sample.resident,

@@ -20,9 +20,9 @@ from typing import Any
 
 import nibabel
 import numpy as np
-from helpers.bench_batches import tissue, write_model
+from support.bench_batches import tissue, write_model
 
-from cuda_cyclegan.engine.cuda_probe import cuda_devices
+from cuda_cyclegan.engine.probe.cards import cuda_devices
 
 STARTS = 5
 RESULT = Path(__file__).parent / "results" / "start_time.json"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.batch_world import scan, tiny_model
-from helpers.fault_kills import START
+from support.batch_world import scan, tiny_model
+from support.fault_kills import START
 
 STUDIES = 8
 SHAPE = (40, 36, 32)

@@ -55,7 +55,7 @@ def test_the_readme_lists_every_exit_status() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"numpy", "PIL", "rich", "nibabel", "onnxruntime", "pydicom", "SimpleITK", "dbos"}
-    heavy |= {"cuda_cyclegan.engine.devices", "cuda_cyclegan.engine.tuning"}
+    heavy |= {"cuda_cyclegan.engine.devices", "cuda_cyclegan.engine.cuda.plan_cache"}
     program = (
         "import sys, contextlib, io\nfrom cuda_cyclegan.cli.app import app\n"
         f"for path in {COMMANDS!r}:\n"

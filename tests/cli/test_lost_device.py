@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.batch_world import scan, tiny_model
+from support.batch_world import scan, tiny_model
 
 STUDIES = 5
 FALLING_OFF = """
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.cpu import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 from cuda_cyclegan.engine.errors import CudaError
 
 run, calls = CpuGenerator.__call__, iter(range(99))

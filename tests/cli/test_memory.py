@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.batch_world import identity_model, scan
+from support.batch_world import identity_model, scan
 
 MEBIBYTE = 1 << 20
 

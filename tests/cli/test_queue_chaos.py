@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.queue_chaos import Trial, run
-from helpers import queue_postgres
-from helpers.queue_world import QueueWorld
+from support import queue_postgres
+from support.queue_world import QueueWorld
 
 
 def check(world: QueueWorld, trial: Trial) -> None:

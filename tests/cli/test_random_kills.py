@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from helpers.fault_kills import Kills
+from support.fault_kills import Kills
 
 
 @pytest.mark.parametrize(("workers", "number"), [(1, 12), (2, 8)])

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.batch_world import scan, tiny_model
+from support.batch_world import scan, tiny_model
 
 STUDIES = 6
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -18,7 +18,7 @@ STANDING = f"""
 import importlib, sys, time
 place, name, call, patience = sys.argv[1:5]
 del sys.argv[1:5]
-importlib.import_module("cuda_cyclegan.pipelines.batch").PATIENCE = float(patience)
+importlib.import_module("cuda_cyclegan.pipelines.execution.batch").PATIENCE = float(patience)
 module, remaining = importlib.import_module(place), int(call)
 real = getattr(module, name)
 def stand(*arguments, **named):
@@ -35,8 +35,8 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 
 DROPPING = """
 import importlib, signal, sys, time, weakref
-lines = importlib.import_module("cuda_cyclegan.cli.lines")
-study_run = importlib.import_module("cuda_cyclegan.pipelines.study_run")
+lines = importlib.import_module("cuda_cyclegan.cli.render.progress_lines")
+study_run = importlib.import_module("cuda_cyclegan.pipelines.study.translation")
 infer, hear = study_run.translate_array, lines.PlainLines.__call__
 class Thing: pass
 def slow(*arguments, **named):
@@ -57,7 +57,7 @@ importlib.import_module("cuda_cyclegan.cli.app").main()
 """The command, but a signal comes after the first study, where Python drops exceptions."""
 
 OPENING = ("cuda_cyclegan.pipelines.translate", "open_generator")
-INFERRING = ("cuda_cyclegan.pipelines.study_run", "translate_array")
+INFERRING = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
 SEARCHING = ("cuda_cyclegan.io.discovery", "without_directory")
 WRITING = ("cuda_cyclegan.io.writing", "write_voxels")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuda_cyclegan.engine.cuda_probe import why_no_cuda
+from cuda_cyclegan.engine.probe.cards import why_no_cuda
 
 
 def pytest_collection_modifyitems(items):

@@ -10,22 +10,21 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 
 import numpy as np
-from helpers.gpu_networks import ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, random_network
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cpu import CpuGenerator
-from cuda_cyclegan.engine.cuda_driver import Context, Stream
-from cuda_cyclegan.engine.kernel_images import Kernels
-from cuda_cyclegan.engine.lowered import Layout
-from cuda_cyclegan.engine.lowering import lower
-from cuda_cyclegan.engine.memory_plan import plan_memory
-from cuda_cyclegan.engine.plan_search import Algorithm
-from cuda_cyclegan.engine.program import Program
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
+from cuda_cyclegan.engine.compiler.steps import Convolve, Layout
+from cuda_cyclegan.engine.cuda.driver import Context, Stream
+from cuda_cyclegan.engine.cuda.kernel_images import Kernels
+from cuda_cyclegan.engine.cuda.plan_search import Algorithm
+from cuda_cyclegan.engine.cuda.program import Program
+from cuda_cyclegan.engine.cuda.streamed_window import Compiled
+from cuda_cyclegan.engine.cuda.window_buffers import Sweeper
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
-from cuda_cyclegan.engine.steps import Convolve
-from cuda_cyclegan.engine.sweep import Compiled
-from cuda_cyclegan.engine.sweeper import Sweeper
-from cuda_cyclegan.engine.window import Grid, Window
+from cuda_cyclegan.engine.sliding_window import Grid, Window
 
 LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)

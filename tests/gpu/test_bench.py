@@ -8,19 +8,18 @@ from statistics import median
 
 import numpy as np
 import pytest
-from helpers.gpu_networks import random_network
+from support.gpu_networks import random_network
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.devices import choose_device
-from cuda_cyclegan.engine.limits import CudaLimits
-from cuda_cyclegan.engine.measured import Budget
-from cuda_cyclegan.pipelines.bench import Bench, Setting, measure
-from cuda_cyclegan.pipelines.bench_child import in_child
-from cuda_cyclegan.pipelines.bench_rivals import CudnnTask, PytorchTask, Rival
-from cuda_cyclegan.pipelines.bench_subject import Subject
-from cuda_cyclegan.pipelines.bench_sweep import Candidates, Scan, sweep
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.options import CudaLimits
+from cuda_cyclegan.pipelines.bench.child import in_child
+from cuda_cyclegan.pipelines.bench.measurement import Bench, Setting, Subject, measure
+from cuda_cyclegan.pipelines.bench.parameter_sweep import Candidates, Scan, sweep
+from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, PytorchTask, Rival
 
 SPEC = ResNetSpec(1, 1, width=32, blocks=9)
 NETWORK = random_network(build(SPEC), seed=0)
@@ -44,7 +43,7 @@ def bench(patch=PATCH, seconds=1.0, layers=False, batch=1) -> Bench:
 
 @pytest.mark.parametrize("patch", [(64, 64, 64), PATCH, (128, 128, 128)])
 def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, patch):
-    from cuda_cyclegan.engine import cuda_bench
+    from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
 
     outside = []
 

@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.batch_world import scan
-from helpers.bench_batches import write_model
+from support.batch_world import scan
+from support.bench_batches import write_model
 
 STUDIES = 6
 LOSING = """
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.cuda import CudaGenerator
-from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+from cuda_cyclegan.engine.cuda.generator import CudaGenerator
+from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
 
 sweep, calls = CudaGenerator.sweep, iter(range(99))
 nobody = 256  # an address that no process owns

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from cuda_cyclegan.engine.cuda_driver import Context, DeviceBuffer, Stream
+from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer, Stream
 
 MIB = 1 << 20
 
 OTHER = """
 import sys
-from cuda_cyclegan.engine.cuda_driver import Context, DeviceBuffer, Stream
+from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer, Stream
 with Context(0), Stream() as stream, DeviceBuffer({bytes}) as buffer:
     print("ready", flush=True)
     while {busy}:
@@ -40,8 +40,8 @@ def other_program(megabytes: int, busy: bool):
 
 @pytest.fixture
 def watched():
-    from cuda_cyclegan.pipelines.job_talk import Manners
-    from cuda_cyclegan.pipelines.neighbours import Neighbours
+    from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import Neighbours
+    from cuda_cyclegan.pipelines.jobs.worker.messages import Manners
 
     neighbours = Neighbours("cuda:0", Manners(memory=1536 * MIB, load=20))
     if neighbours.hindrance():

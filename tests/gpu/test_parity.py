@@ -5,12 +5,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.gpu_networks import ODD_GRAPHS, random_network, untrained_network
+from support.gpu_networks import ODD_GRAPHS, random_network, untrained_network
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.cpu import CpuGenerator
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
-from cuda_cyclegan.engine.graph import Network
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 # Both operands of every product as TF32, emulated on the CPU with sums in fp32, leave 2.0e-3 to
@@ -57,7 +57,7 @@ def check(tmp_path_factory):
 
 
 def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
-    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.gpu_networks import untrained_network
-from helpers.numerics_models import through
+from support.gpu_networks import untrained_network
+from support.numerics_models import through
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.pipelines.inference import SlidingWindow, sweep_grid
-from cuda_cyclegan.pipelines.tiling import tile
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, sweep_grid
+from cuda_cyclegan.pipelines.study.tiling import tile
 
 MIB = 1 << 20
 PATCH = (64, 64, 64)
@@ -38,7 +38,7 @@ class Account:
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> Account:
     """Counts every block by itself, apart from what the generator says it holds."""
-    from cuda_cyclegan.engine.cuda_driver import DeviceBuffer
+    from cuda_cyclegan.engine.cuda.driver import DeviceBuffer
 
     held = Account()
     enter, leave = DeviceBuffer.__enter__, DeviceBuffer.__exit__
@@ -60,8 +60,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from cuda_cyclegan.engine.cuda import CudaOptions
-    from cuda_cyclegan.engine.plan_search import Search
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions
+    from cuda_cyclegan.engine.cuda.plan_search import Search
 
     cache = tmp_path_factory.mktemp("cache")
     return CudaOptions(PATCH, cache=cache, search=Search("quick"))
@@ -75,13 +75,13 @@ def translated(options: Any) -> np.ndarray:
 
 
 def _opened(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda import CudaGenerator
+    from cuda_cyclegan.engine.cuda.generator import CudaGenerator
 
     return CudaGenerator(NETWORK, options)
 
 
 def _planned(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda import planned
+    from cuda_cyclegan.engine.cuda.generator import planned
 
     return planned(NETWORK, options)
 
@@ -106,7 +106,7 @@ def _error(got: np.ndarray, wanted: np.ndarray) -> float:
     ],
 )
 def test_planned_is_allocated(options: Any, account: Account, batch, precision, limit) -> None:
-    from cuda_cyclegan.engine.cuda_driver import Context
+    from cuda_cyclegan.engine.cuda.driver import Context
 
     chosen = replace(options, batch=batch, precision=precision, vram_limit=limit and limit * MIB)
     with Context(0) as context:
@@ -145,7 +145,7 @@ def test_two_arrays_at_once_take_what_was_planned_for_two(options: Any, account:
 
 
 def test_nothing_is_allocated_while_arrays_go_through(options: Any, account: Account) -> None:
-    from cuda_cyclegan.engine.cuda_driver import Context
+    from cuda_cyclegan.engine.cuda.driver import Context
 
     with Context(0) as context, _opened(options) as generator:
         _through(generator)
@@ -198,7 +198,7 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
 def test_a_card_that_is_partly_taken_is_shared(
     options: Any, account: Account, translated: np.ndarray
 ) -> None:
-    from cuda_cyclegan.engine.cuda_driver import Context, DeviceBuffer
+    from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer
 
     with Context(0) as context, _opened(options):
         pass  # so that what CUDA itself takes is taken

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.gpu_networks import untrained_network
+from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
 PATCH = (32, 40, 48)
@@ -22,7 +22,7 @@ PATCH = (32, 40, 48)
 @pytest.fixture(scope="module")
 def open_generator(tmp_path_factory):
     """Opens the network; compiled kernels and measured plans are kept between tests."""
-    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
 
     options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
     return lambda **choices: CudaGenerator(NETWORK, replace(options, **choices))
@@ -54,13 +54,15 @@ def test_a_card_that_runs_few_blocks_at_once_gives_the_same(open_generator, monk
     patches = noise(1)
     with open_generator() as generator:
         wanted = generator(patches)
-    monkeypatch.setattr("cuda_cyclegan.engine.kernel_images.resident_blocks", lambda *_: blocks)
+    monkeypatch.setattr(
+        "cuda_cyclegan.engine.cuda.kernel_images.resident_blocks", lambda *_: blocks
+    )
     with open_generator() as generator:
         assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
 
 
 def test_nothing_is_allocated_during_runs(open_generator):
-    from cuda_cyclegan.engine.cuda_driver import Context
+    from cuda_cyclegan.engine.cuda.driver import Context
 
     with Context(0) as context, open_generator() as generator:
         generator(noise(1))
@@ -84,7 +86,7 @@ def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
 def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generator):
     with open_generator() as generator:
         generator(noise(1))
-    from cuda_cyclegan.engine.plan_search import Search
+    from cuda_cyclegan.engine.cuda.plan_search import Search
 
     begin = time.perf_counter()
     with open_generator(search=Search("full")) as generator:
@@ -94,7 +96,7 @@ def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generat
 
 @pytest.mark.parametrize("effort", ["off", "quick"])
 def test_less_tuning_gives_the_same_result(open_generator, effort):
-    from cuda_cyclegan.engine.plan_search import Search
+    from cuda_cyclegan.engine.cuda.plan_search import Search
 
     patches = noise(1)
     with open_generator() as tuned, open_generator(cache=None, search=Search(effort)) as other:
@@ -108,11 +110,11 @@ def test_patches_of_another_shape_are_refused(open_generator):
 
 
 LOSING = """
-from helpers.gpu_networks import untrained_network
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+from support.gpu_networks import untrained_network
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.kernel_arguments import Pack, Three, Two
+from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
 
 network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
 nobody = 256  # an address that no process owns

@@ -5,15 +5,15 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from helpers.gpu_networks import random_network
-from helpers.numerics_models import through
+from support.gpu_networks import random_network
+from support.numerics_models import through
 
-from cuda_cyclegan.engine.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
-from cuda_cyclegan.pipelines.inference import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
-from cuda_cyclegan.pipelines.tiling import tile
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiling import tile
 
 PATCH = (24, 20, 28)
 MIB = 1 << 20
@@ -34,7 +34,7 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Generators by batch, compiled once."""
-    from cuda_cyclegan.engine.cuda import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
 
     cache = tmp_path_factory.mktemp("cache")
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
@@ -110,8 +110,8 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
-    from cuda_cyclegan.engine.places import laid_out
-    from cuda_cyclegan.engine.window import Grid, Window, ring_rows
+    from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+    from cuda_cyclegan.engine.sliding_window import Grid, Window, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
     array = array_of(extents)
@@ -135,7 +135,7 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
 
 
 def _weights(window):
-    from cuda_cyclegan.pipelines.blending import patch_weights
+    from cuda_cyclegan.pipelines.study.blending import patch_weights
 
     return patch_weights(window.tiling, window.blend)
 

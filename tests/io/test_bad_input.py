@@ -15,10 +15,10 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from helpers.io_files import OBLIQUE, ramp, read_file, save_nifti, study_of
-from helpers.io_users import open_folder, ordinary_user
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.io_files import OBLIQUE, ramp, read_file, save_nifti, study_of
+from support.io_users import open_folder, ordinary_user
 
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from helpers.io_users import open_folder, ordinary_user
+from support.io_users import open_folder, ordinary_user
 
 from cuda_cyclegan.io import discovery
-from cuda_cyclegan.io.atomic import whole_file
 from cuda_cyclegan.io.discovery import Discovery, discover
 from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.io.files.atomic import whole_file
 from cuda_cyclegan.io.volume import Obstacle
 
 NHDR = "NRRD0004\ntype: uchar\ndimension: 3\nsizes: 1 1 1\nencoding: raw\ndata file: {}\n"

@@ -16,11 +16,12 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from helpers.io_files import OBLIQUE, ramp, read_file, save_nifti
-from helpers.io_users import open_folder, ordinary_user
+from support.io_files import OBLIQUE, ramp, read_file, save_nifti
+from support.io_users import open_folder, ordinary_user
 
-from cuda_cyclegan.io import atomic
-from cuda_cyclegan.io.atomic import (
+from cuda_cyclegan.io.errors import WriteError
+from cuda_cyclegan.io.files import atomic
+from cuda_cyclegan.io.files.atomic import (
     Gate,
     is_part,
     remove_leftovers,
@@ -28,8 +29,7 @@ from cuda_cyclegan.io.atomic import (
     whole_files,
     whole_folder,
 )
-from cuda_cyclegan.io.atomic import remove_parts_of_this_process as remove_own_parts
-from cuda_cyclegan.io.errors import WriteError
+from cuda_cyclegan.io.files.atomic import remove_parts_of_this_process as remove_own_parts
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
@@ -38,7 +38,7 @@ SMALL_DISK = """
 mount -t tmpfs -o size={size} none {folder} && exec {python} -c '
 import sys
 from pathlib import Path
-from helpers.io_files import read_file
+from support.io_files import read_file
 from cuda_cyclegan.io.errors import WriteError
 from cuda_cyclegan.io.writing import write
 source, folder = Path(sys.argv[1]), Path(sys.argv[2])

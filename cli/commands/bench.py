@@ -1,0 +1,189 @@
+"""`cuda-cyclegan bench`: how fast a network runs here, layer by layer and against others."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from ...engine.options import CudaLimits, Effort
+from ..errors import told
+from ..options.translate import Arithmetic, DeviceName, Verbose, VramLimit
+from ..options.values import checked_device, checked_json, parsed_patch, parsed_size
+from ..render.bench.outputs import STDOUT, View
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...engine.network.architectures import Spec
+
+EXAMPLE = "Example: cuda-cyclegan bench --model t1-to-t2.safetensors --against pytorch"
+
+Arch: TypeAlias = Literal["resnet", "unet"]
+
+
+def bench(
+    context: typer.Context,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A model file's network.")
+    ] = None,
+    arch: Annotated[
+        Arch | None,
+        typer.Option(
+            metavar="resnet|unet",
+            help="Or a generator of a published kind, untrained.  [default: resnet]",
+        ),
+    ] = None,
+    ngf: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Its channels after the first layer.  [default: 32]"),
+    ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Residual blocks of a resnet.  [default: 9]"),
+    ] = None,
+    levels: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=2, help="Down-samplings of a unet.  [default: 5]"),
+    ] = None,
+    device: DeviceName = "auto",
+    precision: Arithmetic = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="D,H,W",
+            help="Extents of a patch.  [default: the model's; or 128 each, 64 on the CPU]",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Patches in one run.  [default: 1]")
+    ] = None,
+    vram_limit: VramLimit = None,
+    tune: Annotated[
+        Effort | None,
+        typer.Option(
+            metavar="quick|full|off",
+            help="How hard to look for fast plans on a GPU.  [default: full; quick for a sweep]",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.01, help="How long to time each measurement.")
+    ] = 2.0,
+    against: Annotated[
+        Literal["pytorch"] | None,
+        typer.Option(metavar="pytorch", help="Measure the same network there too, in each mode."),
+    ] = None,
+    cudnn: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", help="Measure with the cuDNN library of a folder too; repeatable."
+        ),
+    ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(metavar="S", min=1.0, help="How long one of these may take, compiling too."),
+    ] = 600.0,
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep", help="Find the fastest patch, batch and precision, if not given."),
+    ] = False,
+    scan: Annotated[
+        str, typer.Option(metavar="D,H,W", help="Extents of the scan that a sweep is for.")
+    ] = "192,256,256",
+    overlap: Annotated[
+        float,
+        typer.Option(metavar="0..0.9", min=0.0, max=0.9, help="Overlap of its tiles, in a sweep."),
+    ] = 0.25,
+    write_config: Annotated[
+        bool,
+        typer.Option(
+            "--write-config",
+            help="Make what a sweep proposes the default of 'translate', in your config file.",
+        ),
+    ] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints that alone."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png|.svg", help="Draw a roofline and a chart of the layers."),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure a network's speed and memory on this machine.
+
+    Shares are of what this device itself does at most, measured on it: a large matrix product and
+    a large copy.
+
+    Exit status: 0 measured; 2 wrong usage, or no room on the card; 4 the device or a library is
+    missing.
+    """
+    if sweep and (against or cudnn or plot):
+        option = "--against" if against else "--cudnn" if cudnn else "--plot"
+        raise typer.BadParameter("use it without --sweep.", param_hint=f"'{option}'")
+    if write_config and not sweep:
+        raise typer.BadParameter("use it with --sweep.", param_hint="'--write-config'")
+    _check_generator(model, arch, {"--ngf": ngf, "--blocks": blocks, "--levels": levels})
+    view = View(_checked_json(json_file), _checked_plot(plot))
+    device, patches = checked_device(device), parsed_patch(patch)
+    limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
+    limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.benchmark.measurement import Budget
+        from ...pipelines.bench.measurement import BenchRequest, Subject, open_bench
+
+        subject = Subject(model or _untrained(arch, ngf, blocks, levels))
+        budget = Budget(seconds, layers=not sweep)
+        request = BenchRequest(subject, device, limits, precision, patches, batch or 1, budget)
+        if not sweep:
+            from .bench_run import Rivals, check, run
+
+            rivals = Rivals(against is not None, tuple(cudnn or ()), patience)
+            check(view, rivals)
+            run(*open_bench(request), view, rivals)
+            return
+        from ...pipelines.bench.parameter_sweep import Scan
+        from .bench_sweep import SweepView, run_sweep
+
+        asked = SweepView(view, Scan(scanned, overlap), patches, batch, precision)
+        fastest = run_sweep(*open_bench(request), asked)
+        if write_config:
+            from .bench_sweep import write
+
+            view.tell([write(context, fastest, vram_limit)])
+
+
+def _untrained(
+    arch: Arch | None, ngf: int | None, blocks: int | None, levels: int | None
+) -> "Spec":
+    from ...engine.network.architectures import ResNetSpec, UNetSpec
+
+    width = ngf or 32
+    if arch == "unet":
+        return UNetSpec(1, 1, width, levels or 5)
+    return ResNetSpec(1, 1, width, 9 if blocks is None else blocks)
+
+
+def _check_generator(model: Path | None, arch: str | None, sizes: dict[str, int | None]) -> None:
+    given = [option for option, value in sizes.items() if value is not None]
+    if model and (arch or given):
+        option = "--arch" if arch else given[0]
+        raise typer.BadParameter("--model names the whole network.", param_hint=f"'{option}'")
+    other = "--blocks" if arch == "unet" else "--levels"
+    if other in given:
+        raise typer.BadParameter(f"a {arch or 'resnet'} has none.", param_hint=f"'{other}'")
+
+
+def _parsed_scan(text: str) -> tuple[int, int, int]:
+    extents = parsed_patch(text, "--scan")
+    assert extents is not None  # only None gives None
+    return extents
+
+
+def _checked_json(path: Path | None) -> Path | None:
+    return path if path == STDOUT else checked_json("--json", path)
+
+
+def _checked_plot(path: Path | None) -> Path | None:
+    if path and path.suffix.lower() not in (".png", ".svg"):
+        raise typer.BadParameter(f"{str(path)!r} is no .png or .svg.", param_hint="'--plot'")
+    return checked_json("--plot", path)

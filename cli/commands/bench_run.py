@@ -1,0 +1,100 @@
+"""One measurement of `bench`, and those it is held against."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...engine.benchmark.pytorch_modes import modes
+from ...engine.cuda.cudnn_library import cudnn_library
+from ...engine.network.graph import Network
+from ...pipelines.bench.child import in_child
+from ...pipelines.bench.measurement import Bench, Outcome, measure
+from ...pipelines.bench.rivals import CudnnTask, PytorchTask, Result, Task
+from ...pipelines.errors import MissingLibraryError, SettingsError
+from ..render.bench import json_output as bench_json
+from ..render.bench import text as bench_rivals
+from ..render.bench import text as bench_text
+from ..render.bench.outputs import View
+from ..render.progress_lines import tuning_line
+from ..render.spinner import at_work
+from ..render.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Whom to measure too. patience: seconds for each."""
+
+    pytorch: bool
+    cudnn: tuple[Path, ...]
+    patience: float
+
+
+def check(view: View, rivals: Rivals) -> None:
+    """Whether all that is asked for can be done; raises before anything is measured."""
+    for folder in rivals.cudnn:
+        cudnn_library(folder)
+    if rivals.pytorch and find_spec("torch") is None:
+        raise MissingLibraryError(
+            "PyTorch is not installed, against which to measure; pip install torch, or leave "
+            "--against out."
+        )
+    if view.plot and find_spec("matplotlib") is None:
+        raise MissingLibraryError(
+            "matplotlib is not installed, which draws plots; pip install 'cuda-cyclegan[plot]', or "
+            "leave --plot out."
+        )
+
+
+def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
+    """Measure, print, and store what was asked for. Raises EngineError, WriteError."""
+    if rivals.cudnn and bench.setting.device.kind == "cpu":
+        raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
+    view.tell([bench_text.heading(bench)])
+    with at_work("Measuring"):
+        outcome = measure(bench, network, _TuningLines(view))
+    measured = outcome.measured
+    view.show(bench_text.facts(measured))
+    view.show(bench_text.layers(measured, view.columns))
+    view.tell(bench_text.layer_notes(measured))
+    if view.plot:
+        from ..render.bench.plots import draw
+
+        draw(bench, measured, view.plot)
+        view.tell([f"Written: {printable(str(view.plot))}"])
+    _compare(bench, outcome, view, rivals)
+
+
+class _TuningLines:
+    """Tells that plans are being looked for, and when that is over."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._is_tuning = False
+
+    def __call__(self, _what: str, share: float) -> None:
+        if share == 1 or not self._is_tuning:
+            self._view.progress(tuning_line(share))
+        self._is_tuning = share < 1
+
+
+def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None:
+    measured, results = outcome.measured, list[Result]()
+    try:
+        for task in _tasks(bench, outcome, rivals):
+            view.progress(f"Measuring {printable(task.name)}")
+            with at_work(f"at most {rivals.patience:g} s"):
+                results.append(in_child(task, rivals.patience))
+    finally:  # whoever stops a long one keeps what there is
+        view.show(bench_rivals.table(bench, measured, results, view.columns))
+        view.tell(bench_rivals.notes(measured, results))
+        view.store(bench_json.of_measurement(bench, measured, results))
+
+
+def _tasks(bench: Bench, outcome: Outcome, rivals: Rivals) -> Iterator[Task]:
+    for folder in rivals.cudnn:
+        yield CudnnTask(folder, bench, outcome.output)
+    if rivals.pytorch:
+        setting = bench.setting
+        for mode in modes(setting.device.kind, setting.precision):
+            yield PytorchTask(mode.name, bench, outcome.output)

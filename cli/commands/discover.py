@@ -1,0 +1,64 @@
+"""`cuda-cyclegan discover`: what lies in files and folders, and what of it would be translated."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...io.choice import FEWEST_SLICES
+from ..errors import Exit, complain, told
+from ..options.translate import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from ..render.spinner import SEARCHING, at_work
+from ..render.streams import columns_of, say, tell
+from ..signals import stop_signals
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan discover /media/cdrom
+  cuda-cyclegan discover scans --modality CT,MR --series "t1|mprage" --json
+"""
+
+
+def discover(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
+    ],
+    modality: Modality = "",
+    series: SeriesPattern = "",
+    min_slices: MinSlices = FEWEST_SLICES,
+    allow_uneven: AllowUneven = False,
+    show_phi: ShowPhi = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """List studies and DICOM series, taken or not.
+
+    Every series has a row, and a reason if it is left out or refused. Only headers are read.
+
+    \b
+    Exit status:
+      0  some study was found
+      2  wrong usage
+      3  none was found
+    """
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
+    with stop_signals(), told(verbose=verbose):
+        from ...pipelines.results.earlier_results import discover_scans
+        from ..render import discovery as discovery_json
+        from ..render import discovery as discovery_listing
+
+        with at_work(SEARCHING):
+            found = discover_scans(inputs, None, choice)
+        if json:
+            say(discovery_json.text(found, show_phi=show_phi), sys.stdout)
+        else:
+            for line in discovery_listing.lines(found, columns_of(sys.stdout)):
+                say(line, sys.stdout)
+            tell(discovery_listing.reasons(found), sys.stdout)
+        if not found.studies:
+            complain(f"No study found in {', '.join(map(str, inputs))}.")
+            raise typer.Exit(Exit.NO_STUDY)

@@ -1,0 +1,91 @@
+"""`cuda-cyclegan doctor`: whether this machine can do what the program offers."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import Exit, told
+from ..options.queue import QueueOption
+from ..render.streams import broken, columns_of, say
+from ..render.text import counted, printable
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.doctor.findings import Finding
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan doctor
+  cuda-cyclegan doctor --folder /data/results --json
+"""
+SCHEMA = "cuda-cyclegan/doctor/1"
+STATE_WIDTH = 9
+
+
+def doctor(
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="Whose disk to test: a folder for results.")
+    ] = Path(),
+    queue: QueueOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Check what this machine offers, and test each device.
+
+    Looks at packages, processor, memory, the disk of a folder, the job queue, cards and who holds
+    their memory, cuDNN and NVRTC; then each device translates a tiny patch in each precision, and
+    the result is compared with PyTorch's. A line is ok, a warning (works, but could be better) or a
+    failure, and says what to do.
+
+    \b
+    Exit status:
+      0  all that is offered works, perhaps with warnings
+      1  something does not
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...pipelines.doctor.doctor import Places, examine
+
+        findings = examine(Places(folder, queue))
+        states = _print_json(findings) if as_json else _print(findings)
+        if states["failure"]:
+            raise typer.Exit(Exit.SOME_FAILED)
+
+
+def _print(findings: "Iterable[Finding]") -> Counter[str]:
+    states: Counter[str] = Counter()
+    for finding in findings:
+        states[finding.state] += 1
+        for line in _lines(finding, columns_of(sys.stdout)):
+            say(line, sys.stdout)
+    troubles = [counted(states[state], state) for state in ("failure", "warning") if states[state]]
+    say(", ".join(troubles) or "All is well", sys.stdout)
+    return states
+
+
+def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
+    words = [f"{finding.subject}: {printable(finding.words)}"]
+    words += [f"> {printable(finding.remedy)}"] if finding.remedy else []
+    room = None if columns is None else columns - STATE_WIDTH
+    lines = [line for part in words for line in ([part] if room is None else broken(part, room))]
+    for index, line in enumerate(lines):
+        yield f"{'' if index else finding.state:<{STATE_WIDTH}}{line}"
+
+
+def _print_json(findings: "Iterable[Finding]") -> Counter[str]:
+    found = list(findings)
+    states = Counter(finding.state for finding in found)
+    content = {
+        "schema": SCHEMA,
+        "works": not states["failure"],
+        "findings": [asdict(finding) for finding in found],
+    }
+    say(json.dumps(content, indent=2), sys.stdout)
+    return Counter(states)

@@ -1,0 +1,177 @@
+"""`cuda-cyclegan jobs`: what the queue holds, and what to do about it."""
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ..errors import Exit, complain, told
+from ..options.queue import QueueOption
+from ..render.streams import columns_of, say, tell
+from ..render.text import counted, printable
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.queue import Queue
+    from ...pipelines.jobs.queue.state import JobRow
+
+
+class _ShowsByDefault(TyperGroup):
+    """`jobs` and `jobs BATCH` mean `jobs show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        completing: bool = ctx.resilient_parsing
+        if not completing and args[:1] != ["--help"] and not (args and args[0] in self.commands):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan jobs                       all batches
+  cuda-cyclegan jobs 20261121-k7m2pq       the jobs of one
+  cuda-cyclegan jobs cancel 20261121-k7m2pq
+"""
+
+
+def _example(words: str) -> str:
+    return f"\b\nExample:\n  cuda-cyclegan jobs {words}"
+
+
+app = typer.Typer(
+    cls=_ShowsByDefault,
+    help="Look at the job queue, and change it.",
+    epilog=EXAMPLE,
+    rich_markup_mode=None,
+)
+
+Batch = Annotated[str, typer.Argument(metavar="BATCH", help="As 'submit' printed it.")]
+Jobs = Annotated[
+    str, typer.Argument(metavar="BATCH[/JOB]", help="A batch, or one job such as BATCH/00012.")
+]
+
+
+@app.command(epilog=_example("show 20261121-k7m2pq --watch"))
+def show(
+    batch: Annotated[
+        str | None, typer.Argument(metavar="[BATCH]", help="As 'submit' printed it.")
+    ] = None,
+    queue: QueueOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing it until no job is open.")
+    ] = False,
+) -> None:
+    """Show all batches, or the jobs of one."""
+    with _open(queue) as jobs:
+        from ..render import jobs as jobs_json
+        from ..render import jobs as jobs_listing
+        from ..render import jobs_watch
+
+        rows = None if batch is None else _known(jobs, batch)
+        if watch:
+            jobs_watch.watch(jobs, batch)
+        elif json:
+            say(jobs_json.text(jobs, rows), sys.stdout)
+        else:
+            for line in jobs_listing.lines(jobs, rows, columns_of(sys.stdout)):
+                say(line, sys.stdout)
+
+
+@app.command(epilog=_example("summary 20261121-k7m2pq"))
+def summary(batch: Batch, queue: QueueOption = None) -> None:
+    """Sum a batch up as 'translate' does.
+
+    Time and memory of each study, then the totals, and the failures last.
+
+    \b
+    Exit status:
+      0  all went well so far
+      1  some job failed
+      2  there is no such batch, or the queue cannot be used
+    """
+    with _open(queue) as jobs:
+        from ...pipelines.jobs.summary import report_of
+        from ..render import batch_summary as tables
+
+        report = report_of(_known(jobs, batch))
+        for line in tables.table(report, columns_of(sys.stdout)):
+            say(line, sys.stdout)
+        tell(tables.totals(report, not_reached="open"), sys.stdout)
+        tell(tables.failures(report), sys.stderr)
+    raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
+
+
+@app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))
+def cancel(batch: Jobs, queue: QueueOption = None) -> None:
+    """Cancel what has not ended of a batch, or one job.
+
+    What runs stops within seconds and leaves no result.
+    """
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.cancel(batch), 'job')} cancelled", sys.stdout)
+
+
+@app.command(epilog=_example("retry 20261121-k7m2pq"))
+def retry(batch: Jobs, queue: QueueOption = None) -> None:
+    """Queue again what failed, was given up or cancelled."""
+    with _open(queue) as jobs:
+        _known(jobs, batch)
+        say(f"{counted(jobs.retry(batch), 'job')} queued again", sys.stdout)
+
+
+@app.command(epilog=_example("pause"))
+def pause(queue: QueueOption = None) -> None:
+    """Let no job start on any worker.
+
+    Those that run go on to their end.
+    """
+    with _open(queue) as jobs:
+        jobs.pause()
+        say("Paused; 'jobs resume' lets jobs start again.", sys.stdout)
+
+
+@app.command(epilog=_example("resume"))
+def resume(queue: QueueOption = None) -> None:
+    """Let jobs start again after 'jobs pause'."""
+    with _open(queue) as jobs:
+        jobs.resume()
+        say("Jobs start again.", sys.stdout)
+
+
+@app.command(epilog=_example("prune --days 90"))
+def prune(
+    days: Annotated[
+        int,
+        typer.Option("--days", metavar="N", min=0, help="Forget jobs that ended so many days ago."),
+    ] = 30,
+    queue: QueueOption = None,
+) -> None:
+    """Forget jobs that ended long ago; their results stay."""
+    with _open(queue) as jobs:
+        before = datetime.now().astimezone() - timedelta(days=days)
+        say(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)
+
+
+@contextmanager
+def _open(queue: str | None) -> "Generator[Queue]":
+    with stop_signals(), told(verbose=False):
+        from ...pipelines.jobs.queue.location import queue_place
+        from ...pipelines.jobs.queue.queue import open_queue
+
+        with open_queue(queue_place(queue)) as jobs:
+            yield jobs
+
+
+def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
+    rows = jobs.jobs(batch) if batch else []  # no name would stand for all
+    if not rows:
+        name = printable(batch) or "without a name"
+        complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
+        raise typer.Exit(Exit.USAGE)
+    return rows

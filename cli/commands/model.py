@@ -1,0 +1,142 @@
+"""`cuda-cyclegan model`: make, look into, prove and export model files."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import Exit, complain, told
+from ..render.spinner import at_work
+from ..render.streams import columns_of, say, tell
+from ..render.text import file_size, printable
+from ..signals import stop_signals
+from . import model_import
+
+if TYPE_CHECKING:
+    from ...engine.model.reference import Verification
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model import latest_net_G_A.pth --output t1-to-t2.safetensors
+  cuda-cyclegan model inspect t1-to-t2.safetensors
+"""
+
+
+def _example(words: str) -> str:
+    return f"\b\nExample:\n  cuda-cyclegan model {words}"
+
+
+app = typer.Typer(
+    help="Make, look into, prove and export model files.",
+    epilog=EXAMPLE,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
+
+ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print the traceback of a failure.")]
+
+
+@app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Model file, or checkpoint of a training.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what a model or checkpoint holds.
+
+    Exit status: 0 shown; 2 the file is damaged or of neither kind.
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.model.model import Model
+        from ...pipelines.model_import.inspection import inspect as look_into
+        from ..render import models as inspect_json
+        from ..render import models as model_listing
+
+        found = look_into(file)
+        if json:
+            say(inspect_json.text(found, file), sys.stdout)
+            return
+        width = columns_of(sys.stdout)
+        for line in (
+            model_listing.model_lines(found, width)
+            if isinstance(found, Model)
+            else model_listing.checkpoint_lines(found, width)
+        ):
+            say(line, sys.stdout)
+
+
+@app.command(epilog=_example("verify t1-to-t2.safetensors"))
+def verify(file: ModelFile, verbose: Verbose = False) -> None:
+    """Prove that a model computes its reference.
+
+    The reference is a patch in the model file with what the training code made of it, or else what
+    this program made of it at import.
+
+    Exit status: 0 it does; 1 it does not; 2 the file is damaged or no model.
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.model.model import load_model
+        from ...engine.model.reference import verify as compare
+
+        with at_work("Computing the reference"):
+            found = compare(load_model(file))
+        if not found.passed:
+            complain(_disproof(file, found))
+            raise typer.Exit(Exit.SOME_FAILED)
+        from ..render.models import proof
+
+        tell([f"{printable(str(file))}: {proof(found)}"], sys.stdout)
+
+
+@app.command(
+    "export-onnx", epilog=_example("export-onnx t1-to-t2.safetensors --output t1-to-t2.onnx")
+)
+def export_onnx(
+    file: ModelFile,
+    output: Annotated[Path, typer.Option(metavar="FILE.onnx", help="ONNX file to make.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a model's network as ONNX.
+
+    It maps patches [N, C, D, H, W] of the network's own intensity range. Orientation, spacing and
+    intensity maps are for the caller: the model card in the file's metadata tells them.
+
+    Exit status: 0 written; 2 not.
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.model.model import load_model
+        from ...engine.model.onnx_export import onnx_bytes
+        from ...pipelines.results.output_file import check_free, save
+
+        check_free(output, replace=force, sources=(file,))
+        content = onnx_bytes(load_model(file))
+        save(output, content)
+        say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
+
+
+@app.command("reference-script", epilog=_example("reference-script > make_reference.py"))
+def reference_script() -> None:
+    """Print a script that makes a reference.
+
+    It runs in the environment of the training and computes what 'model import --reference' takes.
+    """
+    from ...engine.model.reference import REFERENCE_SCRIPT
+
+    say(REFERENCE_SCRIPT.rstrip(), sys.stdout)
+
+
+def _disproof(file: Path, found: "Verification") -> str:
+    from ...engine.model.reference import TOLERANCE
+
+    if not found.hashes_match:
+        return f"{file} holds another reference patch than its card names; import it again."
+    return (
+        f"{file} does not compute its reference: relative error {found.relative_error:.2g}, where "
+        f"{TOLERANCE:g} is allowed; do not use it, import the checkpoint again."
+    )

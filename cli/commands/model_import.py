@@ -1,0 +1,202 @@
+"""`cuda-cyclegan model import`: a training checkpoint becomes a model file."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ..errors import Exit, complain, told
+from ..options.model import FORMS, parsed_axes, parsed_intensity, parsed_names, parsed_spacing
+from ..options.values import parsed_patch
+from ..render.spinner import at_work
+from ..render.streams import columns_of, say, tell
+from ..render.text import counted
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...engine.checkpoint.recognise.recognition import Question
+    from ...pipelines.model_import.importing import ImportRequest
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model import latest_net_G_A.pth --output t1-to-t2.safetensors
+  cuda-cyclegan model import net_G_A.pth --output t1-to-t2.safetensors \\
+      --reference reference.npz --source T1 --target T2 --axes RAS \\
+      --intensity-in percentile:0,99.5 --intensity-out percentile:0,99.5 \\
+      --spacing 1,1,1 --patch 128,128,128
+
+Start as in the first: it lists what the file tells, what is assumed, and which options are still
+needed.
+"""
+
+
+def import_(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Weights from training: .pth, .pt, .ckpt, .pth.tar."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Model file to make."),
+    ],
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz|.pt",
+            help="A patch and what the training code made of it; see 'model reference-script'. "
+            "It settles what the file leaves open about the network.",
+        ),
+    ] = None,
+    padding: Annotated[
+        Literal["reflect", "replicate", "zero"] | None,
+        typer.Option(metavar="reflect|replicate|zero", help="Padding around convolutions."),
+    ] = None,
+    norm_statistics: Annotated[
+        Literal["patch", "stored"] | None,
+        typer.Option(
+            metavar="patch|stored",
+            help="Normalise by each patch's statistics, or by those stored in training (eval).",
+        ),
+    ] = None,
+    concat: Annotated[
+        Literal["skip-first", "deeper-first"] | None,
+        typer.Option(metavar="skip-first|deeper-first", help="Order of a U-Net's joints."),
+    ] = None,
+    upsampling: Annotated[
+        Literal["nearest", "trilinear", "trilinear-corners"] | None,
+        typer.Option(
+            metavar="nearest|trilinear|trilinear-corners", help="How a sampling decoder enlarges."
+        ),
+    ] = None,
+    direction: Annotated[
+        Literal["AtoB", "BtoA"] | None,
+        typer.Option(metavar="AtoB|BtoA", help="Which generator of a pair."),
+    ] = None,
+    generator: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which network of several, by its name in the file."),
+    ] = None,
+    tanh: Annotated[
+        bool | None,
+        typer.Option("--tanh/--no-tanh", help="Whether it ends in tanh.  [default: tanh]"),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,...]", help="Contrast that goes in, a name for each channel."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[,...]", help="Contrast that comes out."),
+    ] = None,
+    intensity_in: Annotated[
+        str | None,
+        typer.Option(metavar="MAP", help=f"From scan values to the network's [-1, 1]: {FORMS}."),
+    ] = None,
+    intensity_out: Annotated[
+        str | None,
+        typer.Option(metavar="MAP", help="The same for target scans; undone on the result."),
+    ] = None,
+    axes: Annotated[
+        str | None,
+        typer.Option(metavar="RAS|LPS|SPL|...", help="Where the patch's D, H and W point."),
+    ] = None,
+    spacing: Annotated[
+        str | None,
+        typer.Option(metavar="D,H,W|native", help="Voxel size in mm of the training patches."),
+    ] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(metavar="D,H,W", help="Extents of the training patches."),
+    ] = None,
+    small_volume_padding: Annotated[
+        Literal["edge", "reflect", "minimum"] | None,
+        typer.Option(
+            metavar="edge|reflect|minimum",
+            help="How a scan smaller than a patch grows.  [default: edge]",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Name of the model in reports.  [default: SOURCE to TARGET]"
+        ),
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Make a model from a training checkpoint.
+
+    No code in the checkpoint is run.
+
+    Exit status: 0 made; 2 something must be said first, or the checkpoint is refused.
+    """
+    said = (
+        parsed_intensity(intensity_in, "--intensity-in"),
+        parsed_intensity(intensity_out, "--intensity-out"),
+        parsed_patch(patch),
+    )
+    names = parsed_names(source, "--source"), parsed_names(target, "--target")
+    place = parsed_axes(axes), parsed_spacing(spacing)
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.checkpoint.recognise.recognition import Choices
+        from ...pipelines.model_import.card_draft import Purpose
+        from ...pipelines.model_import.importing import ImportRequest
+
+        choices = Choices(
+            padding=padding,
+            norm_statistics=norm_statistics,
+            concat=concat,
+            upsampling=upsampling,
+            direction=direction,
+            generator=generator,
+            tanh=tanh,
+        )
+        purpose = Purpose(
+            source=names[0],
+            target=names[1],
+            intensity_in=said[0],
+            intensity_out=said[1],
+            axes=place[0],
+            spacing=place[1],
+            patch=said[2],
+            small_volume_padding=small_volume_padding,
+            name=name,
+            licence=licence,
+        )
+        request = ImportRequest(checkpoint, choices, purpose, reference)
+        raise typer.Exit(_import(request, output, force))
+
+
+def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
+    from ...pipelines.model_import.importing import make_model, survey
+    from ...pipelines.results.output_file import check_free, save
+    from ..render.models import imported_lines, survey_lines
+
+    sources = [request.checkpoint, *([request.reference] if request.reference else [])]
+    check_free(output, replace=force, sources=tuple(sources))
+    with at_work("Reading the checkpoint"):
+        found = survey(request)
+    for line in survey_lines(found, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    if found.undecided:
+        complain(_what_to_say(found.undecided))
+        return Exit.USAGE
+    with at_work("Making the model"):
+        made = make_model(found)
+    save(output, made.content)
+    tell(imported_lines(made, output), sys.stdout)
+    return Exit.DONE
+
+
+def _what_to_say(questions: "tuple[Question, ...]") -> str:
+    flags = ", ".join(question.flag for question in questions)
+    missing = counted(len(questions), "answer is", "answers are")
+    return f"Nothing was written; {missing} missing, listed above: {flags}."

@@ -1,0 +1,39 @@
+"""`cuda-cyclegan plan`: what `translate` would do with the same options."""
+
+import typer
+
+from ..errors import told
+from ..options.groups import DeviceOptions, StudyOptions, grouped
+from ..options.translate import Inputs, ShowPhi, Verbose
+from ..signals import stop_signals
+from .translate import dry_run_shown, opened
+
+EXAMPLE = """\b
+Example:
+  cuda-cyclegan plan scans --model t1-to-t2.safetensors --output results
+"""
+
+
+@grouped
+def plan(
+    inputs: Inputs,
+    study: StudyOptions,
+    on: DeviceOptions,
+    show_phi: ShowPhi = False,
+    verbose: Verbose = False,
+) -> None:
+    """List what 'translate' would do, without doing it.
+
+    Reads and prepares every scan that is due, so whatever is wrong with one shows now; tells the
+    tiles, memory and seconds that each would take. Writes nothing.
+
+    \b
+    Exit status:
+      0  all studies would be translated, or are up to date
+      1  some study would fail
+      2  wrong usage
+      3  no study was found
+      4  the device or a library is missing
+    """
+    with stop_signals(), told(verbose=verbose):
+        raise typer.Exit(dry_run_shown(opened(study.request(inputs, on, show_phi=show_phi))))

@@ -1,0 +1,78 @@
+"""`cuda-cyclegan report`: what past batches came to, as text or as a page."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import told
+from ..render.streams import columns_of, say, tell
+from ..render.text import file_size, printable
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.report.reading import StoredReport
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan report night.json
+  cuda-cyclegan report before.json after.json --html comparison.html
+"""
+
+
+def report(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE.json", help="Reports that 'translate --report' wrote."),
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Write a page for a browser that needs no other file."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing page.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Show what past batches came to.
+
+    Times, throughput, memory, when each study was under way, and failures. Two reports are also
+    compared, study by study. The page for a browser needs no other file and no network, and shows
+    the pictures that 'translate --preview' made.
+
+    \b
+    Exit status:
+      0  shown
+      2  a file is no report, or the page is there already
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...pipelines.report.reading import read_report
+
+        stored = [read_report(file) for file in files]
+        if html:
+            _write_page(stored, html, force=force)
+        else:
+            _print(stored)
+
+
+def _print(stored: "list[StoredReport]") -> None:
+    from ..render import report_text
+
+    columns = columns_of(sys.stdout)
+    for section in report_text.sections(stored, columns):
+        for line in section.lines:
+            say(line, sys.stdout)
+        tell(section.sentences, sys.stdout)
+
+
+def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
+    from ...pipelines.results.output_file import check_free, save
+    from ..render.html.page import page
+
+    check_free(target, replace=force, sources=tuple(one.file for one in stored))
+    content = page(stored).encode()
+    save(target, content)
+    say(f"Written: {printable(str(target))}, {file_size(len(content))}", sys.stdout)

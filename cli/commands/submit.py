@@ -1,0 +1,89 @@
+"""`cuda-cyclegan submit`: one job a study into the queue."""
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import Exit, complain, told
+from ..options.groups import StudyOptions, grouped
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..options.translate import Inputs
+from ..render.spinner import SEARCHING, at_work
+from ..render.streams import say, tell
+from ..render.text import counted
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.state import Submitted
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan submit scans --model t1-to-t2.safetensors \\
+      --output results --window night
+  cuda-cyclegan submit /share/scans --model /share/t1-to-t2.safetensors \\
+      --output /share/results --queue postgresql://worker@dbhost/jobs
+"""
+
+
+@grouped
+def submit(
+    inputs: Inputs,
+    study: StudyOptions,
+    queue: QueueOption = None,
+    priority: PriorityOption = "normal",
+    window: WindowOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
+    ] = None,
+    name: BatchName = "",
+) -> None:
+    """Queue scans for translation, one job a study.
+
+    Returns at once and prints the batch's name, which 'jobs' takes; 'worker' does the jobs. Studies
+    that are queued for the same work already are left out. Whoever does a job must see the scans,
+    the model and the output folder under the same paths.
+
+    \b
+    Exit status:
+      0  all studies are queued, or were before
+      1  some study cannot be done as asked, and is not queued
+      2  wrong usage, or the queue cannot be used
+      3  no study was found
+    """
+    with stop_signals(), told(verbose=False):
+        from ...pipelines.jobs.queue.location import queue_place
+        from ...pipelines.jobs.queue.queue import open_queue
+        from ...pipelines.jobs.schedule import parse_time
+        from ...pipelines.jobs.submission import jobs_of
+
+        request = study.request(inputs)
+        lane = lane_of(priority, window)
+        not_before = parse_time(at, datetime.now().astimezone()) if at else None
+        with at_work(SEARCHING):
+            found = jobs_of(request)
+        if not found.jobs and not found.refused:
+            where = ", ".join(str(path) for path in inputs)
+            complain(f"No study found in {where}; name scan files, or folders that hold some.")
+            raise typer.Exit(Exit.NO_STUDY)
+        with open_queue(queue_place(queue), create=True) as jobs:
+            submitted = jobs.submit(found.jobs, lane, name=name, not_before=not_before)
+    if submitted.added:
+        say(submitted.batch, sys.stdout)
+    tell(_outcome(submitted, len(found.skipped)), sys.stderr)
+    for refused, reason in found.refused.items():
+        complain(f"{refused} is not queued: {reason}.")
+    raise typer.Exit(Exit.SOME_FAILED if found.refused else Exit.DONE)
+
+
+def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
+    yield f"{counted(submitted.added, 'study', 'studies')} queued"
+    if submitted.known:
+        known = counted(submitted.known, "study", "studies")
+        yield f"{known} left out: queued for the same work already"
+    if skipped:
+        left_out = counted(skipped, "file or series", "files or series")
+        yield f"{left_out} skipped; 'translate --dry-run' says why"

@@ -1,0 +1,203 @@
+"""`cuda-cyclegan translate`: options in, progress and tables out."""
+
+import shlex
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
+
+import typer
+
+from ...io.errors import WriteError
+from ..errors import Exit, complain, told
+from ..options.groups import DeviceOptions, StudyOptions, grouped
+from ..options.translate import Inputs, ShowPhi, Verbose
+from ..options.values import checked_json
+from ..render.spinner import SEARCHING, at_work
+from ..render.streams import LastingStream, columns_of, say, tell
+from ..render.text import counted, printable
+from ..signals import Stop, stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.progress.events import Listen
+    from ...pipelines.report.report import BatchReport
+    from ...pipelines.translate import Job, Request
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors --output results
+  cuda-cyclegan translate /media/cdrom --model t1-to-ct.safetensors \\
+      --output results --modality MR --preview
+  cuda-cyclegan translate scans --model t1-to-t2.safetensors \\
+      --output results --device cuda:0,1 --report night.json
+"""
+
+
+@grouped
+def translate(
+    inputs: Inputs,
+    study: StudyOptions,
+    on: DeviceOptions,
+    show_phi: ShowPhi = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Translate scans with a model.
+
+    Takes DICOM series, NIfTI (.nii, .nii.gz, .hdr with .img), NRRD and MetaImage files, and
+    searches folders for them. The output folder mirrors the inputs; a result keeps its source's
+    format, grid and header.
+
+    A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
+    up to date are kept, so the same command goes on where it was stopped. Files that this program
+    did not make are only replaced with --overwrite.
+
+    \b
+    Exit status:
+      0  all studies are translated, or up to date
+      1  some study failed
+      2  wrong usage
+      3  no study was found
+      4  the device or a library is missing
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
+    """
+    for name, file in (("--report", report), ("--trace", trace)):
+        checked_json(name, file)
+        if dry_run and file:
+            raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
+    with stop_signals() as stop, told(verbose=verbose):
+        job = opened(study.request(inputs, on, show_phi=show_phi), quiet=quiet)
+        view = _View(report, trace, quiet, verbose)
+        raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
+
+
+def opened(request: "Request", *, quiet: bool = False) -> "Job":
+    """The job of a request, with a sign of life while its studies are looked for."""
+    with nullcontext() if quiet else at_work(SEARCHING):
+        from ...pipelines.translate import open_job
+
+        return open_job(request)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the user wants to see."""
+
+    report: Path | None
+    trace: Path | None
+    quiet: bool
+    verbose: bool
+
+    @contextmanager
+    def progress(self) -> "Generator[Listen]":
+        """A listener for the batch's events: bars on a terminal, lines elsewhere."""
+        from rich.console import Console
+
+        from ..render.progress_bars import LiveProgress
+        from ..render.progress_lines import PlainLines
+
+        terminal = cast("TextIO", LastingStream(sys.stderr))
+        console = Console(file=terminal, highlight=False, markup=False, emoji=False)
+        if self.quiet or not console.is_terminal or console.is_dumb_terminal:
+            yield PlainLines(quiet=self.quiet, verbose=self.verbose)
+            return
+        with LiveProgress(console, verbose=self.verbose) as live:
+            yield live
+
+
+def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+    from ...pipelines.progress.events import Event
+    from ...pipelines.progress.trace import Trace
+    from ...pipelines.report.writing import write_json
+    from ...pipelines.translate import run_job
+
+    if not job.discovery.studies:
+        return _nothing_found(job)
+    trace = Trace()
+    with view.progress() as show:
+
+        def listen(event: Event) -> None:
+            show(event)
+            if view.trace:
+                trace.hear(event)
+
+        report = run_job(job, listen)
+    stored = [
+        _stored(view.report, lambda path: write_json(report, path)),
+        _stored(view.trace, trace.write),
+    ]
+    return max(*stored, _shown(report, view, stop))
+
+
+def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
+    if path is None:
+        return Exit.DONE
+    try:
+        write(path)
+    except WriteError as error:
+        complain(str(error))
+        return Exit.SOME_FAILED
+    return Exit.DONE
+
+
+def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
+    from ..render.batch_summary import failures, table, totals
+
+    if not view.quiet:
+        for line in table(report, columns_of(sys.stdout)):
+            say(line, sys.stdout)
+        tell(totals(report), sys.stdout)
+        tell(failures(report), sys.stderr)
+    if report.interrupted:
+        say(printable(_how_to_resume(report)), sys.stderr)
+        return stop.status
+    return Exit.SOME_FAILED if report.failures else Exit.DONE
+
+
+def _how_to_resume(report: "BatchReport") -> str:
+    done = len(report.translated()) + report.count("up to date")
+    total = len(report.studies) + report.not_reached
+    command = shlex.join(word for word in sys.argv[1:] if word != "--overwrite")
+    return (
+        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to go on: "
+        f"cuda-cyclegan {command}"
+    )
+
+
+def _nothing_found(job: "Job") -> Exit:
+    where = ", ".join(str(path) for path in job.request.inputs)
+    why = "; name scan files, or folders that hold some"
+    for skip in job.discovery.skipped[:1]:
+        others = len(job.discovery.skipped) - 1
+        why = f": {skip.path}: {skip.reason}" + (f" ({others} more are skipped)" if others else "")
+    complain(f"No study found in {where}{why}.")
+    return Exit.NO_STUDY
+
+
+def dry_run_shown(job: "Job") -> Exit:
+    """Show what would be done; what to tell the shell."""
+    from ...pipelines.dry_run import dry_run
+    from ..render.dry_run import lines, reasons
+
+    if not job.discovery.studies:
+        return _nothing_found(job)
+    with at_work("Reading scans") as rename:
+        plan = dry_run(job, lambda done, due: rename(f"Reading scans, {done} of {due} studies"))
+    for line in lines(plan, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    device = job.devices[0]
+    no_card = device.note if device.kind == "cpu" else None
+    tell(reasons(plan, job.discovery.skipped, no_card), sys.stdout)
+    return Exit.SOME_FAILED if any(row.failure for row in plan.rows) else Exit.DONE

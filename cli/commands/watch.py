@@ -1,0 +1,96 @@
+"""`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...io.errors import ScanError
+from ...pipelines.errors import QueueLostError
+from ..errors import told
+from ..options.groups import StudyOptions, grouped
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..render.streams import say
+from ..render.text import counted, printable
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.job import StudyJob
+    from ...pipelines.jobs.queue.queue import Queue
+    from ...pipelines.jobs.queue.state import Lane
+    from ...pipelines.jobs.submission import Submission
+
+EXAMPLE = """\b
+Example:
+  cuda-cyclegan watch /incoming --model t1-to-t2.safetensors --output results
+"""
+
+LOOK_SECONDS = 5.0
+
+
+@grouped
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", exists=True, file_okay=False, help="Where studies arrive."
+        ),
+    ],
+    study: StudyOptions,
+    queue: QueueOption = None,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="Take a study when it has not changed for so long."
+        ),
+    ] = 30.0,
+    priority: PriorityOption = "normal",
+    window: WindowOption = None,
+    name: BatchName = "",
+) -> None:
+    """Queue studies as they arrive in a folder, until stopped.
+
+    A study is taken once none of its files has changed for --settle seconds, and again if it
+    changes later. Stop with Ctrl-C or SIGTERM; jobs that are queued by then stay queued.
+    """
+    with stop_signals(), told(verbose=False):
+        from ...pipelines.jobs.arrivals import Arrivals
+        from ...pipelines.jobs.queue.location import queue_place
+        from ...pipelines.jobs.queue.queue import open_queue
+        from ...pipelines.jobs.submission import jobs_of
+
+        request = study.request((folder,))
+        lane = lane_of(priority, window)
+        arrivals, refused = Arrivals(settle), set[str]()
+        with open_queue(queue_place(queue), create=True) as jobs:
+            _log(f"watching {folder}")
+            while True:
+                try:
+                    found = jobs_of(request)
+                    _tell_refused(found, refused)
+                    _take(arrivals.complete(found.jobs), jobs, lane, name)
+                except (ScanError, QueueLostError, OSError) as error:
+                    _log(str(error))
+                time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
+
+
+def _tell_refused(found: "Submission", told: set[str]) -> None:
+    """Once for each study that cannot be done along with another, or in the format."""
+    for study, reason in found.refused.items():
+        if study not in told:
+            told.add(study)
+            _log(f"{study} is not queued: {reason}")
+
+
+def _take(ready: "list[StudyJob]", jobs: "Queue", lane: "Lane", name: str) -> None:
+    if ready:
+        submitted = jobs.submit(ready, lane, name=name)
+        if submitted.added:
+            _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
+
+
+def _log(text: str) -> None:
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)

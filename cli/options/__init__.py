@@ -1,0 +1,5 @@
+"""What several commands take, each option spelled once: its name, its help and how its value is
+read.
+
+May import the records that options fill. Must not know what a command does with them.
+"""

@@ -1,0 +1,108 @@
+"""Defaults of options from `cuda-cyclegan.toml`.
+
+A table a command, a key a long option of it: `[worker]` with `until-empty = true`. `[translate]`
+also stands for the same options of `plan`, `submit` and `watch`, and `queue` at the top for that of
+all commands. What is typed comes first, then the environment, then the files.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import typer
+from typer.core import TyperGroup, TyperOption
+
+from ...pipelines.errors import ConfigError
+
+Defaults: TypeAlias = dict[str, Any]
+
+_LIKE_TRANSLATE = ("plan", "submit", "watch")
+
+
+def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
+    """The defaults of all commands, as a context takes them. Raises ConfigError."""
+    from ...pipelines.config import config_files, read_config
+
+    root = cast("TyperGroup", context.command)
+    defaults: Defaults = {}
+    for path in config_files(named):
+        tables = read_config(path)
+        _check_tables(path, root, tables)
+        if "queue" in tables:
+            _set_for_all(_Source(context, f"{path}: "), root, tables.pop("queue"), defaults)
+        shared = tables.get("translate", {})
+        for name in _LIKE_TRANSLATE:
+            options = options_of(root.commands[name])
+            common = {key: value for key, value in shared.items() if key in options}
+            _set(_Source(context, f"{path}: [translate] "), options, common, defaults, name)
+        for name, keys in tables.items():
+            options = options_of(root.commands[name])
+            _set(_Source(context, f"{path}: [{name}] "), options, keys, defaults, name)
+    return defaults
+
+
+class _Source:
+    """Where values come from, and how they are checked."""
+
+    def __init__(self, context: typer.Context, place: str) -> None:
+        self._context = context
+        self._place = place
+
+    def value(self, key: str, option: TyperOption, value: Any) -> Any:
+        """A value that the option takes. Raises ConfigError, which names the key."""
+        if isinstance(value, list):
+            value = ",".join(map(str, cast("list[Any]", value)))
+        if option.is_flag and not isinstance(value, bool):
+            raise ConfigError(f"{self._place}{key} must be true or false.")
+        try:
+            option.process_value(self._context, value)
+        except typer.BadParameter as error:
+            raise ConfigError(f"{self._place}{key}: {error.message}") from error
+        return value
+
+    def unknown(self, key: str, known: Mapping[str, Any]) -> ConfigError:
+        """What to say about a key that is not there."""
+        return ConfigError(
+            f"{self._place}{key} is not known; there are {', '.join(sorted(known))}."
+        )
+
+
+def _check_tables(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
+    known = [name for name, command in root.commands.items() if options_of(command)]
+    for name, keys in tables.items():
+        if name != "queue" and (name not in known or not isinstance(keys, dict)):
+            raise ConfigError(
+                f"{path}: {name} is not known; there are queue, and the tables "
+                f"{', '.join(f'[{table}]' for table in sorted(known))}."
+            )
+
+
+def _set(
+    source: _Source,
+    options: Mapping[str, TyperOption],
+    keys: Mapping[str, Any],
+    defaults: Defaults,
+    command: str,
+) -> None:
+    for key, value in keys.items():
+        option = options.get(key)
+        if option is None:
+            raise source.unknown(key, options)
+        defaults.setdefault(command, {})[option.name] = source.value(key, option, value)
+
+
+def _set_for_all(source: _Source, group: TyperGroup, queue: Any, defaults: Defaults) -> None:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            _set_for_all(source, command, queue, defaults.setdefault(name, {}))
+        elif "queue" in (options := options_of(command)):
+            _set(source, options, {"queue": queue}, defaults, name)
+
+
+def options_of(command: Any) -> dict[str, TyperOption]:
+    """A command's options by what a file calls them: the first long name without its dashes."""
+    return {
+        option.opts[0].removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, TyperOption) and option.name != "help"
+    }

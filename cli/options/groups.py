@@ -1,0 +1,131 @@
+"""Options that several commands take alike, each group spelled once."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
+from ...io.choice import FEWEST_SLICES
+from ...pipelines.settings import Extras
+from .translate import (
+    AllowUneven,
+    Arithmetic,
+    BatchSize,
+    Blending,
+    DeviceName,
+    Filters,
+    KeepPrivate,
+    MinSlices,
+    Modality,
+    ModelFile,
+    Output,
+    Overlap,
+    Overwrite,
+    Patch,
+    Preview,
+    ResultFormat,
+    Seams,
+    SeriesPattern,
+    Tune,
+    TuneSeconds,
+    VolumeIndex,
+    VramLimit,
+)
+from .values import checked_device, cuda_limits, parsed_patch
+
+if TYPE_CHECKING:
+    from ...pipelines.translate import Request
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """What computes, for those commands that compute themselves."""
+
+    device: DeviceName = "auto"
+    vram_limit: VramLimit = None
+    batch: BatchSize = "auto"
+    tune: Tune = "full"
+    tune_seconds: TuneSeconds = TUNING_SECONDS
+
+    def limits(self) -> CudaLimits:
+        """What a program on a card may take. Raises BadParameter."""
+        return cuda_limits(self.vram_limit, self.tune, self.tune_seconds, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions:
+    """Which studies become what: the same for a batch now and for jobs of a queue."""
+
+    model: ModelFile
+    output: Output
+    precision: Arithmetic = None
+    patch: Patch = None
+    overlap: Overlap = 0.25
+    blend: Blending = "gaussian"
+    volume: VolumeIndex = None
+    modality: Modality = ""
+    series: SeriesPattern = ""
+    min_slices: MinSlices = FEWEST_SLICES
+    allow_uneven: AllowUneven = False
+    output_format: ResultFormat = "same"
+    keep_private_tags: KeepPrivate = False
+    overwrite: Overwrite = False
+    preview: Preview = False
+    seam_score: Seams = False
+
+    def request(
+        self, inputs: Sequence[Path], on: DeviceOptions | None = None, *, show_phi: bool = False
+    ) -> "Request":
+        """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
+        filters = Filters(self.modality, self.series, self.min_slices, self.allow_uneven, show_phi)
+        choice = filters.choice(self.output_format, keep_private=self.keep_private_tags)
+        patch = parsed_patch(self.patch)
+        device = checked_device(on.device) if on else "auto"
+        limits = on.limits() if on else NO_LIMITS
+        from ...pipelines.translate import Request  # late, as it loads the libraries
+
+        return Request(
+            inputs=tuple(inputs),
+            model=self.model,
+            output=self.output,
+            device=device,
+            limits=limits,
+            precision=self.precision,
+            patch=patch,
+            overlap=self.overlap,
+            blend=self.blend,
+            volume_index=self.volume,
+            choice=choice,
+            overwrite=self.overwrite,
+            extras=Extras(preview=self.preview, seam_score=self.seam_score),
+        )
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer takes it: parameters that are groups are spelled out as their options."""
+    asked = inspect.signature(command).parameters.values()
+    groups: dict[str, Any] = {p.name: p.annotation for p in asked if is_dataclass(p.annotation)}
+
+    def spelled_out(**values: Any) -> None:
+        for name, group in groups.items():
+            options = {field.name: values.pop(field.name) for field in fields(group)}
+            values[name] = group(**options)
+        command(**values)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in asked:
+        if parameter.name in groups:
+            parameters += map(_parameter, fields(groups[parameter.name]))
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    spelled_out.__doc__ = command.__doc__
+    setattr(spelled_out, "__signature__", inspect.Signature(parameters))  # noqa: B010
+    return spelled_out
+
+
+def _parameter(field: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, kind, default=default, annotation=field.type)

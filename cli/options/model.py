@@ -1,0 +1,116 @@
+"""Values of the options of `model import`, intensity maps such as window:-1000,2000 among them."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from ...engine.model.card import IntensityMap
+    from ...pipelines.model_import.card_draft import Spacing
+
+
+FORMS = "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], minmax or identity"
+
+
+def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
+    """The map; raises BadParameter for the option `hint`."""
+    if text is None:
+        return None
+    from ...engine.model.card import Identity, MinMax, Percentiles, Window, ZScore
+
+    kind, colon, rest = text.strip().lower().partition(":")
+    numbers = _numbers(rest) if colon else ()
+    match kind, numbers:
+        case "window", (low, high) if low < high:
+            return Window(low, high)
+        case "percentile", (low, high) if 0 <= low < high <= 100:
+            return Percentiles(low, high)
+        case "zscore", (spread,) if spread > 0:
+            return ZScore(spread)
+        case "zscore", () if not colon:
+            return ZScore()
+        case "minmax", () if not colon:
+            return MinMax()
+        case "identity", () if not colon:
+            return Identity()
+        case _:
+            raise typer.BadParameter(
+                f"{text!r} is not {FORMS}, with LOW below HIGH, percentiles from 0 to 100 and "
+                "SPREAD above zero.",
+                param_hint=f"'{hint}'",
+            )
+
+
+def spelled(intensity: "IntensityMap") -> str:
+    """The text that parsed_intensity reads as this map."""
+    from ...engine.model.card import MinMax, Percentiles, Window, ZScore
+
+    match intensity:
+        case Window(low, high):
+            return f"window:{_plain(low)},{_plain(high)}"
+        case Percentiles(low, high):
+            return f"percentile:{_plain(low)},{_plain(high)}"
+        case ZScore(spread):
+            return f"zscore:{_plain(spread)}"
+        case MinMax():
+            return "minmax"
+        case _:
+            return "identity"
+
+
+def _plain(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
+
+def _numbers(text: str) -> tuple[float, ...] | None:
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        return None
+    return numbers if all(abs(number) < float("inf") for number in numbers) else None
+
+
+def parsed_names(text: str | None, hint: str) -> tuple[str, ...] | None:
+    """Names of channels, separated by commas, each given once."""
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) != len(names) or not text.isprintable():
+        raise typer.BadParameter(
+            f"{text!r} does not name each channel once, such as T1 or T1,FLAIR.",
+            param_hint=f"'{hint}'",
+        )
+    return names
+
+
+def parsed_axes(text: str | None) -> str | None:
+    """Anatomical directions of D, H and W."""
+    if text is None:
+        return None
+    from ...engine.model.card import is_axes_code
+
+    axes = text.strip().upper()
+    if not is_axes_code(axes):
+        raise typer.BadParameter(
+            f"{text!r} is not one of each of R or L, A or P, and S or I, such as RAS.",
+            param_hint="'--axes'",
+        )
+    return axes
+
+
+def parsed_spacing(text: str | None) -> "Spacing | None":
+    """Millimetres along D, H and W, or the word native."""
+    if text is None:
+        return None
+    if text.strip().lower() == "native":
+        return "native"
+    try:
+        depth, height, width = map(float, text.split(","))
+    except ValueError:
+        depth = height = width = 0.0
+    if not all(0 < edge < float("inf") for edge in (depth, height, width)):
+        raise typer.BadParameter(
+            f"{text!r} is neither three sizes D,H,W in mm such as 1,1,1.5 nor native.",
+            param_hint="'--spacing'",
+        )
+    return depth, height, width

@@ -1,0 +1,72 @@
+"""Option values that need more than a type."""
+
+import re
+from pathlib import Path
+
+import typer
+
+from ...engine.options import CudaLimits, Effort
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
+_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
+_COUNT = re.compile(r"[1-9]\d?")
+_PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
+
+
+def checked_device(text: str) -> str:
+    """auto, cpu, cuda, cuda:0 or cuda:0,1."""
+    if not _DEVICE.fullmatch(text):
+        raise typer.BadParameter(
+            f"{text!r} is none of auto, cpu, cuda, cuda:N and cuda:N,M.", param_hint="'--device'"
+        )
+    return text
+
+
+def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:
+    """Extents D,H,W, each at least 1."""
+    if text is None:
+        return None
+    found = _PATCH.fullmatch(text)
+    if found is None or min(extents := tuple(map(int, found.groups()))) < 1:
+        raise typer.BadParameter(
+            f"{text!r} is not three extents D,H,W such as 128,128,128.", param_hint=f"'{option}'"
+        )
+    depth, height, width = extents
+    return depth, height, width
+
+
+def parsed_size(option: str, text: str | None) -> int | None:
+    """Bytes of a size such as 4GiB or 800 MB."""
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text)
+    if found is None or not (size := int(float(found[1]) * _UNITS[found[2]])):
+        raise typer.BadParameter(
+            f"{text!r} is not a size such as 4GiB or 800MB.", param_hint=f"'{option}'"
+        )
+    return size
+
+
+def cuda_limits(vram: str | None, tune: Effort, tune_seconds: float, batch: str) -> CudaLimits:
+    """What --vram-limit, --tune, --tune-seconds and --batch ask for together."""
+    return CudaLimits(parsed_size("--vram-limit", vram), tune, tune_seconds, _parsed_batch(batch))
+
+
+def _parsed_batch(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not _COUNT.fullmatch(text):
+        raise typer.BadParameter(
+            f"{text!r} is neither auto nor a number from 1 to 99.", param_hint="'--batch'"
+        )
+    return int(text)
+
+
+def checked_json(option: str, path: Path | None) -> Path | None:
+    """A file that can be made in a folder that is there."""
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise typer.BadParameter(
+            f"{str(path)!r} is not a file in an existing folder.", param_hint=f"'{option}'"
+        )
+    return path

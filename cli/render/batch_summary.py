@@ -1,0 +1,107 @@
+"""The end of a batch: a row a study, the totals, and the failures last."""
+
+from collections.abc import Iterator, Sequence
+
+from ...pipelines.host.memory import PeakMemory
+from ...pipelines.report.report import BatchReport, StudyReport
+from ...pipelines.stopwatch import Stage
+from .progress_lines import failure_text
+from .tables import Row, Table
+from .text import counted, memory, printable, scaled, seconds
+
+NAME_ROOM = 16
+"""Columns a name should have; a terminal without that much is shown no stages."""
+
+STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
+
+
+def table(report: BatchReport, columns: int | None) -> Iterator[str]:
+    """The table of the studies that were worked on; columns: of the terminal, None for no limit."""
+    rows = [row for row in report.studies if row.status != "up to date"]
+    whole = _table(report, rows, tuple(report.stages()))
+    if columns is None or columns - whole.figures_width >= NAME_ROOM:
+        return whole.lines(columns)
+    return _table(report, rows, ()).lines(columns)
+
+
+def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
+    """What the batch came to, in a few sentences.
+
+    not_reached: what the studies without a row are called.
+    """
+    for row in report.translated():
+        for note in row.notes:
+            yield f"note: {printable(row.name)}: {note}"
+    if report.translated():
+        spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
+        yield f"Time by stage: {', '.join(spent)}"
+        yield (
+            f"In {seconds(report.use.wall)} s of work {report.use.overlap:.1f} stages ran at a "
+            f"time, and the network for {report.use.computing_share:.0%}"
+        )
+    total = len(report.studies) + report.not_reached
+    counts = (
+        (len(report.translated()), "translated"),
+        (report.count("up to date"), "up to date"),
+        (len(report.failures), "failed"),
+        (report.count("interrupted"), "stopped"),
+        (report.not_reached, not_reached),
+    )
+    outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
+    yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
+    yield f"Results: {printable(str(report.output))}"
+    if report.skipped:
+        skipped = counted(len(report.skipped), "file or series", "files or series")
+        yield f"{skipped} skipped; --dry-run says why"
+    if report.peak_memory and report.peak_memory.of_run:
+        yield "Peak RAM counts from the start of the program: this system keeps only one mark."
+    if report.worst_seam is not None:
+        yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
+
+
+def failures(report: BatchReport) -> Iterator[str]:
+    """The failed studies with their reasons, for the very end."""
+    return (
+        f"failed: {printable(row.name)}: {failure_text(row.failure)}" for row in report.failures
+    )
+
+
+def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> Table:
+    spent, seams = report.stages(), report.worst_seam is not None
+    total = [
+        *(seconds(spent[stage]) for stage in shown),
+        seconds(sum(row.seconds for row in report.translated())),
+        scaled(report.voxels_per_second or 0),
+        _peak(report.peak_memory),
+        *([_score(report.worst_seam)] if seams else []),
+        "",
+    ]
+    return Table(
+        head=Row(
+            "study",
+            [*shown, "seconds", "voxels/s", "peak RAM", *(["seam"] if seams else []), "status"],
+        ),
+        rows=[
+            Row(
+                printable(row.name),
+                [
+                    *(seconds(row.stages[s]) if s in row.stages else "" for s in shown),
+                    seconds(row.seconds),
+                    scaled(row.voxels_per_second) if row.voxels_per_second else "",
+                    _peak(row.peak_memory),
+                    *([_score(row.seams and row.seams.worst)] if seams else []),
+                    "redone" if row.status == "translated" and row.due else STATUS[row.status],
+                ],
+            )
+            for row in rows
+        ],
+        total=Row("total", total) if len(report.translated()) > 1 else None,
+    )
+
+
+def _score(score: float | None) -> str:
+    return "" if score is None else f"{score:.2f}"
+
+
+def _peak(peak: PeakMemory | None) -> str:
+    return memory(peak.bytes) if peak else ""

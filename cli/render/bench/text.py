@@ -1,0 +1,212 @@
+"""A measurement of `bench` as lines for a terminal: the network, its layers, and its rivals."""
+
+from collections.abc import Iterator, Sequence
+
+from ....engine.benchmark.measurement import Ceilings, Latency, Measured
+from ....pipelines.bench.layers import LayerGroup, grouped
+from ....pipelines.bench.measurement import Bench
+from ....pipelines.bench.rivals import Fallen, Result, Rival
+from ..tables import Row, Table
+from ..text import bar, memory, printable, quantity, scaled, seconds
+
+BAR = 12
+"""Columns of the longest bar."""
+
+_LABEL = 15
+
+
+def heading(bench: Bench) -> str:
+    """What is measured."""
+    setting = bench.setting
+    patch = "x".join(map(str, setting.patch))
+    return (
+        f"{printable(bench.subject.name)}; patch {patch}, batch {setting.batch}, "
+        f"{setting.precision}"
+    )
+
+
+def milliseconds(value: float) -> str:
+    """Seconds as milliseconds: 0.056, 5.60, 56.0."""
+    return f"{value * 1e3:.3f}" if value < 0.9995e-3 else seconds(value * 1e3)
+
+
+def few(value: float) -> str:
+    """A rate with three digits or more: 0.12, 4.56, 123."""
+    return seconds(value)
+
+
+def facts(measured: Measured) -> Iterator[str]:
+    """The whole network."""
+    ceilings, rate = measured.ceilings, measured.flops / measured.latency.median
+    yield printable(measured.device)
+    yield ""
+    yield _fact("latency", _latency(measured.latency))
+    if measured.call != measured.latency:
+        yield _fact("with copies", f"{_latency(measured.call)}; from host memory and back")
+    yield _fact(
+        "throughput",
+        f"{few(measured.patches_per_second)} patches/s, "
+        f"{scaled(measured.voxels_per_second)} voxels/s",
+    )
+    arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
+    if ceilings:
+        arithmetic += f", {rate / ceilings.flops:.0%} of the peak"
+    yield _fact("arithmetic", arithmetic)
+    if ceilings:
+        yield _fact(
+            "peaks",
+            f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product, "
+            f"{quantity(ceilings.bandwidth, 'B/s')} in a copy; measured now",
+        )
+    yield _fact("memory", _memory(measured))
+
+
+def layers(measured: Measured, columns: int | None) -> Iterator[str]:
+    """The table of layers: alike ones in one row, those that take longest first."""
+    groups = grouped(measured.layers)
+    if not groups:
+        return
+    total = sum(group.seconds for group in groups)
+    longest = groups[0].seconds
+    rows = [_layer(group, total, longest, measured.ceilings) for group in groups]
+    plans = "plan" if any(row.figures[-1] for row in rows) else ""
+    head = Row("layer", ["ms", "share", " " * BAR, "FLOP/s", "peak", "B/s", "peak", plans])
+    last = Row("sum", [milliseconds(total), *[""] * 7])
+    yield ""
+    yield from Table(head, rows, last).lines(columns)
+
+
+def layer_notes(measured: Measured) -> Iterator[str]:
+    """What to know about the table."""
+    groups, ceilings = grouped(measured.layers), measured.ceilings
+    if not groups:
+        return
+    yield (
+        "Each layer is timed by itself; FLOP/s count the network's own arithmetic, and B/s the "
+        "least that must be read and written"
+    )
+    if ceilings is None:
+        yield "There was no room to measure the peaks of this device, so there are no shares of it"
+        return
+    if any((group.byte_rate or 0) > ceilings.bandwidth for group in groups):
+        yield "More than 100% of a copy's bytes: the cache held them"
+    if any((group.flop_rate or 0) > ceilings.flops for group in groups):
+        yield (
+            "More than 100% of a product's FLOP/s: fp32 is faster as fp16 halves, or the machine "
+            "was busy while the product was measured"
+        )
+
+
+def _layer(group: LayerGroup, total: float, longest: float, ceilings: Ceilings | None) -> Row:
+    flops, moved = group.flop_rate, group.byte_rate
+    return Row(
+        printable(group.name),
+        [
+            milliseconds(group.seconds),
+            f"{group.seconds / total:.1%}",
+            f"{bar(group.seconds / longest, BAR):<{BAR}}",
+            scaled(flops) if flops else "",
+            f"{flops / ceilings.flops:.0%}" if flops and ceilings else "",
+            scaled(moved) if moved else "",
+            f"{moved / ceilings.bandwidth:.0%}" if moved and ceilings else "",
+            _engine(group.plan or ""),
+        ],
+    )
+
+
+def _engine(plan: str) -> str:
+    """A plan without its knobs, which only the JSON holds: they are dozens of characters."""
+    return plan.split("_k")[0]
+
+
+def _latency(latency: Latency) -> str:
+    return (
+        f"{milliseconds(latency.median)} ms, 90% within {milliseconds(latency.p5)} to "
+        f"{milliseconds(latency.p95)} ms; {latency.runs} runs"
+    )
+
+
+def _memory(measured: Measured) -> str:
+    planned, taken = measured.memory.planned, memory(measured.memory.taken)
+    if planned is None:
+        return f"{taken} of RAM taken; ONNX Runtime plans none beforehand"
+    return f"{memory(planned)} planned, {taken} taken from the card, with the kernels loaded"
+
+
+def _fact(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"
+
+
+_HEAD = ["ms", "p5", "p95", "x ours", "tensors", "taken", "differs", ""]
+
+
+def table(
+    bench: Bench, measured: Measured, results: Sequence[Result], columns: int | None
+) -> Iterator[str]:
+    """One row each, with this program's own first."""
+    if not results:
+        return
+    own = measured.latency
+    ran = [result for result in results if isinstance(result, Rival)]
+    slowest = max(latency.median for latency in (own, *(rival.latency for rival in ran)))
+    rows = [
+        Row(
+            f"cuda-cyclegan, {bench.setting.precision}",
+            [
+                *_times(own, own),
+                *map(_bytes, (measured.memory.planned, measured.memory.taken)),
+                "",
+                bar(own.median / slowest, BAR),
+            ],
+        ),
+        *(_row(result, own, slowest) for result in results),
+    ]
+    yield ""
+    yield from Table(Row("", _HEAD), rows).lines(columns)
+
+
+def notes(measured: Measured, results: Sequence[Result]) -> Iterator[str]:
+    """What the columns are, what ran where, and why some did not."""
+    ran = [result for result in results if isinstance(result, Rival)]
+    modes = [rival for rival in ran if rival.is_pytorch]
+    if modes:
+        fastest = min(modes, key=lambda rival: rival.latency.median)
+        ratio = fastest.latency.median / measured.latency.median
+        yield (
+            f"PyTorch's fastest, {fastest.name}, takes {ratio:.2f} times as long "
+            f"({fastest.runs_on})"
+        )
+    for rival in ran:
+        if not rival.is_pytorch:
+            yield f"{printable(rival.name)}: {printable(rival.runs_on)}"
+    if ran:
+        yield (
+            "tensors: peak of the network's own, not counted in CUDA graphs; taken: with what the "
+            "library keeps; differs: relative L2 error of the output against ours"
+        )
+    for result in results:
+        if isinstance(result, Fallen):
+            yield f"{printable(result.name)}: {printable(result.reason)}"
+
+
+def _row(result: Result, own: Latency, slowest: float) -> Row:
+    if isinstance(result, Fallen):
+        return Row(printable(result.name), [*[""] * (len(_HEAD) - 1), "failed"])
+    return Row(
+        printable(result.name),
+        [
+            *_times(result.latency, own),
+            *map(_bytes, (result.allocated, result.reserved)),
+            f"{result.difference:.0e}",
+            bar(result.latency.median / slowest, BAR),
+        ],
+    )
+
+
+def _times(latency: Latency, own: Latency) -> list[str]:
+    times = [milliseconds(value) for value in (latency.median, latency.p5, latency.p95)]
+    return [*times, seconds(latency.median / own.median)]
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else memory(size)

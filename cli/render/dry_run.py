@@ -1,0 +1,99 @@
+"""`plan` and `translate --dry-run`: studies and what they take, files skipped, all reasons."""
+
+from collections.abc import Iterator, Sequence
+
+from ...io.discovery import Skipped
+from ...pipelines.dry_run import DryRow, DryRun
+from .progress_lines import failure_text
+from .tables import Row, Table
+from .text import counted, memory, printable, seconds
+
+
+def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
+    """The table of studies; columns: width of the terminal, or None for no limit."""
+    on_card = any(row.device_bytes for row in plan.rows)
+
+    def figures(ram: str, gpu: str) -> list[str]:
+        return [ram, gpu] if on_card else [ram]
+
+    table = Table(
+        head=Row("study", ["tiles", *figures("RAM", "GPU"), "seconds", "would be"]),
+        rows=[
+            Row(
+                printable(str(row.planned.study.name)),
+                [
+                    str(row.tiles or ""),
+                    *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
+                    seconds(row.work.seconds) if row.work else "",
+                    _outcome(row),
+                ],
+            )
+            for row in plan.rows
+        ],
+    )
+    return table.lines(columns)
+
+
+def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> Iterator[str]:
+    """Why studies would fail and files are skipped, and what a run would come to.
+
+    no_card: why no GPU is used, should that need saying.
+    """
+    rows = plan.rows
+    failed = [row for row in rows if row.failure]
+    for skip in skipped:
+        yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
+    for row in rows:
+        for note in row.planned.study.notes:
+            yield f"note: {printable(str(row.planned.study.name))}: {note}"
+    for row in failed:
+        yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"
+    if largest := max((row.host_bytes for row in rows), default=0):
+        yield (
+            f"RAM for arrays: {memory(largest)} for the largest study alone, besides that "
+            "of the program and its network; its neighbours' beside it where there is room"
+        )
+        yield from _on_cards(plan)
+        if no_card:
+            yield f"GPU memory: none; {no_card}"
+        known = None if plan.seconds is None else seconds(plan.seconds)
+        yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
+    kept = sum(row.planned.action == "keep" for row in rows)
+    due = len(rows) - kept - len(failed)
+    parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), 'tile')}"]
+    parts += [f"{kept} up to date"] if kept else []
+    parts += [f"{len(failed)} that would fail"] if failed else []
+    yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
+
+
+def _on_cards(plan: DryRun) -> Iterator[str]:
+    """What each GPU would hold: exact, or said to be unknown."""
+    for card, held in zip(plan.devices, plan.device_bytes, strict=True):
+        if card.program is None or held is None:
+            yield (
+                f"GPU memory: not known before the first start on {card.card}, which tries plans "
+                f"of different sizes; {memory(card.room)} at most"
+            )
+            continue
+        beside = (
+            f"CUDA itself takes {memory(card.context)} more"
+            if card.context
+            else ("what CUDA itself takes is not included")
+        )
+        yield (
+            f"GPU memory: {memory(card.program.bytes)} for a program of "
+            f"{counted(card.program.batch, 'tile')} a run, {memory(held)} with the largest arrays "
+            f"that may be on {card.card} at once; {beside}"
+        )
+
+
+def _memory(size: int | None) -> str:
+    return memory(size) if size else ""
+
+
+def _outcome(row: DryRow) -> str:
+    if row.failure:
+        return "failed"
+    if row.planned.action == "keep":
+        return "kept"
+    return f"redone: {row.planned.reason}" if row.planned.reason else "translated"

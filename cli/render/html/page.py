@@ -1,0 +1,286 @@
+"""What past batches came to, alone or compared, as one page that needs no other file and no
+network.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from ....pipelines.report.comparison import Comparison, compare, conditions
+from ....pipelines.report.previews import preview_png
+from ....pipelines.report.reading import StoredReport
+from ....pipelines.report.report import BatchReport, StudyReport
+from ..batch_summary import STATUS
+from ..progress_lines import failure_text
+from ..report_text import outcome, ratio
+from ..text import counted, duration, memory, scaled, seconds
+from .charts import Span, legend, moments_bar, over_time, stage_bar
+from .markup import Child, document, element, table
+
+
+def comparison(found: Comparison) -> Iterator[Child]:
+    """The second batch against the first."""
+    yield element("h1", f"{found.second.file.name} against {found.first.file.name}")
+    for sentence in outcome(found):
+        yield element("p", sentence)
+    if found.pairs:
+        yield element("h2", "Time by stage, studies in both")
+        yield legend()
+        yield _stages_of_both(found)
+        yield element("h2", "Studies in both")
+        yield _pairs(found)
+    if found.differences:
+        yield element("h2", "What differs")
+        yield table(
+            ["", "first", "second"],
+            [[name, *words] for name, words in found.differences.items()],
+        )
+
+
+def _stages_of_both(found: Comparison) -> Child:
+    longest = max(second for pair in found.stages().values() for second in pair)
+    rows: list[list[Child]] = [
+        [
+            stage,
+            element("div", stage_bar({stage: first}, longest), stage_bar({stage: second}, longest)),
+            seconds(first),
+            seconds(second),
+            ratio(first / second if first and second else None),
+        ]
+        for stage, (first, second) in found.stages().items()
+    ]
+    first, second = found.peaks
+    if first and second:
+        rows.append(["peak memory", "", memory(first), memory(second), ratio(first / second)])
+    return table(["stage", "", "first", "second", "first / second"], rows, numbers=(2, 3, 4))
+
+
+def _pairs(found: Comparison) -> Child:
+    longest = max(
+        max(sum(p.first.stages.values()), sum(p.second.stages.values())) for p in found.pairs
+    )
+    return table(
+        ["study", "stages", "first, s", "second, s", "first / second"],
+        [
+            [
+                pair.first.name,
+                element(
+                    "div",
+                    stage_bar(pair.first.stages, longest),
+                    stage_bar(pair.second.stages, longest),
+                ),
+                seconds(pair.first.seconds),
+                seconds(pair.second.seconds),
+                ratio(pair.speedup),
+            ]
+            for pair in found.pairs
+        ],
+        numbers=(2, 3, 4),
+        total=["total", "", *map(seconds, found.seconds), ratio(found.speedup)],
+    )
+
+
+PREVIEWS = 40
+"""Previews embedded of one batch; at up to half a megabyte each a page stays usable."""
+
+
+def page(stored: Sequence[StoredReport]) -> str:
+    """The page; every failure stands at its end."""
+    style = Path(__file__).with_name("report.css").read_text("utf-8")
+    title = " and ".join(one.file.name for one in stored[:2])
+    parts: list[Child] = []
+    if len(stored) == 2:
+        parts += comparison(compare(*stored))
+    for one in stored:
+        parts += _batch(one)
+    parts += _failures(stored)
+    return document(f"Batch report: {title}", style, element("main", *parts))
+
+
+def _batch(one: StoredReport) -> Iterator[Child]:
+    batch = one.batch
+    yield element("h1", f"{batch.model.name}: {one.file.name}")
+    yield element(
+        "p",
+        f"{batch.started.replace('T', ' ')} on {one.machine.host}, {batch.device}",
+        class_="faint",
+    )
+    yield _figures(batch)
+    if batch.translated():
+        yield element("h2", "Time by stage")
+        yield legend()
+        yield _stages(batch)
+        yield element("h2", "Along the batch")
+        yield _plots(batch)
+    yield from _moments(batch)
+    if any(row.status != "up to date" for row in batch.studies):
+        yield element("h2", "Studies")
+        yield _studies(batch)
+    yield from _previews(one)
+    yield element("h2", "Conditions")
+    yield element(
+        "dl",
+        *(
+            part
+            for name, words in {**conditions(one), "results": str(batch.output)}.items()
+            for part in (element("dt", name), element("dd", words))
+        ),
+        class_="conditions",
+    )
+    if batch.skipped:
+        yield element("h2", "Skipped")
+        yield table(["file", "reason"], [[str(skip.path), skip.reason] for skip in batch.skipped])
+
+
+def _figures(batch: BatchReport) -> Element:
+    rate, peak = batch.voxels_per_second, batch.peak_memory
+    figures = {
+        "translated": str(len(batch.translated())),
+        "up to date": str(batch.count("up to date") or ""),
+        "failed": str(len(batch.failures) or ""),
+        "not finished": str(batch.count("interrupted") + batch.not_reached or ""),
+        "time": duration(batch.seconds) if batch.seconds >= 60 else f"{seconds(batch.seconds)} s",
+        "throughput": f"{scaled(rate)} voxels/s" if rate else "",
+        "peak memory": memory(peak.bytes) if peak else "",
+        "worst seam": "" if batch.worst_seam is None else f"{batch.worst_seam:.2f}",
+    }
+    return element(
+        "dl",
+        *(
+            element(
+                "div",
+                element("dt", name),
+                element("dd", words),
+                class_="bad" if name in ("failed", "not finished") else None,
+            )
+            for name, words in figures.items()
+            if words
+        ),
+        class_="tiles",
+    )
+
+
+def _stages(batch: BatchReport) -> Element:
+    spent = batch.stages()
+    total = sum(spent.values()) or 1.0
+    return table(
+        ["stage", "", "seconds", "share"],
+        [
+            [stage, stage_bar({stage: value}, total), seconds(value), f"{value / total:.1%}"]
+            for stage, value in spent.items()
+        ],
+        numbers=(2, 3),
+        class_="narrow",
+    )
+
+
+def _plots(batch: BatchReport) -> Element:
+    rows = batch.translated()
+    rates = [row.voxels_per_second or 0.0 for row in rows]
+    plots = [("Throughput, voxels a second", over_time(_spans(rows, rates), scaled))]
+    peaks = [row.peak_memory.bytes / 2**20 if row.peak_memory else 0.0 for row in rows]
+    if max(peaks) >= 1024:
+        gibibytes = [peak / 1024 for peak in peaks]
+        plots.append(("Peak memory, GiB", over_time(_spans(rows, gibibytes), "{:g}".format)))
+    elif any(peaks):
+        plots.append(("Peak memory, MiB", over_time(_spans(rows, peaks), "{:g}".format)))
+    return element(
+        "div",
+        *(element("figure", element("figcaption", name), plot) for name, plot in plots),
+        class_="plots",
+    )
+
+
+def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[Span]:
+    """The studies when they were under way, or one after another where that was not recorded."""
+    spans: list[Span] = []
+    begin = 0.0
+    for row, value in zip(rows, values, strict=True):
+        start, stop = row.under_way or (begin, begin + row.seconds)
+        spans.append(Span(start, stop, value, row.name))
+        begin += row.seconds
+    return spans
+
+
+def _moments(batch: BatchReport) -> Iterator[Child]:
+    """Studies below each other over one time, so that those at work together are seen."""
+    rows = sorted(
+        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
+        key=lambda pair: pair[0],
+    )
+    if not rows:
+        return
+    last = max(stop for (_, stop), _ in rows)
+    yield element("h2", "When each study was under way")
+    yield legend()
+    yield table(
+        ["study", "", "from, s", "to, s"],
+        [
+            [row.name, moments_bar(row.when, last), seconds(start), seconds(stop)]
+            for (start, stop), row in rows
+        ],
+        numbers=(2, 3),
+        class_="moments",
+    )
+
+
+def _studies(batch: BatchReport) -> Element:
+    rows = [row for row in batch.studies if row.status != "up to date"]
+    longest = max((sum(row.stages.values()) for row in rows), default=0.0)
+    seams = batch.worst_seam is not None
+    head = ["study", "stages", "seconds", "voxels/s", "peak", *(["seam"] if seams else []), ""]
+    return table(
+        head,
+        [
+            [
+                row.name,
+                stage_bar(row.stages, longest),
+                seconds(row.seconds),
+                scaled(row.voxels_per_second) if row.voxels_per_second else "",
+                memory(row.peak_memory.bytes) if row.peak_memory else "",
+                *([_seam(row)] if seams else []),
+                element("span", STATUS[row.status], class_=f"status {row.status}"),
+            ]
+            for row in rows
+        ],
+        numbers=range(2, len(head) - 1),
+    )
+
+
+def _seam(row: StudyReport) -> str:
+    worst = row.seams.worst if row.seams else None
+    return "" if worst is None else f"{worst:.2f}"
+
+
+def _previews(one: StoredReport) -> Iterator[Child]:
+    """Pictures of the first studies that have one."""
+    pictured = [row for row in one.batch.studies if row.preview and not row.failure]
+    shown = [(row, png) for row in pictured[:PREVIEWS] if (png := preview_png(one, row))]
+    if not shown:
+        return
+    yield element("h2", "Previews")
+    if len(pictured) > PREVIEWS:
+        yield element("p", f"The first {PREVIEWS} of {len(pictured)}; each lies beside its result.")
+    yield element("div", *(_picture(row, png) for row, png in shown), class_="previews")
+
+
+def _picture(row: StudyReport, png: bytes) -> Element:
+    source = f"data:image/png;base64,{b64encode(png).decode()}"
+    image = element("img", src=source, alt=f"Middle slices of {row.name}", loading="lazy")
+    return element("figure", element("figcaption", row.name), image)
+
+
+def _failures(stored: Sequence[StoredReport]) -> Iterator[Child]:
+    for one in stored:
+        failures = one.batch.failures
+        if failures:
+            where = f" in {one.file.name}" if len(stored) > 1 else ""
+            yield element("h2", f"{counted(len(failures), 'failure')}{where}", class_="failed")
+            yield table(
+                ["study", "stage", "reason"],
+                [
+                    [row.name, (row.failure and row.failure.stage) or "", failure_text(row.failure)]
+                    for row in failures
+                ],
+            )

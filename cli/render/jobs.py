@@ -1,0 +1,127 @@
+"""Batches and jobs as tables and as JSON, whose fields are a promise to scripts."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, State
+from .tables import Row, Table
+from .text import counted, printable, seconds
+
+if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.queue import Queue
+
+
+def lines(
+    jobs: "Queue",
+    rows: Sequence[JobRow] | None,
+    columns: int | None,
+    listed: Collection[State] = STATES,
+) -> Iterator[str]:
+    """What `jobs` prints; columns: width of the terminal, or None for no limit.
+
+    rows: a batch's jobs, or None for all batches. listed: states in which a batch's jobs have a
+    line of their own.
+    """
+    if rows is None:
+        yield from batch_lines(jobs.batches(), columns)
+    else:
+        yield from job_lines(rows, columns, listed)
+    if jobs.is_paused():
+        yield "Paused: no job starts until 'jobs resume'."
+
+
+def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
+    """One line a batch; states in which no job is have no column."""
+    held = {state for batch in batches for state in batch.jobs}
+    shown: list[State] = [state for state in STATES if state in held]
+    table = Table(
+        Row("batch", [*shown, "submitted"]),
+        [
+            Row(
+                f"{batch.batch} {printable(batch.name)}".rstrip(),
+                [
+                    *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
+                    _moment(batch.submitted),
+                ],
+            )
+            for batch in batches
+        ],
+    )
+    yield from table.lines(columns)
+    if not batches:
+        yield "The queue is empty."
+
+
+def job_lines(
+    rows: Sequence[JobRow], columns: int | None, listed: Collection[State] = STATES
+) -> Iterator[str]:
+    """One line a job, then how many are in which state, then the reasons of failures."""
+    table = Table(
+        Row("study", ["job", "tries", "seconds", "state"]),
+        [
+            Row(
+                printable(row.study),
+                [row.number, str(row.tries or ""), _seconds(row), _state(row)],
+            )
+            for row in rows
+            if row.state in listed
+        ],
+    )
+    yield from table.lines(columns)
+    counts = [(sum(row.state == state for row in rows), state) for state in STATES]
+    parts = ", ".join(f"{count} {state}" for count, state in counts if count)
+    yield f"{counted(len(rows), 'job')}: {parts}"
+    for row in rows:
+        if row.reason:
+            yield f"{row.state}: {printable(row.study)}: {printable(row.reason)}"
+
+
+def _state(row: JobRow) -> str:
+    match row.state:
+        case "waiting" if row.not_before:
+            return f"waiting until {_moment(row.not_before)}"
+        case "queued" if row.lane.window:
+            return f"queued for {row.lane.window}"
+        case "running" if row.worker:
+            return f"running on {row.worker}"
+        case "done" if row.was_up_to_date:
+            return "kept"
+        case state:
+            return state
+
+
+def _seconds(row: JobRow) -> str:
+    return seconds(row.seconds) if row.seconds else ""
+
+
+def _moment(when: float) -> str:
+    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
+
+
+SCHEMA = "cuda-cyclegan/jobs/1"
+
+
+def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
+    """The document, in ASCII. rows: a batch's jobs, or None for all batches."""
+    found = (
+        {"batches": [asdict(count) for count in jobs.batches()]}
+        if rows is None
+        else {"jobs": [_job(row) for row in rows]}
+    )
+    return json.dumps({"schema": SCHEMA, "paused": jobs.is_paused(), **found}, indent=2)
+
+
+def _job(row: JobRow) -> dict[str, Any]:
+    fields = asdict(row)
+    del fields["payload"], fields["result"], fields["lane"]
+    return {
+        **fields,
+        "priority": row.lane.priority,
+        "window": row.lane.window or None,
+        **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
+        "reason": row.reason,
+        "result": row.result.get("row", {}),
+    }

@@ -1,0 +1,221 @@
+"""What model files and checkpoints hold, as lines for people and as JSON for scripts."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engine.model.card import card_to_json
+from ...engine.model.model import Model
+from ...engine.model.reference import TOLERANCE
+from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
+from ..options.model import spelled
+from .tables import listing
+from .text import counted, file_size, printable, scaled
+
+if TYPE_CHECKING:
+    from ...engine.checkpoint.recognise.recognition import Finding, Question, Recognised
+    from ...engine.model.model import Model
+    from ...engine.model.reference import Verification
+    from ...engine.network.architectures import Spec
+    from ...pipelines.model_import.importing import Imported, Survey
+    from ...pipelines.model_import.inspection import HeldCheckpoint
+
+
+_INDENT = "  "
+_MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
+_NO_PROOF = (
+    "Reference: made by this program, so 'model verify' will prove that the file is intact, but "
+    "not that it computes what the training code did. To prove that too, import with --reference a "
+    "file that the script of 'cuda-cyclegan model reference-script' makes."
+)
+
+
+def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
+    """The three parts of an import."""
+    checkpoint = found.recognised.checkpoint
+    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, {found.recognised.layout}"
+    yield ""
+    yield from _findings(found.told, found.assumed, found.undecided, columns)
+
+
+def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
+    """What was made."""
+    if made.model.card.reference.made_by == "training code":
+        yield f"Reference: {proof(made.verification)}"
+    else:
+        yield _NO_PROOF
+    parameters = scaled(parameter_count(made.model))
+    yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
+    yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
+
+
+def proof(found: "Verification") -> str:
+    """A verification that was passed."""
+    figures = (
+        f"relative error {found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of "
+        f"{_times(found.extents)}"
+    )
+    if found.made_by == "training code":
+        return f"computes what the training code computed; {figures}"
+    return f"computes what it did when it was imported; {figures}, made without the training code"
+
+
+def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
+    """A model's card."""
+    card = model.card
+    yield f"Model {printable(card.name)}"
+    yield ""
+    spacing = "each scan's own" if card.spacing is None else f"{_times(card.spacing)} mm"
+    yield from _section(
+        "Translates",
+        [
+            ("from", ", ".join(card.input_channels)),
+            ("to", ", ".join(card.output_channels)),
+            ("intensity in", spelled(card.intensity_in)),
+            ("intensity out", spelled(card.intensity_out)),
+            ("axes D, H, W", card.axes),
+            ("spacing", spacing),
+            ("patch", _times(card.patch)),
+            ("small volumes", card.small_volume_padding),
+        ],
+        columns,
+    )
+    yield from _section(
+        "Network",
+        [*_spec(card.architecture), ("parameters", scaled(parameter_count(model)))],
+        columns,
+    )
+    provenance = card.provenance
+    yield from _section(
+        "Provenance",
+        [
+            ("checkpoint", provenance.source),
+            ("its SHA-256", provenance.sha256),
+            ("key names", provenance.layout),
+            ("imported by", provenance.importer),
+            ("licence", provenance.licence or "not stated"),
+            *(("note", note) for note in provenance.notes.split("; ") if note),
+        ],
+        columns,
+    )
+    yield from _section(
+        "File",
+        [
+            ("SHA-256", model.sha256),
+            ("reference patch", _times(model.reference_input.shape[2:])),
+            ("made by", _MAKERS[card.reference.made_by]),
+        ],
+        columns,
+    )
+
+
+def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[str]:
+    """A checkpoint's networks, and what an import would say about its generator."""
+    checkpoint = found.checkpoint
+    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
+    yield ""
+    rows = [
+        (
+            network.name or "(top of the file)",
+            f"{network.dimensions}-D",
+            counted(network.tensors, "tensor"),
+            f"{scaled(network.parameters)} parameters",
+        )
+        for network in found.networks
+    ]
+    yield from _section("Networks", rows, columns)
+    others = [("SHA-256", checkpoint.sha256)]
+    if checkpoint.set_aside:
+        others.append(("set aside, not run", ", ".join(checkpoint.set_aside)))
+    if checkpoint.options.files:
+        others.append(("training options", ", ".join(checkpoint.options.files)))
+    yield from _section("File", others, columns)
+    if found.generator:
+        yield from _generator(found.generator, columns)
+    else:
+        yield f"Cannot be imported: {printable(found.obstacle or '')}"
+
+
+def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
+    yield f"Generator: {generator.layout}"
+    yield ""
+    yield from _findings(generator.told, generator.defaulted, generator.undecided, columns)
+
+
+def _findings(
+    told: "Sequence[Finding]",
+    assumed: "Sequence[Finding]",
+    undecided: "Sequence[Question]",
+    columns: int | None,
+) -> Iterator[str]:
+    for title, findings in (
+        ("Told by the file, by options beside it, or by you", told),
+        ("Assumed, since nothing says otherwise", assumed),
+    ):
+        rows = [(item.subject, item.value, item.reason) for item in findings]
+        yield from _section(title, rows, columns)
+    yield from _section(
+        "To be answered by you: a wrong guess would still make plausible images",
+        [(item.flag, " | ".join(item.answers), item.why) for item in undecided],
+        columns,
+    )
+
+
+def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:
+    if not rows:
+        return
+    shown = [[printable(cell) for cell in row] for row in rows]
+    yield title
+    yield from (_INDENT + line for line in listing(shown, columns and columns - len(_INDENT)))
+    yield ""
+
+
+def _spec(spec: "Spec") -> Iterator[tuple[str, str]]:
+    yield "kind", "ResNet" if type(spec).__name__ == "ResNetSpec" else "U-Net"
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        shown = ("no", "yes")[value] if isinstance(value, bool) else str(value)
+        yield item.name.replace("_", " "), shown.replace("_", " ")
+
+
+def _times(extents: Iterable[float]) -> str:
+    return " x ".join(f"{extent:g}" for extent in extents)
+
+
+def text(found: Model | HeldCheckpoint, file: Path) -> str:
+    """One JSON object; `kind` tells models from checkpoints."""
+    described = _model(found) if isinstance(found, Model) else _checkpoint(found)
+    return json.dumps({"file": str(file), **described}, indent=2)
+
+
+def _model(model: Model) -> dict[str, Any]:
+    return {
+        "kind": "model",
+        "sha256": model.sha256,
+        "parameters": parameter_count(model),
+        "reference_extents": model.reference_input.shape[2:],
+        "card": json.loads(card_to_json(model.card)),
+    }
+
+
+def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
+    checkpoint, generator = found.checkpoint, found.generator
+    described: dict[str, Any] = {
+        "kind": "checkpoint",
+        "sha256": checkpoint.sha256,
+        "format": checkpoint.kind,
+        "networks": [asdict(network) for network in found.networks],
+        "set_aside": checkpoint.set_aside,
+        "options": dict(checkpoint.options.values),
+        "obstacle": found.obstacle,
+    }
+    if generator:
+        described["generator"] = {
+            "layout": generator.layout,
+            "told": [asdict(finding) for finding in generator.told],
+            "assumed": [asdict(finding) for finding in generator.defaulted],
+            "undecided": [asdict(question) for question in generator.undecided],
+        }
+    return described

@@ -1,0 +1,147 @@
+"""Progress as a live display of two bars: the batch, and the study at hand."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from ...pipelines.progress.events import (
+    BatchStarted,
+    DeviceOpened,
+    Event,
+    StudyDone,
+    Tuning,
+    Worked,
+)
+from ...pipelines.progress.pace import Pace
+from .progress_lines import device_line, opening_line, tuning_line
+from .text import duration, printable, printable_lines, scaled
+
+WIDEST = 120
+ECHO = "^C"
+"""What a terminal adds behind the bars; on a full line it would push them up, out of reach."""
+
+
+class LiveProgress:
+    """A context manager that draws on a terminal between `__enter__` and `__exit__`.
+
+    The names of failed studies stay on the screen above the bars; reasons, and all that went well,
+    are left to the end.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool) -> None:
+        self._console = console
+        self._verbose = verbose
+        self._width = min(console.width - len(ECHO), WIDEST)
+        self._name_width = max(12, self._width // 3)
+        self._pace = Pace()
+        self._shown = ""
+        self._tuning: Tuning | None = None
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[count]}", markup=False, justify="right"),
+            TextColumn("{task.fields[speed]}", markup=False, justify="right"),
+            console=Console(file=console.file, width=self._width),
+            transient=True,
+            expand=True,
+        )
+        self._batch = self._progress.add_task("Studies", count="", speed="", total=None)
+        self._study = self._progress.add_task("", count="", speed="", total=None, visible=False)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Worked):
+            return
+        self._pace.hear(event)
+        match event:
+            case BatchStarted(planned):
+                self._print(opening_line(planned))
+            case Tuning(_, share):
+                if share == 1:
+                    self._print(tuning_line(share))
+                self._tuning = event if share < 1 else None
+            case DeviceOpened(device, note):
+                self._print(device_line(device, note))
+            case StudyDone(row, trace):
+                if row.failure:
+                    self._print(f"failed {printable(row.name)}: {row.failure.kind}")
+                if trace and self._verbose:
+                    self._print(printable_lines(trace))
+            case _:
+                pass
+        self._draw()
+
+    def _draw(self) -> None:
+        pace = self._pace
+        left = f"{duration(pace.seconds_left)} left" if pace.seconds_left is not None else ""
+        self._progress.update(
+            self._batch,
+            completed=pace.done,
+            total=pace.total,
+            count=f"{pace.done}/{pace.total}",
+            speed=left,
+        )
+        if self._tuning:
+            self._draw_tuning(self._tuning)
+            return
+        if pace.study != self._shown:
+            self._shown = pace.study
+            name = shortened(printable(pace.study), self._name_width)
+            self._progress.reset(self._study, total=None)
+            self._progress.update(self._study, description=name, visible=True)
+        done, total = pace.tiles
+        rate = pace.tiles_per_second
+        self._progress.update(
+            self._study,
+            completed=done,
+            total=total or None,
+            count=f"{done}/{total} tiles" if total else "",
+            speed=f"{scaled_rate(rate)} tiles/s" if rate else "",
+        )
+
+    def _draw_tuning(self, tuning: Tuning) -> None:
+        self._shown = ""
+        self._progress.update(
+            self._study,
+            description=shortened("Tuning this GPU, once", self._name_width),
+            visible=True,
+            completed=tuning.share,
+            total=1,
+            count=shortened(tuning.what, self._width // 2),
+            speed="",
+        )
+
+    def _print(self, line: str) -> None:
+        self._progress.console.print(Text(line))
+
+
+def scaled_rate(rate: float) -> str:
+    """Tiles a second, also when it takes many seconds a tile."""
+    return scaled(rate) if rate >= 100 else f"{rate:.3g}"
+
+
+def shortened(text: str, width: int) -> str:
+    """At most `width` columns; the middle goes first, since names differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    head, tail = text, text
+    while cell_len(tail) > 2 * width // 3:
+        tail = tail[1:]
+    while cell_len(head) > width - 1 - cell_len(tail):
+        head = head[:-1]
+    return f"{head}…{tail}"

@@ -1,0 +1,92 @@
+"""Progress as plain lines, one a study, for logs and pipes; and what --quiet leaves of them."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+from ...pipelines.progress.events import BatchStarted, DeviceOpened, Event, StudyDone, Tuning
+from ...pipelines.report.report import Failure, StudyReport
+from ...pipelines.results.resume import PlannedStudy
+from .streams import say, tell
+from .text import counted, memory, printable, printable_lines, scaled, seconds
+
+
+class PlainLines:
+    """Tells a batch's events on stderr."""
+
+    def __init__(self, *, quiet: bool, verbose: bool) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        self._done = self._total = 0
+        self._is_tuning = False
+
+    def __call__(self, event: Event) -> None:
+        tell(self._lines(event), sys.stderr)
+        if isinstance(event, StudyDone) and event.trace and self._verbose:
+            say(printable_lines(event.trace), sys.stderr)
+
+    def _lines(self, event: Event) -> Iterator[str]:
+        match event:
+            case BatchStarted(planned):
+                self._total = len(planned)
+                if not self._quiet:
+                    yield opening_line(planned)
+            case Tuning(_, share):
+                if not self._quiet and (share == 1 or not self._is_tuning):
+                    yield tuning_line(share)
+                self._is_tuning = share < 1
+            case DeviceOpened(device, note):
+                if not self._quiet:
+                    yield device_line(device, note)
+            case StudyDone(row):
+                self._done += 1
+                if row.status == "failed" or not self._quiet:
+                    yield f"[{self._done}/{self._total}] {study_line(row)}"
+            case _:
+                pass
+
+
+def device_line(device: str, note: str | None) -> str:
+    """Which device computes, and why if nobody asked for it."""
+    return f"Device: {device}" + (f" ({note})" if note else "")
+
+
+def tuning_line(share: float) -> str:
+    """The beginning, with a share of 0 or little, and the end of the search for plans."""
+    if share < 1:
+        return "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)"
+    return "Tuning: done, and kept for later starts"
+
+
+def opening_line(planned: tuple[PlannedStudy, ...]) -> str:
+    """How many studies will be made, made anew and for what reason, kept, or refused."""
+    due = [plan for plan in planned if plan.action == "translate"]
+    again = Counter(plan.reason for plan in due if plan.reason)
+    parts = [f"{len(due)} to translate"]
+    parts += [f"{count} of them again because {reason}" for reason, count in again.items()]
+    actions = Counter(plan.action for plan in planned)
+    if actions["keep"]:
+        parts.append(f"{actions['keep']} up to date")
+    if actions["refuse"]:
+        parts.append(f"{actions['refuse']} refused")
+    return f"{counted(len(planned), 'study', 'studies')}: {', '.join(parts)}"
+
+
+def study_line(row: StudyReport) -> str:
+    """One study's outcome on one line."""
+    name = printable(row.name)
+    match row.status:
+        case "translated":
+            rate = scaled(row.voxels_per_second or 0)
+            peak = f", peak {memory(row.peak_memory.bytes)}" if row.peak_memory else ""
+            again = f" (again: {row.due})" if row.due else ""
+            return f"translated {name}{again}: {seconds(row.seconds)} s, {rate} voxels/s{peak}"
+        case "failed":
+            return f"failed {name}: {failure_text(row.failure)}"
+        case "up to date" | "interrupted":
+            return f"{row.status} {name}"
+
+
+def failure_text(failure: Failure | None) -> str:
+    """Class and reason."""
+    return f"{failure.kind}: {printable(failure.reason)}" if failure else ""

@@ -1,0 +1,164 @@
+"""What past batches came to, as lines for a terminal."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...pipelines.report.comparison import Comparison, compare
+from ...pipelines.report.reading import StoredReport
+from ...pipelines.report.report import BatchReport, StudyReport
+from . import batch_summary as summary
+from .tables import Row, Table
+from .text import bar, counted, memory, printable, seconds
+
+BAR = 30
+"""Columns of a stage that takes all the time."""
+
+MOST_MOMENTS = 40
+"""Studies whose time is shown line by line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines that keep their columns, and sentences below them that may be broken."""
+
+    lines: Iterable[str]
+    sentences: Iterable[str] = ()
+
+
+def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Section]:
+    """Each batch, then the comparison of two, and every failure last."""
+    for one in stored:
+        yield Section([], [_heading(one)])
+        yield Section(["", *summary.table(one.batch, columns)], summary.totals(one.batch))
+        yield Section([*_stage_bars(one), ""])
+        yield Section(_moments(one.batch, columns))
+    if len(stored) == 2:
+        yield from _comparison(compare(*stored), columns)
+    yield Section([], _failures(stored))
+
+
+def ratio(value: float | None) -> str:
+    """A quotient of the first by the second."""
+    return "" if value is None else f"{value:.2f}"
+
+
+def _heading(one: StoredReport) -> str:
+    batch = one.batch
+    return (
+        f"{_name(one)}: {printable(batch.model.name)} on {printable(batch.device)}, "
+        f"{printable(batch.started)}, cuda-cyclegan {printable(one.program)}"
+    )
+
+
+def _name(one: StoredReport) -> str:
+    return printable(one.file.name)
+
+
+def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
+    """What failed in every batch said once, all else with the name of its report."""
+    places: dict[str, list[str]] = {}
+    for one in stored:
+        for line in summary.failures(one.batch):
+            places.setdefault(line, []).append(_name(one))
+    for line, names in places.items():
+        yield line if len(names) == len(stored) else f"{', '.join(names)}: {line}"
+
+
+def _stage_bars(one: StoredReport) -> Iterator[str]:
+    spent = one.batch.stages()
+    total = sum(spent.values())
+    if not total:
+        return
+    yield ""
+    for stage, value in spent.items():
+        share = value / total
+        yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
+
+
+def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
+    """Studies below each other over one time, so that those at work together are seen."""
+    rows = sorted(
+        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
+        key=lambda pair: pair[0],
+    )
+    if not rows:
+        return
+    last = max(stop for (_, stop), _ in rows) or 1.0
+    table = Table(
+        head=Row("study", ["from", "to", "under way"]),
+        rows=[
+            Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
+            for (start, stop), row in rows[:MOST_MOMENTS]
+        ],
+    )
+    yield from table.lines(columns)
+    if len(rows) > MOST_MOMENTS:
+        yield f"The first {MOST_MOMENTS} of {len(rows)}; --html shows all."
+    yield ""
+
+
+def _stretches(row: StudyReport, last: float) -> str:
+    """Where a stage worked, and dots where the study waited for others."""
+    columns = [
+        (first := min(int(start / last * BAR), BAR - 1), max(round(stop / last * BAR), first + 1))
+        for start, stop in row.when.values()
+    ]
+    begin, end = min(first for first, _ in columns), max(stop for _, stop in columns)
+    worked = {column for first, stop in columns for column in range(first, stop)}
+    return " " * begin + "".join("█" if at in worked else "·" for at in range(begin, end))
+
+
+def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:
+    first, second = _name(found.first), _name(found.second)
+    yield Section([], [f"{second} against {first}:"])
+    if found.pairs:
+        yield Section(["", *_pairs(found).lines(columns), ""])
+        yield Section([*_totals(found).lines(columns), ""])
+    yield Section([], _differences(found))
+
+
+def _pairs(found: Comparison) -> Table:
+    return Table(
+        head=Row("study", ["first", "second", "ratio"]),
+        rows=[
+            Row(
+                printable(pair.first.name),
+                [seconds(pair.first.seconds), seconds(pair.second.seconds), ratio(pair.speedup)],
+            )
+            for pair in found.pairs
+        ],
+        total=Row("total", [*map(seconds, found.seconds), ratio(found.speedup)]),
+    )
+
+
+def _totals(found: Comparison) -> Table:
+    rows = [
+        Row(stage, [seconds(one), seconds(other), ratio(one / other if one and other else None)])
+        for stage, (one, other) in found.stages().items()
+    ]
+    one, other = found.peaks
+    if one and other:
+        rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one / other)]))
+    return Table(head=Row("stage", ["first", "second", "ratio"]), rows=rows)
+
+
+def _differences(found: Comparison) -> Iterator[str]:
+    yield from outcome(found)
+    for name, (one, other) in found.differences.items():
+        yield f"{name}: {printable(one) or 'none'} became {printable(other) or 'none'}"
+
+
+def outcome(found: Comparison) -> Iterator[str]:
+    """What a comparison came to, in a few sentences."""
+    if found.pairs:
+        yield (
+            f"The second was {ratio(found.speedup)} times as fast on the "
+            f"{counted(len(found.pairs), 'study', 'studies')} that both translated"
+        )
+    else:
+        yield "No study was translated in both"
+    for count, name in zip(found.unmatched, ("first", "second"), strict=True):
+        if count:
+            yield f"{counted(count, 'study', 'studies')} only the {name} translated"
+    if found.pairs and not found.differences:
+        yield "Both ran under the same conditions"

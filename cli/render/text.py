@@ -1,0 +1,72 @@
+"""How names, numbers and bars look in a terminal."""
+
+
+def printable(text: str) -> str:
+    """Text on one line, with control characters and undecodable bytes of file names escaped."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, but lines stay lines; for tracebacks, which quote names too."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def seconds(value: float) -> str:
+    """Three digits or more: 0.12, 1.23, 12.3, 123."""
+    return _digits(value)
+
+
+def duration(value: float) -> str:
+    """A wait in hours, minutes and seconds."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def scaled(value: float) -> str:
+    """A count with the letter of its thousand: 950, 45.6k, 1.23M, 4.56T."""
+    if value < 999.5:
+        return f"{value:.0f}"
+    for letter in "kMG":
+        value /= 1000
+        if value < 999.5:
+            return f"{_digits(value)}{letter}"
+    return f"{_digits(value / 1000)}T"
+
+
+def memory(value: int) -> str:
+    """Bytes of memory in MiB, and in GiB from 1000 MiB on."""
+    mebibytes = value / 2**20
+    return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{_digits(mebibytes / 1024)} GiB"
+
+
+def file_size(value: int) -> str:
+    """Bytes of a file: 950 B, 45.6 kB, 1.23 MB."""
+    return quantity(value, "B")
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit and the letter of its thousand: 950 B/s, 1.23 TB/s."""
+    number = scaled(value)
+    return f"{number} {unit}" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}{unit}"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """1 study, 2 studies."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+_FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of up to `width` columns, to an eighth of one."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -1,0 +1,169 @@
+"""Measures a network on a card, and what the card does at most in the same arithmetic."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from ..compiler.steps import NUMBER_BYTES, Convolution
+from ..compiler.weight_layout import encoded
+from ..cuda.cudnn import Cudnn
+from ..cuda.driver import Context, DeviceBuffer, Stream
+from ..cuda.generator import CudaGenerator, CudaOptions
+from ..cuda.kernel_images import Kernels
+from ..cuda.plan_cache import TuningCache
+from ..cuda.plan_search import PlanSearch, Search
+from ..errors import CudaError, DeviceMemoryError
+from ..network.flops import flops, layer_flops
+from ..network.graph import FloatArray, Network
+from ..options import Precision
+from .layer_times import layer_times
+from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
+
+_FEWEST, _MOST = 20, 2000
+_FEWEST_CALLS, _MOST_CALLS = 5, 200
+_LAYER_ROUNDS = 5
+
+
+def measure_on_card(
+    network: Network,
+    options: CudaOptions,
+    patches: FloatArray,
+    budget: Budget,
+    keep: Callable[[FloatArray], None],
+) -> Measured:
+    """A network on patches [N, C, D, H, W], timed on the card itself and from the host.
+
+    keep: given what became of the patches. Raises DeviceMemoryError, PatchShapeError or CudaError.
+    """
+    with Context(options.device) as context:
+        free, _ = context.memory
+        with CudaGenerator(network, options) as generator:
+            keep(generator(patches))
+            taken = free - context.memory[0]
+            runs = budget.runs(min(generator.times(3)), _FEWEST, _MOST)
+            latency = Latency.of(generator.times(runs))
+            call = Latency.of(_calls(generator, patches[: generator.batch], budget))
+            layers = _layers(generator) if budget.layers else ()
+            memory = MemoryUse(generator.memory.bytes, taken)
+            batch, device = generator.batch, generator.device
+        room = min(context.memory[0] * 9 // 10, options.vram_limit or free)
+        ceilings = (
+            measure_ceilings(options.device, options.precision, room) if budget.layers else None
+        )
+    return Measured(
+        device=device,
+        batch=batch,
+        voxels=prod(options.patch),
+        flops=batch * flops(network.graph, options.patch),
+        latency=latency,
+        call=call,
+        memory=memory,
+        layers=layers,
+        ceilings=ceilings,
+    )
+
+
+def _calls(generator: CudaGenerator, patches: FloatArray, budget: Budget) -> list[float]:
+    """Seconds of runs that begin and end in host memory."""
+    times: list[float] = []
+    end = perf_counter() + budget.seconds / 2
+    while len(times) < _FEWEST_CALLS or (perf_counter() < end and len(times) < _MOST_CALLS):
+        begin = perf_counter()
+        generator(patches)
+        times.append(perf_counter() - begin)
+    return times
+
+
+def _layers(generator: CudaGenerator) -> tuple[LayerTime, ...]:
+    timed = [(step, us / 1e6) for step, us in generator.step_times(_LAYER_ROUNDS)]
+    each = layer_flops(generator.graph, generator.options.patch)
+    batch = {layer: generator.batch * count for layer, count in each.items()}
+    return layer_times(timed, batch, generator.algorithm)
+
+
+_EDGES = ((8, 32, 32), (4, 32, 32))
+"""Extents whose product is the edge of the square matrices; the first that there is room for."""
+
+_COPIED = 1 << 30
+_LEAST_COPIED = 64 << 20
+"""Bytes of a copy at most and at least: several times what the caches of any card hold."""
+
+_WORKSPACE = 64 << 20
+_REPEATS = 20
+_SECONDS = 10.0
+
+
+def measure_ceilings(index: int, precision: Precision, room: int) -> Ceilings | None:
+    """The ceilings of one card with `room` bytes to measure in; None if that is too little."""
+    with Context(index) as context, Stream() as stream:
+        try:
+            return Ceilings(
+                _matrix_rate(context, stream, precision, room), _bandwidth(stream, room)
+            )
+        except (CudaError, DeviceMemoryError):
+            return None
+
+
+def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: int) -> float:
+    """FLOP/s of the fastest plan for a product of square matrices.
+
+    A convolution of single voxels is one: its voxels are the rows, its channels the columns.
+    """
+    shapes = [_product(extents, precision) for extents in _EDGES]
+    shape = next((shape for shape in shapes if _bytes(shape) <= room), None)
+    if shape is None:
+        raise DeviceMemoryError("There is no room for a matrix product.")
+    with ExitStack() as opened:
+        library = opened.enter_context(Cudnn(stream))
+        kernels = opened.enter_context(Kernels(precision, context.capability, None))
+        search = PlanSearch(library, kernels, stream, TuningCache(None, {}))
+        algorithm = search.algorithms([shape], _WORKSPACE, Search("quick", _SECONDS))[shape]
+        size = _matrix_bytes(shape)
+        buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
+        source, weight, target, workspace = (buffer.address + i * size for i in range(4))
+        noise = np.random.default_rng(0).normal(size=size // NUMBER_BYTES[precision])
+        for place in (source, weight):
+            stream.upload_now(place, encoded(noise.astype(np.float32), precision))
+        places = source, weight, target, workspace
+        seconds = _seconds(stream, lambda: search.run(shape, algorithm, places))
+    return 2 * prod(shape.source_extents) * shape.source_channels**2 / seconds
+
+
+def _product(extents: tuple[int, int, int], precision: Precision) -> Convolution:
+    edge, one, none = prod(extents), (1, 1, 1), (0, 0, 0)
+    return Convolution(1, extents, edge, extents, edge, one, one, none, none, precision)
+
+
+def _matrix_bytes(shape: Convolution) -> int:
+    return shape.source_channels**2 * NUMBER_BYTES[shape.precision]
+
+
+def _bytes(shape: Convolution) -> int:
+    return 3 * _matrix_bytes(shape) + _WORKSPACE
+
+
+def _bandwidth(stream: Stream, room: int) -> float:
+    """Bytes a second, read and written, of copies within the card's memory."""
+    size = min(_COPIED, room // 2 // 512 * 512)
+    if size < _LEAST_COPIED:
+        raise DeviceMemoryError("There is no room for a copy.")
+    with DeviceBuffer(2 * size) as buffer:
+        first, second = buffer.address, buffer.address + size
+        noise = np.random.default_rng(0).bytes(_LEAST_COPIED)
+        for place in range(first, first + size - _LEAST_COPIED + 1, _LEAST_COPIED):
+            stream.upload_now(place, noise)
+        seconds = _seconds(stream, lambda: stream.copy(second, first, size))
+    return 2 * size / seconds
+
+
+def _seconds(stream: Stream, queue: Callable[[], None]) -> float:
+    """Seconds of the fastest of several runs."""
+    times: list[float] = []
+    for _ in range(_REPEATS + 1):
+        with stream.timed() as elapsed:
+            queue()
+        times.append(elapsed[0] / 1000)
+    return min(times[1:])

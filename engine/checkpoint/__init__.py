@@ -1,0 +1,1 @@
+"""Training checkpoints: read as plain data, then recognised as a network."""

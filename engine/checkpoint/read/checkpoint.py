@@ -1,0 +1,215 @@
+"""Training checkpoints as plain data. The file is read once, hashed, and never executed."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import safetensors as _safetensors
+
+from ...errors import CheckpointError
+from . import file_formats as archive
+from .file_formats import read_archive, read_legacy
+from .pickles import Inert
+from .tensors import ELEMENT_BYTES, Storage, StoredTensor
+from .torch_objects import quoted
+
+_NAMES = ("train_opt.txt", "opt.txt", "test_opt.txt")
+_LARGEST = 1 << 20
+_LINE = re.compile(r"^\s*(\w+)\s*:\s*(.*?)\s*(?:\[default:.*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the training (and test) run by name, and the files they were read from."""
+
+    values: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: tuple[str, ...] = ()
+
+
+def read_options(folder: Path) -> Options:
+    """Options from all known files in `folder`; a later file never overrides an earlier one."""
+    values: dict[str, str] = {}
+    files: list[str] = []
+    for name in _NAMES:
+        path = folder / name
+        try:
+            if not path.is_file() or path.stat().st_size > _LARGEST:
+                continue
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # evidence, not a condition: an unreadable one is as good as none
+        files.append(name)
+        for line in text.splitlines():
+            if match := _LINE.match(line):
+                values.setdefault(match[1], match[2])
+    return Options(values, tuple(files))
+
+
+safetensors: Any = _safetensors  # the package ships no types
+
+Kind: TypeAlias = Literal["PyTorch zip", "PyTorch legacy", "safetensors"]
+Entry: TypeAlias = StoredTensor | str | int | float | bool | Mapping[str, "Entry"]
+
+_LARGEST_FILE = 8 << 30
+_LARGEST_HEADER = 100 << 20
+_DEEPEST = 12
+_MOST_ENTRIES = 200_000
+_SAVE_WEIGHTS = "torch.save(model.state_dict(), 'generator.pth')"
+_SAFETENSORS_ELEMENTS = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+_FOREIGN = {
+    b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
+    b"\x1f\x8b": "gzip-compressed; unpack it first if it holds weights",
+    b"version https://git-lfs": "a Git LFS pointer; fetch the file itself with git lfs pull",
+    b"<": "a web page; the download failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint file holds, as nested mappings with tensors and plain values as leaves.
+
+    sha256: of the file. set_aside: names of objects that were left out; none was made or run.
+    options: what the training run's own options file beside the checkpoint says.
+    """
+
+    path: Path
+    sha256: str
+    kind: Kind
+    contents: Mapping[str, Entry] = field(repr=False)
+    set_aside: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a .pth, .pt, .ckpt, .pth.tar or .safetensors file, by its bytes and not its name.
+
+    Raises CheckpointError, which names what was refused or what is damaged.
+    """
+    data = _bytes(path)
+    try:
+        kind, value, inert = _parsed(data)
+        contents = _contents(value, inert)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return Checkpoint(
+        path,
+        hashlib.sha256(data).hexdigest(),
+        kind,
+        contents,
+        tuple(sorted({item.name for item in inert})),
+        read_options(path.parent),
+    )
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            raise CheckpointError(f"{path} does not exist; check the name of the checkpoint.")
+        if not path.is_file():
+            raise CheckpointError(f"{path} is not a file; name the checkpoint itself.")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise CheckpointError(
+                f"{path} is larger than {_LARGEST_FILE >> 30} GiB; save the generator alone with "
+                f"{_SAVE_WEIGHTS}."
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
+    for magic, what in _FOREIGN.items():
+        if data.startswith(magic):
+            raise CheckpointError(f"This is {what}.")
+    if not data:
+        raise CheckpointError("The file is empty.")
+    if data.startswith(archive.MAGIC):
+        return "PyTorch zip", *read_archive(data)
+    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= _LARGEST_HEADER:
+        return "safetensors", _safetensors_entries(data), []
+    if data[257:262] == b"ustar":
+        raise CheckpointError(
+            "This is a tar archive, as PyTorch before 0.1.10 wrote; "
+            "load and save it again with a newer one, or unpack it."
+        )
+    return "PyTorch legacy", *read_legacy(data)
+
+
+def _safetensors_entries(data: bytes) -> dict[str, object]:
+    try:
+        entries = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"The safetensors file is damaged: {error}.") from error
+    found: dict[str, object] = {}
+    for name, entry in entries:
+        element = _SAFETENSORS_ELEMENTS.get(entry["dtype"])
+        if element is None:
+            raise CheckpointError(
+                f"{quoted(name)} is stored as {entry['dtype']}, which is not supported."
+            )
+        found[name] = _dense(element, tuple(entry["shape"]), memoryview(entry["data"]))
+    return found
+
+
+def _dense(element: str, shape: tuple[int, ...], content: memoryview) -> StoredTensor:
+    stride: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        stride.append(step)
+        step *= extent
+    size = step * ELEMENT_BYTES[element]
+    return StoredTensor(element, Storage(size, lambda: content), 0, shape, tuple(reversed(stride)))
+
+
+def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
+    """The plain part of what was pickled; refuses a file whose weights sit in objects."""
+    tensors = 0
+    entries = 0
+
+    def plain(node: object, depth: int) -> Entry | None:
+        nonlocal tensors, entries
+        entries += 1
+        if entries > _MOST_ENTRIES or depth > _DEEPEST:
+            raise CheckpointError(
+                "The checkpoint nests its entries deeper or wider than any training state does."
+            )
+        match node:
+            case StoredTensor():
+                tensors += 1
+                return node
+            case str() | int() | float():
+                return node
+            case dict():
+                items = cast("dict[str, object]", node).items()
+                kept = {key: plain(item, depth + 1) for key, item in items}
+                return {key: item for key, item in kept.items() if item is not None}
+            case _:
+                return None
+
+    contents = plain(value, 0)
+    if tensors and isinstance(contents, Mapping):
+        return contents
+    if module := next((item for item in inert if item.is_module), None):
+        raise CheckpointError(
+            f"The file holds a whole pickled object of class {quoted(module.name)}; opening such "
+            f"a file would run its code. In the training code run {_SAVE_WEIGHTS} and import that."
+        )
+    named = f" It holds {quoted(inert[0].name)}." if inert else ""
+    raise CheckpointError(
+        f"The file holds no weights by name.{named} In the training code run {_SAVE_WEIGHTS} "
+        "and import that."
+    )

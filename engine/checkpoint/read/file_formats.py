@@ -1,0 +1,225 @@
+"""PyTorch's two file formats: a zip of one pickle beside one entry for each storage; and, before
+1.6, five pickles in a row, then the storages one after another.
+"""
+
+import struct
+import zipfile
+from io import BytesIO
+from pathlib import PurePosixPath
+from typing import cast
+
+from ...errors import CheckpointError
+from .pickles import Global, Inert, PickleReader
+from .tensors import ELEMENT_BYTES, Storage
+from .torch_objects import (
+    TypedStorage,
+    construct,
+    items_of,
+    quoted,
+    refuse_dangerous,
+    storage_element,
+)
+
+MAGIC = b"PK\x03\x04"
+_LARGEST_PICKLE = 64 << 20
+ZIP_FAULTS = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+    OverflowError,
+    IndexError,
+    struct.error,
+)
+"""What zipfile lets out on damaged archives."""
+
+
+class _Archive:
+    """The entries of a checked archive, by their names below its one top folder."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._file = zipfile.ZipFile(BytesIO(data))
+            entries = self._file.infolist()
+        except ZIP_FAULTS as error:
+            raise _damaged(str(error)) from error
+        self._entries = _by_name(entries, len(data))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._entries)
+
+    def size(self, name: str) -> int:
+        return self._entries[name].file_size
+
+    def read(self, name: str) -> bytes:
+        """An entry's bytes, checked against the archive's own checksum."""
+        entry = self._entries[name]
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+            raise CheckpointError(
+                f"The checkpoint's entry {quoted(name)} is compressed, which PyTorch never does; "
+                "load and save it again with torch."
+            )
+        try:
+            content = self._file.read(entry)
+        except ZIP_FAULTS as error:
+            raise _damaged(f"{quoted(name)}: {error}") from error
+        if len(content) != self.size(name):
+            raise _damaged(f"{quoted(name)} is cut short")
+        return content
+
+
+def read_archive(data: bytes) -> tuple[object, list[Inert]]:
+    """The pickled value of a zip checkpoint, and what was set aside.
+
+    Raises CheckpointError for TorchScript, for archives of another kind and for damaged ones.
+    """
+    archive = _Archive(data)
+    if "constants.pkl" in archive or any(name.startswith("code/") for name in archive.names):
+        raise CheckpointError(
+            "This is a TorchScript program, not a checkpoint; in the training code run "
+            "torch.save(model.state_dict(), 'generator.pth') and import that file."
+        )
+    if "data.pkl" not in archive:
+        raise CheckpointError(
+            "This zip archive holds no data.pkl, so it is not a PyTorch checkpoint."
+        )
+    if "byteorder" in archive and archive.read("byteorder") != b"little":
+        raise CheckpointError(
+            "The checkpoint was written on a big-endian machine; save it again on another."
+        )
+    if archive.size("data.pkl") > _LARGEST_PICKLE:
+        raise _damaged(f"its pickle is larger than {_LARGEST_PICKLE >> 20} MiB")
+
+    def fetch(identity: object) -> object:
+        match items_of(identity):
+            case ["storage", kind, str(key), str(), int(count), *_]:
+                return _storage(archive, f"data/{key}", storage_element(kind), count)
+            case _:
+                raise _damaged("it refers to something that is not a storage")
+
+    reader = PickleReader(construct, fetch, refuse_dangerous)
+    return reader.read(BytesIO(archive.read("data.pkl"))), reader.inert
+
+
+def _storage(archive: _Archive, name: str, element: str, count: int) -> TypedStorage:
+    if name not in archive:
+        raise _damaged(f"{quoted(name)} is missing")
+    size = count * ELEMENT_BYTES[element]
+    if archive.size(name) != size:
+        raise _damaged(f"{quoted(name)} has {archive.size(name)} bytes where {size} are promised")
+    return TypedStorage(element, Storage(size, lambda: memoryview(archive.read(name))))
+
+
+def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.ZipInfo]:
+    if not entries:
+        raise _damaged("it is empty")
+    found: dict[str, zipfile.ZipInfo] = {}
+    top = entries[0].filename.split("/", 1)[0]
+    for entry in entries:
+        path = PurePosixPath(entry.filename)
+        if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
+            raise CheckpointError(
+                f"The checkpoint has an entry {quoted(entry.filename)} that points outside it; "
+                "it is refused."
+            )
+        if entry.header_offset + entry.file_size > length:
+            raise _damaged(f"{quoted(entry.filename)} promises more bytes than the file has")
+        folder, _, name = entry.filename.partition("/")
+        if folder != top:
+            raise CheckpointError(
+                "This zip archive has several top folders, so it is not a PyTorch checkpoint."
+            )
+        if name in found:
+            raise _damaged(f"{quoted(entry.filename)} occurs twice")
+        found[name] = entry
+    return found
+
+
+def _damaged(why: str) -> CheckpointError:
+    return CheckpointError(f"The checkpoint's archive is damaged: {why}.")
+
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_PROTOCOL = 1001
+_LENGTH_BYTES = 8
+
+
+class _Storages:
+    """Storages by key: promised by the pickle, found only after it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._promised: dict[str, tuple[str, int]] = {}
+        self._places: dict[str, slice] = {}
+
+    def fetch(self, identity: object) -> object:
+        """What stands for a persistent id of the pickle."""
+        match items_of(identity):
+            case ["module", Global() as kind, *_]:
+                return kind
+            case ["storage", kind, str(key), str(), int(count), None]:
+                return self._promise(key, storage_element(kind), count)
+            case ["storage", *_]:
+                raise CheckpointError(
+                    "The checkpoint was written by PyTorch before 0.4; load and save it again "
+                    "with a newer one."
+                )
+            case _:
+                raise _damaged("it refers to something that is not a storage")
+
+    def locate(self, keys: list[object], start: int) -> None:
+        """Find each storage in the bytes from `start` on, in the order of the keys."""
+        for key in keys:
+            if not isinstance(key, str) or key not in self._promised or key in self._places:
+                raise _damaged("its list of storages makes no sense")
+            element, count = self._promised[key]
+            first = start + _LENGTH_BYTES
+            if int.from_bytes(self._data[start:first], "little") != count:
+                raise _damaged(f"storage {quoted(key)} has another length than promised")
+            start = first + count * ELEMENT_BYTES[element]
+            if start > len(self._data):
+                raise _damaged("it is cut short")
+            self._places[key] = slice(first, start)
+        if missing := self._promised.keys() - self._places.keys():
+            raise _damaged(f"storage {quoted(min(missing))} is missing")
+
+    def _promise(self, key: str, element: str, count: int) -> TypedStorage:
+        if count < 0 or self._promised.setdefault(key, (element, count)) != (element, count):
+            raise _damaged(f"storage {quoted(key)} is described in two ways")
+        size = count * ELEMENT_BYTES[element]
+        return TypedStorage(element, Storage(size, lambda: self._data[self._places[key]]))
+
+
+def read_legacy(data: bytes) -> tuple[object, list[Inert]]:
+    """The pickled value of a checkpoint in the old format, and what was set aside.
+
+    Raises CheckpointError if the bytes are not such a checkpoint, or a damaged one.
+    """
+    stream = BytesIO(data)
+    storages = _Storages(data)
+    reader = PickleReader(construct, storages.fetch, refuse_dangerous)
+    if reader.read(stream) != _MAGIC or reader.read(stream) != _PROTOCOL:
+        raise CheckpointError(
+            "This is a pickle, but not a PyTorch checkpoint; in the training code run "
+            "torch.save(model.state_dict(), 'generator.pth') and import that file."
+        )
+    match reader.read(stream):
+        case {"little_endian": False}:
+            raise CheckpointError(
+                "The checkpoint was written on a big-endian machine; "
+                "save it again on a little-endian one."
+            )
+        case _:
+            pass
+    value = reader.read(stream)
+    keys = reader.read(stream)
+    if not isinstance(keys, list):
+        raise _damaged("its list of storages is missing")
+    storages.locate(cast("list[object]", keys), stream.tell())
+    return value, reader.inert

@@ -1,0 +1,92 @@
+"""What a kernel launch consists of, and how tensors look to a kernel."""
+
+from ctypes import Structure
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...network.graph import PadMode, Triple
+from ..steps import NUMBER_BYTES, VECTOR_BYTES, Activation, Convolve, Precision, Table, Tensor, View
+from . import arguments
+
+BLOCK = 256
+"""Threads of a block where nothing speaks for another number."""
+
+BORDERS: dict[PadMode, int] = {"reflect": 0, "replicate": 1, "zero": 2}
+"""The `Border` of element.cuh."""
+
+OVERFLOW = "overflow"
+"""Name of the int32 that is not 0 once a result was not finite."""
+
+
+class Addresses(Protocol):
+    """Where the memory of a program lies."""
+
+    def __call__(self, name: str) -> int:
+        """Device address of a tensor, table, constant, or one of the names above."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch; source names the .cu file.
+
+    waits: its blocks wait for each other, so all must run at once: the grid is cut to what the card
+    has room for, along its first axis rather than its second.
+    """
+
+    source: str
+    kernel: str
+    grid: Triple
+    block: Triple
+    shared: int
+    arguments: Structure
+    waits: bool = False
+
+
+def vectors(channels: int, precision: Precision) -> int:
+    """Vectors of a voxel."""
+    return channels * NUMBER_BYTES[precision] // VECTOR_BYTES
+
+
+def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
+    """Threads of a block along the channels, and beside each other."""
+    across = min(vectors(channels, precision), 32)
+    return across, BLOCK // across
+
+
+def strides_of(tensor: Tensor) -> arguments.Strides:
+    """Numbers from one patch, plane, row and voxel to the next."""
+    _, height, width = tensor.extents
+    row = width * tensor.channels
+    return arguments.Strides(tensor.extents[0] * height * row, height * row, row, tensor.channels)
+
+
+def address_of(view: View, at: Addresses, channel: int = 0) -> int:
+    """Address of a view's first voxel; of its tensor's where it is shuffled."""
+    strides = strides_of(view.tensor)
+    depth, height, width = view.origin
+    first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
+    return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
+
+
+def activation_of(activation: Activation) -> arguments.Activation:
+    """The activation as kernels take it."""
+    return arguments.Activation(activation.slope, activation.tanh)
+
+
+def table_addresses(
+    table: Table | None, at: Addresses, channel: int = 0
+) -> tuple[int | None, int | None, int]:
+    """Addresses of the factors and summands, and floats from one patch to the next."""
+    if table is None:
+        return None, None, 0
+    factors = at(table.name) + 4 * channel
+    return factors, factors + table.bytes // 2, table.channels if table.patches > 1 else 0
+
+
+def region_address(step: Convolve, at: Addresses) -> int:
+    """Address of the first voxel that a convolution writes."""
+    target = step.target
+    strides = strides_of(target)
+    first = step.region.first * strides.patch + step.region.plane * strides.plane
+    return at(target.name) + first * NUMBER_BYTES[target.precision]

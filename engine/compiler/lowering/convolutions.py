@@ -1,0 +1,122 @@
+"""Convolutions between tensors in memory, and the two forms of a transposed one."""
+
+from math import prod
+
+import numpy as np
+
+from ...network.graph import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Node, Triple
+from .. import weight_layout
+from ..steps import Convolution, Convolve, Region, Tensor, TransposedForm, View
+from .split_fp16 import power_of_two
+from .writer import Part, Value, Writer, in_memory, whole
+
+_SUBPIXEL_CHANNELS = 32
+"""Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
+
+
+def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    """A convolution; its bias is left to the next pass."""
+    weight = writer.weights[conv.weight]
+    target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def convolve_dense(
+    writer: Writer, name: str, source: str, conv: Conv3d, weight: FloatArray
+) -> Tensor:
+    """A convolution of a value in memory, without its bias."""
+    value, tensor = writer.dense(source)
+    shape = writer.shapes[name]
+    target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
+    laid = weight_layout.forward(weight, value.slots, tensor.channels, target.channels)
+    border = conv.padding, conv.padding
+    emit(writer, name, laid, tensor, target, writer.all_patches, conv.stride, border)
+    return target
+
+
+def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
+    """A transposed convolution; its bias is left to the next pass."""
+    value, tensor = writer.dense(node.inputs[0])
+    extents = writer.shapes[node.name].extents
+    channels = writer.stored(conv.out_channels)
+    weight = writer.weights[conv.weight]
+    if tensor.scale is None and _transposed_form(writer, node, conv) == "gradient":
+        laid = weight_layout.transposed(weight, value.slots, tensor.channels, channels)
+        target = writer.tensor(node.name, extents, channels)
+        border = conv.padding, conv.padding
+        emit(writer, node.name, laid, tensor, target, writer.all_patches, conv.stride, border, True)
+        return biased(writer, node, whole(target), conv.bias)
+    laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
+    target = writer.tensor(node.name, tensor.extents, 8 * channels)
+    reach = weight_layout.reach_of(conv)
+    before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
+    after: Triple = reach[0][1], reach[1][1], reach[2][1]
+    region = writer.all_patches
+    emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (before, after))
+    return biased(writer, node, View(target, extents, shuffled=True), conv.bias)
+
+
+def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
+    if not weight_layout.can_be_subpixels(conv):
+        return "gradient"
+    if node.name in writer.layout.transposed:
+        return writer.layout.transposed[node.name]
+    if writer.layout.precision == "fp32":
+        return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
+    reach = prod(last - first + 1 for first, last in weight_layout.reach_of(conv))
+    pays = conv.out_channels <= _SUBPIXEL_CHANNELS and 8 * reach <= 3 * prod(conv.kernel)
+    return "subpixel" if pays else "gradient"
+
+
+def biased(writer: Writer, node: Node, view: View, bias: str | None) -> Value:
+    """What a convolution gives; its bias is left to the next pass."""
+    plain = in_memory(view, tuple(range(writer.shapes[node.name].channels)))
+    # Before a norm a bias is a constant that the mean takes away again.
+    if bias is None or writer.is_read_only_by(node.name, InstanceNorm):
+        return plain
+    summand = writer.by_slot(bias, plain)
+    table = writer.fixed_table(node.name, np.ones_like(summand), summand)
+    part = Part(view, table, is_biased_only=True)
+    return Value((part,), plain.slots, plain.extents)
+
+
+def emit(
+    writer: Writer,
+    layer: str,
+    weight: FloatArray,
+    source: Tensor,
+    target: Tensor,
+    region: Region,
+    stride: Triple,
+    border: tuple[Triple, Triple],
+    transposed: bool = False,
+) -> None:
+    """Append a convolution into a region, with its weight as laid out for source and target.
+
+    border: the zero padding before and behind.
+    """
+    _, depth, height, width, _ = weight.shape
+    kernel = depth, height, width
+    extents = target.extents
+    if not transposed:  # of a slab, as many planes as the source gives
+        planes = (source.extents[0] + border[0][0] + border[1][0] - depth) // stride[0] + 1
+        extents = (planes, *extents[1:])
+    shape = Convolution(
+        source.batch,
+        source.extents,
+        source.channels,
+        extents,
+        target.channels,
+        kernel,
+        stride,
+        *border,
+        source.precision,
+        transposed,
+        source.scale is not None,
+    )
+    scale = 1.0
+    if source.scale is not None:
+        power = power_of_two(float(np.abs(weight).max()))
+        weight, scale = weight_layout.halves(weight, power), 1 / (power * source.scale)
+    key = writer.weight(f"{layer}.stored", weight)
+    writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))

@@ -1,0 +1,196 @@
+"""Graph and weights -> steps over stored tensors, with the fusions that make them few.
+
+Only convolutions, statistics and outputs need their operand in memory. All between them is kept as
+an expression and written in one pass, with the border that the next convolution wants.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...network.graph import (
+    Add,
+    ChannelAffine,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    InstanceNorm,
+    LeakyRelu,
+    Network,
+    Node,
+    Pad,
+    Relu,
+    Tanh,
+    Upsample,
+)
+from ..steps import IDENTITY, Activation, Layout, Lowered, Statistics, Table, Unpack
+from .convolutions import convolve, convolve_dense, convolve_transposed
+from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
+from .writer import Part, Value, Writer, in_memory, whole
+
+
+def lower(network: Network, layout: Layout) -> Lowered:
+    """Compile a network for one patch shape, batch and storage format.
+
+    Raises PatchShapeError if the patch does not fit the network.
+    """
+    network.graph.check_patch(layout.patch)
+    writer = Writer(network, layout)
+    for node in network.graph.nodes:
+        if ends_in_taps(writer, node):
+            convolve_to_taps(writer, node)
+            break
+        writer.values[node.name] = _value(writer, node)
+    else:
+        _unpack(writer)
+    return writer.finished()
+
+
+def _value(writer: Writer, node: Node) -> Value:
+    match node.layer:
+        case Conv3d() as conv:
+            if takes_patches(writer, node, conv):
+                return convolve_patches(writer, node, conv)
+            return convolve(writer, node, conv)
+        case ConvTranspose3d() as conv:
+            return convolve_transposed(writer, node, conv)
+        case InstanceNorm() as norm:
+            return _normalise(writer, node, norm)
+        case ChannelAffine() as affine:
+            return _scale(writer, node, affine)
+        case Relu():
+            return _activate(writer, node, Activation(0.0))
+        case LeakyRelu(slope):
+            return _activate(writer, node, Activation(slope))
+        case Tanh():
+            return _activate(writer, node, Activation(tanh=True))
+        case Pad() as pad:
+            return _pad(writer, node, pad)
+        case Add():
+            return _add(writer, node)
+        case Concat():
+            return _concat(writer, node)
+        case Upsample() as sampling:
+            return _sample(writer, node, sampling)
+
+
+def _activate(writer: Writer, node: Node, activation: Activation) -> Value:
+    value = writer.in_place(node.inputs[0])
+    if any(part.activation != IDENTITY or part.residual for part in value.parts):
+        value, _ = writer.view(node.inputs[0])
+    parts = [replace(p, activation=activation, is_biased_only=False) for p in value.parts]
+    return replace(value, parts=tuple(parts))
+
+
+def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
+    value, part = _linear(writer, node.inputs[0])
+    scale, shift = (
+        key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
+        for role, key in (("scale", layer.scale), ("shift", layer.shift))
+    )
+    table = Table(f"{node.name}.table", writer.layout.batch, part.source.channels)
+    # A bias before the norm is a constant that its mean takes away again.
+    writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift))
+    return replace(value, parts=(Part(part.source, table),))
+
+
+def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
+    value, part = _linear(writer, node.inputs[0])
+    factor, summand = writer.by_slot(layer.scale, value), writer.by_slot(layer.shift, value)
+    if part.table is not None:
+        summand = summand + factor * writer.constants[part.table.name][1, 0]
+    table = writer.fixed_table(node.name, factor, summand)
+    return replace(value, parts=(Part(part.source, table),))
+
+
+def _linear(writer: Writer, name: str) -> tuple[Value, Part]:
+    value = writer.in_place(name)
+    if len(value.parts) != 1 or not value.parts[0].is_linear:
+        value, _ = writer.view(name)
+    return value, value.parts[0]
+
+
+def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
+    name = node.inputs[0]
+    extents = writer.shapes[node.name].extents
+    if writer.is_input(name) and writer.padded_inputs[name] is None:
+        writer.padded_inputs[node.name] = pad
+        return Value((), (), extents)
+    value = writer.operand(name)
+    if value.pad is not None:
+        value, _ = writer.view(name)
+    return replace(value, extents=extents, pad=pad, unpadded=name)
+
+
+def _concat(writer: Writer, node: Node) -> Value:
+    first, second = (writer.in_place(name) for name in node.inputs)
+    slots = first.slots + tuple(first.stored + slot for slot in second.slots)
+    return Value(first.parts + second.parts, slots, first.extents)
+
+
+def _sample(writer: Writer, node: Node, sampling: Upsample) -> Value:
+    value = writer.in_place(node.inputs[0])
+    return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
+
+
+def _add(writer: Writer, node: Node) -> Value:
+    first, second = (_in_order(writer, name) for name in node.inputs)
+    if writer.values[first].is_bare:
+        first, second = second, first
+    value = writer.in_place(first)
+    if len(value.parts) != 1 or value.parts[0].residual is not None:
+        value, _ = writer.view(first)
+    _, residual = writer.view(second)
+    if residual.shuffled:
+        residual = whole(writer.write(second))
+    part = replace(value.parts[0], residual=residual, is_biased_only=False)
+    return replace(value, parts=(part,))
+
+
+def _in_order(writer: Writer, name: str) -> str:
+    """A node with the value of `name` whose channels lie one after another."""
+    value = writer.operand(name)
+    channels = len(value.slots)
+    if value.slots == tuple(range(channels)):
+        return name
+    # Only concatenated odd channel counts come here: a convolution with ones moves them.
+    ordered = f"{name}.ordered"
+    if ordered not in writer.values:
+        one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)
+        writer.shapes[ordered] = writer.shapes[name]
+        identity = np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1, 1)
+        target = convolve_dense(writer, ordered, name, one, identity)
+        writer.values[ordered] = in_memory(whole(target), tuple(range(channels)))
+    return ordered
+
+
+def _unpack(writer: Writer) -> None:
+    name = writer.graph.output
+    value = writer.in_place(name)
+    part = value.parts[0]
+    if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
+        tensor = writer.write(name)
+        part = Part(whole(tensor))
+    for channel, slot, count in _runs(value.slots):
+        writer.steps.append(
+            Unpack(
+                part.source,
+                slot,
+                channel,
+                count,
+                len(value.slots),
+                part.table,
+                part.activation,
+            )
+        )
+
+
+def _runs(slots: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Runs of neighbouring slots: first channel, its slot, length."""
+    runs: list[tuple[int, int, int]] = []
+    for channel, slot in enumerate(slots):
+        if runs and slot == runs[-1][1] + runs[-1][2]:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((channel, slot, 1))
+    return runs

@@ -1,0 +1,74 @@
+"""Joins statistics with what comes before or after: fewer launches, and fewer bytes read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ..steps import ConvolvePatches, Normalise, Pointwise, Statistics, Step, Unpack
+
+BARRIER = "barrier"
+"""Name of the constant by which the blocks of a joined launch wait for each other."""
+
+_MOST_BYTES = 48 << 20
+"""Of a tensor, about what the cache of an H200 holds: a larger one would come from memory twice."""
+
+
+def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with each normalisation that may be one launch as one step.
+
+    That of the first layer, where it may not, is measured by its convolution.
+    """
+    normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps))
+    return tuple(_with_neighbours_joined(normalised, _measured_at_once))
+
+
+def _with_neighbours_joined(
+    steps: Sequence[Step], join: Callable[[Step, Step], Step | None]
+) -> list[Step]:
+    """join: gives the one step that does the work of two, None where they stay apart."""
+    result: list[Step] = []
+    for step in steps:
+        both = join(result[-1], step) if result else None
+        if both is None:
+            result.append(step)
+        else:
+            result[-1] = both
+    return result
+
+
+def _normalised_at_once(steps: Sequence[Step], before: Step, step: Step) -> Normalise | None:
+    if (
+        isinstance(before, Statistics)
+        and isinstance(step, Pointwise)
+        and _is_only_use(before, step, steps)
+        and _fits(before, step)
+    ):
+        return Normalise(before, step, BARRIER)
+    return None
+
+
+def _measured_at_once(before: Step, step: Step) -> ConvolvePatches | None:
+    if (
+        isinstance(before, ConvolvePatches)
+        and isinstance(step, Statistics)
+        and step.source.is_whole
+        and step.source.tensor == before.target
+    ):
+        return replace(before, statistics=step)
+    return None
+
+
+def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step]) -> bool:
+    users = (s for s in steps if isinstance(s, Pointwise | Unpack))
+    uses = [user for user in users if user.table == statistics.target]
+    return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
+
+
+def _fits(statistics: Statistics, step: Pointwise) -> bool:
+    view = statistics.source
+    return (
+        view.is_whole
+        and view.tensor.bytes <= _MOST_BYTES
+        and step.sampling is None
+        and step.patches.count == view.tensor.batch
+    )

@@ -1,0 +1,282 @@
+"""The two outermost layers, whose kernel taps become channels."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from ...network.graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
+from .. import weight_layout
+from ..launches.outer_layers import MOST_SHARED, last_layer_shared
+from ..steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    Activation,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pack,
+    Pointwise,
+    Region,
+    SumTaps,
+    View,
+)
+from .convolutions import biased, emit
+from .writer import Part, Value, Writer, negative, whole
+
+_MOST_TAPS = 256
+"""Taps as channels at most: beyond it the packed tensor costs more than it saves."""
+
+_MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
+"""What convolve_patches.cu can take: larger ones leave it too little shared memory."""
+
+_MOST_NUMBERS = 2**31
+"""Numbers of a patch's tensor that convolve_to_patches.cu can tell apart."""
+
+_ZERO: Triple = (0, 0, 0)
+
+
+def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether a convolution reads the patches as they come, padded at most once."""
+    source = node.inputs[0]
+    if not writer.is_input(source):
+        return False
+    return writer.padded_inputs[source] is None or not any(conv.padding)
+
+
+def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    """The first layer, from the patches as they came."""
+    if _fits_matrix_kernel(writer, conv):
+        return _convolve_directly(writer, node, conv)
+    pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
+    shape = writer.shapes[node.name]
+    depth, height, width = conv.kernel
+    folds = _folds(writer, conv)
+    taps = (height, width) if folds else (1, 1)
+    plane = shape.extents[1:]
+    if not folds:
+        sizes = zip(writer.layout.patch, pad.before, pad.after, strict=True)
+        plane = tuple(extent + before + after for extent, before, after in sizes)[1:]
+    channels = writer.matrix_channels(conv.in_channels * taps[0] * taps[1])
+    target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
+    weight = writer.weights[conv.weight]
+    if folds:
+        laid = weight_layout.taps_as_inputs(weight, channels, target.channels)
+    else:
+        laid = weight_layout.forward(weight, range(conv.in_channels), channels, target.channels)
+    stride: Triple = (conv.stride[0], 1, 1) if folds else conv.stride
+    plane_bytes = plane[0] * plane[1] * channels * NUMBER_BYTES[target.precision]
+    step, border = stride[0], depth - stride[0]
+    for region, planes in slabs(
+        target.batch,
+        shape.extents[0],
+        step * plane_bytes,
+        border * plane_bytes,
+        writer.layout.slab_bytes,
+    ):
+        extents = step * planes + border, plane[0], plane[1]
+        source = writer.tensor(f"{node.name}.packed", extents, channels, region.count)
+        first = region.plane * step
+        origin = first - pad.before[0], -pad.before[1], -pad.before[2]
+        writer.steps.append(
+            Pack(
+                source,
+                region,
+                conv.in_channels,
+                writer.layout.patch,
+                origin,
+                pad.mode,
+                taps,
+                (conv.stride[1], conv.stride[2]) if folds else (1, 1),
+            )
+        )
+        emit(writer, node.name, laid, source, target, region, stride, (_ZERO, _ZERO))
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _fits_matrix_kernel(writer: Writer, conv: Conv3d) -> bool:
+    depth, height, width = conv.kernel
+    return (
+        writer.layout.matrix_kernels
+        and conv.stride == (1, 1, 1)
+        and conv.out_channels % 16 == 0
+        and max(depth, height) <= _MATRIX_KERNEL
+        and width <= _MATRIX_KERNEL
+        and conv.in_channels <= _MATRIX_INPUTS
+    )
+
+
+def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
+    target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
+    laid = weight_layout.matrix_operands(writer.weights[conv.weight])
+    key = writer.weight(f"{node.name}.stored", laid)
+    origin = negative(pad.before)
+    patch = writer.layout.patch
+    writer.steps.append(
+        ConvolvePatches(
+            node.name, target, conv.in_channels, patch, origin, pad.mode, conv.kernel, key
+        )
+    )
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _folds(writer: Writer, conv: Conv3d) -> bool:
+    _, height, width = conv.kernel
+    taps = height * width
+    folded = writer.stored(conv.in_channels * taps)
+    return folded <= _MOST_TAPS and folded < taps * writer.stored(conv.in_channels)
+
+
+def ends_in_taps(writer: Writer, node: Node) -> bool:
+    """Whether a layer is the last one and wide enough for its taps to become outputs."""
+    conv = node.layer
+    if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
+        return False
+    if conv.stride != (1, 1, 1) or conv.kernel[2] < 5 or _tail(writer, node) is None:
+        return False
+    if any(conv.padding) and writer.values[node.inputs[0]].pad is not None:
+        return False
+    lane = writer.stored(conv.kernel[2])
+    return conv.out_channels * conv.kernel[1] * lane <= _MOST_TAPS
+
+
+def _tail(writer: Writer, node: Node) -> Activation | None:
+    """What follows a layer that is the last one; None if more than an activation does."""
+    *_, last = writer.graph.nodes
+    if node is last:
+        return IDENTITY
+    if last.inputs != (node.name,) or not writer.is_read_only_by(node.name, type(last.layer)):
+        return None
+    match last.layer:
+        case Tanh():
+            return Activation(tanh=True)
+        case Relu():
+            return Activation(0.0)
+        case LeakyRelu(slope):
+            return Activation(slope)
+        case _:
+            return None
+
+
+def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
+    part = value.parts[0]
+    return (
+        writer.layout.matrix_kernels
+        and len(value.parts) == 1
+        and value.sampling is None
+        and part.residual is None
+        and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
+        and value.stored % 32 == 0
+        and max(conv.kernel) <= _MATRIX_KERNEL
+        and last_layer_shared(conv.kernel, value.stored) <= MOST_SHARED
+    )
+
+
+def _expressed(writer: Writer, name: str, part: Part) -> View:
+    """The part in memory, in the layout of its source, sub-pixels as channels where they are."""
+    if part.is_bare:
+        return part.source
+    source = part.source.tensor
+    target = writer.tensor(f"{name}.source", source.extents, source.channels)
+    writer.steps.append(
+        Pointwise(
+            whole(source),
+            target,
+            writer.all_patches,
+            source.extents,
+            (0, 0, 0),
+            "zero",
+            table=part.table,
+            activation=part.activation,
+        )
+    )
+    return replace(part.source, tensor=target)
+
+
+def convolve_to_taps(writer: Writer, node: Node) -> None:
+    """The last layer: taps as output channels, then their sum, straight to the output."""
+    conv, name = node.layer, node.inputs[0]
+    assert isinstance(conv, Conv3d)
+    value = writer.operand(name)
+    pad = value.pad or Pad("zero", conv.padding, conv.padding)
+    inside = value.sampled_extents
+    sizes = zip(inside, pad.before, pad.after, strict=True)
+    depth, height, width = (extent + before + after for extent, before, after in sizes)
+    padded: Triple = depth, height, width
+    value = Value(value.parts, value.slots, padded, value.sampling, pad)
+    activation = _tail(writer, node) or IDENTITY
+    bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
+    if _fits_last_kernel(writer, value, conv):
+        laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
+        writer.steps.append(
+            ConvolveToPatches(
+                node.name,
+                _expressed(writer, node.name, value.parts[0]),
+                negative(pad.before),
+                pad.mode,
+                conv.kernel,
+                writer.weight(f"{node.name}.stored", laid),
+                conv.out_channels,
+                writer.shapes[node.name].extents,
+                bias,
+                activation,
+            )
+        )
+        return
+    taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
+    channels = writer.matrix_channels(conv.out_channels * taps[0] * lane)
+    laid = weight_layout.taps_as_outputs(
+        writer.weights[conv.weight], value.slots, value.stored, channels, lane
+    )
+    plane_bytes = height * width * NUMBER_BYTES[writer.layout.precision]
+    extents = writer.shapes[node.name].extents
+    border = conv.kernel[0] - 1
+    for region, planes in slabs(
+        writer.layout.batch,
+        extents[0],
+        plane_bytes * (value.stored + channels),
+        plane_bytes * value.stored * border,
+        writer.layout.slab_bytes,
+    ):
+        source = writer.tensor(
+            f"{node.name}.padded",
+            (planes + border, height, width),
+            value.stored,
+            region.count,
+            writer.scale(name),
+        )
+        origin = region.plane - pad.before[0], -pad.before[1], -pad.before[2]
+        writer.write_part(value, source, region, origin)
+        summands = writer.tensor(
+            f"{node.name}.taps", (planes, height, width), channels, region.count
+        )
+        emit(
+            writer,
+            node.name,
+            laid,
+            source,
+            summands,
+            Region(0, region.count),
+            (1, 1, 1),
+            (_ZERO, _ZERO),
+        )
+        writer.steps.append(
+            SumTaps(summands, region, conv.out_channels, extents, taps, lane, bias, activation)
+        )
+
+
+def slabs(
+    batch: int, depth: int, plane_bytes: int, border_bytes: int, limit: int
+) -> Iterator[tuple[Region, int]]:
+    """Regions that cover a batch, and the planes of each, within `limit` bytes where possible.
+
+    plane_bytes: of one plane of one patch; border_bytes: of what each slab holds besides.
+    """
+    if batch * (depth * plane_bytes + border_bytes) <= limit:
+        yield Region(0, batch), depth
+        return
+    planes = max(1, min(depth, (limit - border_bytes) // plane_bytes))
+    # Slabs of one size share one convolution plan; an uneven rest is the smaller evil for primes.
+    planes = next((p for p in range(planes, planes // 2, -1) if depth % p == 0), planes)
+    for patch in range(batch):
+        for first in range(0, depth, planes):
+            yield Region(patch, 1, first), min(planes, depth - first)

@@ -1,0 +1,128 @@
+"""Which tensors a float program may keep as two fp16 halves, and the power of two that fits them.
+
+Halves carry the digits of float but not its range: only values whose bound is known before any
+scan is seen are kept so, those behind an instance normalisation.
+
+A tf32 program does the convolutions that shrink the grid on halves: what they lose, all layers
+behind them pass on. Of the 24 convolutions of a generator with 9 blocks, those two make two fifths
+of the error's variance, at a twentieth of the work.
+"""
+
+from collections.abc import Collection, Mapping
+from math import floor, inf, log2, prod, sqrt
+
+import numpy as np
+
+from ...network.graph import (
+    INPUT,
+    Add,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    Graph,
+    InstanceNorm,
+    LeakyRelu,
+    Network,
+    Node,
+    Pad,
+    Relu,
+    Tanh,
+    Triple,
+    Upsample,
+)
+from ...options import Precision
+from ..weight_layout import can_be_subpixels
+
+_FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))
+"""Compute capabilities whose matrix units sum fp16 in float at full rate; with half of it, as on
+other cards, three products take about as long as one in plain float."""
+
+CHANNELS = 32
+"""Whole multiples of these are what convolve_halves.cu takes from its source."""
+
+_MOST_TAPS = 10
+"""Along each axis of its kernel."""
+
+_HIGHEST = 2.0**15
+"""Half of what fp16 holds: a bound may be passed by rounding."""
+
+
+def power_of_two(largest: float) -> float:
+    """The highest power of two that keeps a number of this size in fp16."""
+    return 2.0 ** floor(log2(_HIGHEST / largest)) if largest > 0 else 1.0
+
+
+def halves_pay(precision: str, capability: tuple[int, int]) -> bool:
+    """Whether a program does its convolutions on halves where it can."""
+    return precision in ("fp32", "tf32") and capability in _FULL_RATE
+
+
+def scales(network: Network, patch: Triple, precision: Precision) -> dict[str, float]:
+    """Scale of each node's value that may go into memory as halves.
+
+    Only convolutions and passes over voxels may read it there.
+    """
+    bounds = value_bounds(network, patch)
+    takers = [node for node in network.graph.nodes if _takes_halves(node)]
+    if precision == "tf32":
+        takers = [node for node in takers if _shrinks(node)]
+    return {
+        name: power_of_two(bounds[name])
+        for name in {node.inputs[0] for node in takers}
+        if bounds[name] <= _HIGHEST and _may_be_halves(network.graph, name, takers)
+    }
+
+
+def _may_be_halves(graph: Graph, name: str, takers: Collection[Node]) -> bool:
+    readers = [node for node in graph.nodes if name in node.inputs]
+    [made_by] = [node for node in graph.nodes if node.name == name]
+    inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
+    beside = [node for node in graph.nodes if inner in node.inputs]
+    return (
+        all(isinstance(reader.layer, Add | Concat) or reader in takers for reader in readers)
+        and all(isinstance(reader.layer, Add | Concat | Pad) for reader in beside)
+        and graph.output not in (name, inner)
+    )
+
+
+def _takes_halves(node: Node) -> bool:
+    layer = node.layer
+    if isinstance(layer, ConvTranspose3d) and not can_be_subpixels(layer):
+        return False
+    if not isinstance(layer, Conv3d | ConvTranspose3d):
+        return False
+    return layer.in_channels % CHANNELS == 0 and max(layer.kernel) <= _MOST_TAPS
+
+
+def _shrinks(node: Node) -> bool:
+    return isinstance(node.layer, Conv3d) and max(node.layer.stride) > 1
+
+
+def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
+    """What no number of a node's value exceeds, whatever the patch; infinite where unknown.
+
+    Of n numbers with mean 0 and variance 1 none is beyond the root of n - 1.
+    """
+    shapes, weights = network.graph.shapes(patch), network.weights
+    bounds = {INPUT: inf}
+    for node in network.graph.nodes:
+        before = [bounds[name] for name in node.inputs]
+        match node.layer:
+            case InstanceNorm(scale=scale, shift=shift):
+                bound = sqrt(prod(shapes[node.name].extents))
+                bound *= float(np.abs(weights[scale]).max()) if scale else 1.0
+                bound += float(np.abs(weights[shift]).max()) if shift else 0.0
+            case Relu() | Pad() | Upsample():
+                bound = before[0]
+            case LeakyRelu(slope):
+                bound = before[0] * max(1.0, abs(slope))
+            case Tanh():
+                bound = 1.0
+            case Add():
+                bound = sum(before)
+            case Concat():
+                bound = max(before)
+            case _:
+                bound = inf
+        bounds[node.name] = bound
+    return bounds

@@ -1,0 +1,268 @@
+"""The state of a lowering: which values there are, written or not, and how one gets into memory."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...network.graph import INPUT, FloatArray, Layer, Network, Pad, PadMode, Triple, Upsample
+from ..steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    Activation,
+    Layout,
+    Lowered,
+    Pack,
+    Pointwise,
+    Region,
+    Step,
+    Table,
+    Tensor,
+    View,
+    stored_channels,
+)
+from .operator_fusion import BARRIER, joined
+from .split_fp16 import CHANNELS, scales
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """activation(source * factor + summand) + residual.
+
+    is_biased_only: the table does no more than add a convolution's bias.
+    """
+
+    source: View
+    table: Table | None = None
+    activation: Activation = IDENTITY
+    residual: View | None = None
+    is_biased_only: bool = False
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the part is its source."""
+        return self.table is None and self.activation == IDENTITY and self.residual is None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the part is its source, but for a bias."""
+        return self.is_bare or self.is_biased_only
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A node's tensor: parts one after another as channels, then sampling, then padding.
+
+    slots: stored position of each channel. unpadded: the node that the padding was put around.
+    """
+
+    parts: tuple[Part, ...]
+    slots: tuple[int, ...]
+    extents: Triple
+    sampling: Upsample | None = None
+    pad: Pad | None = None
+    unpadded: str | None = None
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether neither sampling nor padding is left to do."""
+        return self.sampling is None and self.pad is None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether one expression over voxels gives the value."""
+        return len(self.parts) == 1 and self.is_in_place
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the value is in memory."""
+        return self.is_simple and self.parts[0].is_bare
+
+    @property
+    def stored(self) -> int:
+        """Stored channels."""
+        return sum(part.source.channels for part in self.parts)
+
+    @property
+    def sampled_extents(self) -> Triple:
+        """Extents before padding."""
+        if self.pad is None:
+            return self.extents
+        sizes = zip(self.extents, self.pad.before, self.pad.after, strict=True)
+        depth, height, width = (extent - before - after for extent, before, after in sizes)
+        return depth, height, width
+
+    @property
+    def border(self) -> PadMode:
+        """How the value continues past its extents."""
+        return self.pad.mode if self.pad else "zero"
+
+
+def in_memory(view: View, slots: tuple[int, ...]) -> Value:
+    """The value that a view holds."""
+    return Value((Part(view),), slots, view.extents)
+
+
+def whole(tensor: Tensor) -> View:
+    """All of a tensor."""
+    return View(tensor, tensor.extents)
+
+
+def negative(triple: Triple) -> Triple:
+    """The triple with its signs turned."""
+    return -triple[0], -triple[1], -triple[2]
+
+
+class Writer:
+    """Collects steps and constants; `values` maps each node to what is known of its tensor."""
+
+    def __init__(self, network: Network, layout: Layout) -> None:
+        self.graph = network.graph
+        self.weights = network.weights
+        self.layout = layout
+        self.shapes = network.graph.shapes(layout.patch)
+        self.values: dict[str, Value] = {}
+        self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
+        self.scales = scales(network, layout.patch, layout.precision) if layout.halves else {}
+        self.steps: list[Step] = []
+        self.constants: dict[str, FloatArray] = {}
+        self._stored_weights: set[str] = set()
+        self._tensors = 0
+
+    def finished(self) -> Lowered:
+        """What was collected."""
+        self.constant(BARRIER, np.zeros(1, np.float32))
+        stored = frozenset(self._stored_weights)
+        return Lowered(self.layout, joined(self.steps), self.constants, stored)
+
+    def tensor(
+        self,
+        name: str,
+        extents: Triple,
+        channels: int,
+        batch: int | None = None,
+        scale: float | None = None,
+    ) -> Tensor:
+        """A new tensor; `channels` as stored; scale: that of halves."""
+        self._tensors += 1
+        name = f"{self._tensors}.{name}"
+        batch = self.layout.batch if batch is None else batch
+        return Tensor(name, batch, extents, channels, self.layout.precision, scale)
+
+    def stored(self, channels: int) -> int:
+        """Channels as stored."""
+        return stored_channels(channels, self.layout.precision)
+
+    def matrix_channels(self, channels: int) -> int:
+        """Channels as stored where taps are channels: whole 64-byte rows once there are several."""
+        row = 64 // NUMBER_BYTES[self.layout.precision]
+        return -(-channels // row) * row if channels > row else self.stored(channels)
+
+    def by_slot(self, key: str, value: Value) -> FloatArray:
+        """A weight of [C] in the stored order of a value's channels."""
+        filled = np.zeros(value.stored, np.float32)
+        filled[list(value.slots)] = self.weights[key]
+        return filled
+
+    def is_read_only_by(self, name: str, kind: type[Layer]) -> bool:
+        """Whether a node has readers and all are of one kind."""
+        readers = [node for node in self.graph.nodes if name in node.inputs]
+        return bool(readers) and all(isinstance(node.layer, kind) for node in readers)
+
+    def constant(self, name: str, array: FloatArray) -> str:
+        """Keep a constant that the device stores as float32; its name."""
+        self.constants[name] = np.ascontiguousarray(array, np.float32)
+        return name
+
+    def weight(self, name: str, array: FloatArray) -> str:
+        """Keep a constant that the device stores in the layout's precision; its name."""
+        self._stored_weights.add(name)
+        return self.constant(name, array)
+
+    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> Table:
+        """A table of the same numbers for all patches."""
+        constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
+        return Table(constant, 1, len(factor))
+
+    @property
+    def all_patches(self) -> Region:
+        """The batch."""
+        return Region(0, self.layout.batch)
+
+    def is_input(self, name: str) -> bool:
+        """Whether a node is the patches, padded or not, and not packed yet."""
+        return name in self.padded_inputs
+
+    def operand(self, name: str) -> Value:
+        """The value of a node; the patches themselves are packed first."""
+        if self.is_input(name):
+            pad = self.padded_inputs.pop(name)
+            channels = self.graph.in_channels
+            tensor = self.tensor(name, self.shapes[name].extents, self.stored(channels))
+            origin, mode = (negative(pad.before), pad.mode) if pad else ((0, 0, 0), "zero")
+            patch = self.layout.patch
+            self.steps.append(Pack(tensor, self.all_patches, channels, patch, origin, mode))
+            self.values[name] = in_memory(whole(tensor), tuple(range(channels)))
+        return self.values[name]
+
+    def in_place(self, name: str) -> Value:
+        """The value without sampling and padding, which are done if there are any."""
+        if not self.operand(name).is_in_place:
+            self.write(name)
+        return self.values[name]
+
+    def view(self, name: str) -> tuple[Value, View]:
+        """The value in memory, within a border or with its sub-pixels as channels as may be."""
+        if not self.operand(name).is_bare:
+            self.write(name)
+        value = self.values[name]
+        return value, value.parts[0].source
+
+    def dense(self, name: str) -> tuple[Value, Tensor]:
+        """The value as all of a tensor."""
+        value, view = self.view(name)
+        tensor = view.tensor if view.is_whole else self.write(name)
+        return value, tensor
+
+    def write(self, name: str) -> Tensor:
+        """Write a value into a new tensor and know it by that from now on."""
+        value = self.values[name]
+        tensor = self.tensor(name, value.extents, value.stored, scale=self.scale(name))
+        before = value.pad.before if value.pad else (0, 0, 0)
+        self.write_part(value, tensor, self.all_patches, negative(before))
+        self.values[name] = in_memory(whole(tensor), value.slots)
+        unpadded = value.unpadded
+        if unpadded is not None and not self.values[unpadded].is_bare:
+            inner = View(tensor, value.sampled_extents, before)
+            self.values[unpadded] = in_memory(inner, value.slots)
+        return tensor
+
+    def scale(self, name: str) -> float | None:
+        """Scale of a value that goes into memory as halves; None where it does not."""
+        value = self.values[name]
+        fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
+        return self.scales.get(name) if fits else None
+
+    def write_part(self, value: Value, target: Tensor, patches: Region, origin: Triple) -> None:
+        """Write the voxels of a value from `origin` on that fit into target."""
+        first = 0
+        for part in value.parts:
+            self.steps.append(_pass(part, value, target, patches, origin, first))
+            first += part.source.channels
+
+
+def _pass(
+    part: Part, value: Value, target: Tensor, patches: Region, origin: Triple, first: int
+) -> Pointwise:
+    return Pointwise(
+        part.source,
+        target,
+        patches,
+        value.sampled_extents,
+        origin,
+        value.border,
+        first,
+        part.table,
+        part.activation,
+        part.residual,
+        value.sampling,
+    )

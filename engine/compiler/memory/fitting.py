@@ -1,0 +1,174 @@
+"""The largest batch and the fastest plans that fit into device memory; touches no card."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import log2, prod, sqrt
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from ...errors import DeviceMemoryError
+from ...network.flops import flops
+from ...network.graph import Graph, Network, Triple
+from ...options import Precision
+from ..lowering.lowering import lower
+from ..lowering.split_fp16 import halves_pay
+from ..steps import Convolution, Convolve, Layout, Lowered
+from .plan import MemoryPlan, plan_memory
+
+_SLABS = (112 << 20, 48 << 20, 16 << 20)
+_MATRIX_CAPABILITY = (8, 0)
+_LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
+"""Bytes besides its tensors that a convolution may take at least and at most."""
+
+_RUN, _SCAN, _MOST_PATCHES = 620 * 10**6, 35 * 10**6, 8
+"""What a run costs besides its patches, in operations of each multiprocessor; voxels of all patches
+of a usual scan, one of 256x256x180 with overlaps; and patches in a run at most.
+
+Measured on an H200 (tests/benchmarks/results/batch_sizes.json).
+"""
+
+_RESERVE = 64 << 20
+"""Bytes of the card left alone: cuDNN loads its kernels there."""
+
+
+def usual_batch(graph: Graph, patch: Triple, multiprocessors: int) -> int:
+    """Patches in one run that pay on a card, as a power of two.
+
+    A larger batch b takes fewer runs, but leaves more of a scan's last one empty: where a run costs
+    c besides t for each of its patches, n of them take (n / b) (c + b t) and some b t / 2 for what
+    is empty, which is least at b = sqrt(2 n c / t).
+    """
+    patches, cost = _SCAN / prod(patch), multiprocessors * _RUN / max(1, flops(graph, patch))
+    best = max(1.0, sqrt(2 * patches * cost))
+    return min(_MOST_PATCHES, 1 << round(log2(best)))
+
+
+class Way(Protocol):
+    """A way of doing a convolution."""
+
+    @property
+    def name(self) -> str:
+        """cuDNN's name of the plan."""
+        ...
+
+    @property
+    def workspace(self) -> int:
+        """Bytes that it takes besides its tensors."""
+        ...
+
+
+A = TypeVar("A", bound=Way)
+A_co = TypeVar("A_co", bound=Way, covariant=True)
+
+Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
+"""Names a way of doing each convolution that takes at most so many bytes of workspace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a network is compiled for; batch: patches in one run at most."""
+
+    patch: Triple
+    batch: int
+    precision: Precision
+    capability: tuple[int, int]
+
+    def layouts(self) -> Iterator[Layout]:
+        """From what is fast to what is small."""
+        has_matrix = self.precision in ("fp16", "bf16") and self.capability >= _MATRIX_CAPABILITY
+        halves = halves_pay(self.precision, self.capability)
+        batch = self.batch
+        while batch:
+            for slab_bytes in _SLABS:
+                yield Layout(
+                    self.patch, batch, self.precision, slab_bytes, has_matrix, halves=halves
+                )
+            batch //= 2
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of a card that are free, and those that the user allows; None for all."""
+
+    free: int
+    allowed: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that program and arrays may take together."""
+        usable = max(0, self.free - _RESERVE)
+        return usable if self.allowed is None else min(usable, self.allowed)
+
+    def too_small(self, needed: int, patch: Triple) -> DeviceMemoryError:
+        """What to say where a program for a patch needs more."""
+        wants = (
+            f"The network needs {_mib(needed)} MiB of device memory for patches of "
+            f"{'x'.join(map(str, patch))}"
+        )
+        if needed > self.free - _RESERVE:
+            return DeviceMemoryError(
+                f"{wants}, but the card has {max(0, self.free - _RESERVE) >> 20} MiB to spare; end "
+                "other programs on it, or use smaller patches or another card."
+            )
+        return DeviceMemoryError(
+            f"{wants}, but {self.bytes >> 20} MiB may be used; use smaller patches or a "
+            f"--vram-limit of at least {_mib(needed)} MiB."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(Generic[A_co]):
+    """A lowered network with its memory laid out, and how each convolution is done."""
+
+    lowered: Lowered
+    memory: MemoryPlan
+    algorithms: Mapping[Convolution, A_co]
+
+
+def fit(network: Network, wanted: Wanted, room: Room, choose: Choose[A]) -> Fitted[A]:
+    """The program for the room there is.
+
+    It leaves half of it to the arrays if it can, be it with fewer patches a run, smaller slabs of
+    the outer layers or less workspace: cutting and blending on the host costs more than those.
+    Raises DeviceMemoryError, which names the smallest limit that would do.
+    """
+    smallest, tight = 0, None
+    for layout in wanted.layouts():
+        lowered = lower(network, layout)
+        least = _laid_out(network, lowered, None)
+        if least.bytes <= room.bytes // 2:
+            return _fastest(network, lowered, least, room.bytes // 2, choose)
+        if least.bytes <= room.bytes and layout.batch == 1 and tight is None:
+            tight = lowered, least
+        smallest = min(smallest or least.bytes, least.bytes)
+    if tight is None:
+        raise room.too_small(smallest, wanted.patch)
+    return _fastest(network, *tight, room.bytes, choose)
+
+
+def _fastest(
+    network: Network, lowered: Lowered, least: MemoryPlan, share: int, choose: Choose[A]
+) -> Fitted[A]:
+    shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
+    spare = min(share - least.bytes, _MOST_WORKSPACE)
+    algorithms = choose(shapes, spare + _LEAST_WORKSPACE)
+    plan = _laid_out(network, lowered, algorithms)
+    if plan.bytes <= share:
+        return Fitted(lowered, plan, algorithms)
+    return Fitted(lowered, least, choose(shapes, _LEAST_WORKSPACE))
+
+
+def _laid_out(
+    network: Network, lowered: Lowered, algorithms: Mapping[Convolution, Way] | None
+) -> MemoryPlan:
+    """With the least workspace for every convolution where no algorithms are given."""
+    graph = network.graph
+    workspaces = {
+        index: algorithms[step.shape].workspace if algorithms else _LEAST_WORKSPACE
+        for index, step in enumerate(lowered.steps)
+        if isinstance(step, Convolve)
+    }
+    return plan_memory(lowered, (graph.in_channels, graph.out_channels), workspaces)
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)

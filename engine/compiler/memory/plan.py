@@ -1,0 +1,207 @@
+"""How many bytes a program takes, and where in them everything lies, before any is allocated."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..launches.launch import OVERFLOW
+from ..launches.steps import scratch_bytes
+from ..steps import (
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Lowered,
+    Normalise,
+    Pack,
+    Pointwise,
+    Statistics,
+    Step,
+    SumTaps,
+    Table,
+    Tensor,
+    Unpack,
+)
+
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A block needed from step `first` to step `last`, both included."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Offset of each block, and bytes of the whole."""
+
+    offsets: Mapping[str, int]
+    bytes: int
+
+
+def aligned(size: int) -> int:
+    """Bytes rounded up to what every block starts at."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def arrange(lifetimes: Iterable[Lifetime]) -> Arena:
+    """Offsets such that no two blocks that live at the same time overlap.
+
+    Large blocks are placed first, each at the lowest offset free for all of its life: the greedy
+    scheme of Pisarchyk and Lee, 2020, "Efficient memory management for deep neural net inference".
+    """
+    placed: list[tuple[int, Lifetime]] = []
+    for block in sorted(lifetimes, key=lambda block: (-block.bytes, block.first, block.name)):
+        at_once = (
+            (offset, offset + aligned(other.bytes))
+            for offset, other in placed
+            if other.first <= block.last and block.first <= other.last
+        )
+        offset = 0
+        for start, end in sorted(at_once):
+            if offset + aligned(block.bytes) <= start:
+                break
+            offset = max(offset, end)
+        placed.append((offset, block))
+    offsets = {block.name: offset for offset, block in placed}
+    return Arena(offsets, max((offset + aligned(b.bytes) for offset, b in placed), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes of a program in device memory, all of it in one block; offsets by name.
+
+    constants: weights and tables. patches: what goes in and out. tensors: everything between,
+    with the scratch memory of single steps.
+    """
+
+    offsets: Mapping[str, int]
+    bytes: int
+    constants: int
+    patches: int
+
+    @property
+    def tensors(self) -> int:
+        return self.bytes - self.constants - self.patches
+
+
+def scratch_name(step: int) -> str:
+    """Name of the memory that one step needs besides its tensors."""
+    return f"scratch of step {step}"
+
+
+def plan_memory(
+    lowered: Lowered, channels: tuple[int, int], workspaces: Mapping[int, int]
+) -> MemoryPlan:
+    """Lay out a program; channels: of its input and output; workspaces: bytes by convolution step.
+
+    Tensors whose lives do not touch share memory; a pass that changes neither shape nor border
+    works in place.
+    """
+    last = len(lowered.steps)
+    constants = [
+        Lifetime(name, array.size * _item_bytes(lowered, name), 0, last)
+        for name, array in lowered.constants.items()
+    ]
+    patch = lowered.layout.patch
+    voxels = lowered.layout.batch * patch[0] * patch[1] * patch[2]
+    ends = [
+        Lifetime(name, count * voxels * 4, 0, last)
+        for name, count in zip((PATCHES, TRANSLATED), channels, strict=True)
+    ]
+    ends.append(Lifetime(OVERFLOW, 4, 0, last))
+    owners = _owners(lowered.steps)
+    blocks = [*constants, *ends, *_tensors(lowered, owners), *_scratches(lowered, workspaces)]
+    arena = arrange(blocks)
+    offsets = dict(arena.offsets)
+    offsets.update({name: offsets[owner] for name, owner in owners.items()})
+    held = [sum(aligned(block.bytes) for block in group) for group in (constants, ends)]
+    return MemoryPlan(offsets, arena.bytes, *held)
+
+
+def _item_bytes(lowered: Lowered, name: str) -> int:
+    return NUMBER_BYTES[lowered.layout.precision] if name in lowered.weights else 4
+
+
+def _touched(step: Step) -> Iterator[Tensor | Table]:
+    match step:
+        case Pack(target=target):
+            yield target
+        case ConvolvePatches(target=target, statistics=statistics):
+            yield target
+            if statistics is not None:
+                yield statistics.target
+        case Convolve(source=source, target=target):
+            yield from (source, target)
+        case Statistics(source=source, target=target):
+            yield from (source.tensor, target)
+        case Pointwise(source=source, target=target, table=table, residual=residual):
+            yield from (source.tensor, target)
+            if table is not None:
+                yield table
+            if residual is not None:
+                yield residual.tensor
+        case Normalise(statistics=statistics, pointwise=pointwise):
+            yield statistics.source.tensor
+            yield from _touched(replace(pointwise, table=None))
+        case SumTaps(source=source):
+            yield source
+        case ConvolveToPatches(source=source):
+            yield source.tensor
+        case Unpack(source=source, table=table):
+            yield source.tensor
+            if table is not None:
+                yield table
+
+
+def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
+    sizes: dict[str, int] = {}
+    lives: dict[str, tuple[int, int]] = {}
+    for index, step in enumerate(lowered.steps):
+        for touched in _touched(step):
+            if touched.name in lowered.constants:
+                continue
+            name = owners.get(touched.name, touched.name)
+            sizes[name] = touched.bytes
+            lives[name] = lives.get(name, (index, index))[0], index
+    for name, (first, last) in lives.items():
+        yield Lifetime(name, sizes[name], first, last)
+
+
+def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Lifetime]:
+    for index, step in enumerate(lowered.steps):
+        size = scratch_bytes(step) or workspaces.get(index, 0)
+        if size:
+            yield Lifetime(scratch_name(index), size, index, index)
+
+
+def _owners(steps: Sequence[Step]) -> dict[str, str]:
+    """Tensors that are written in place, and the tensor whose memory they take over."""
+    touches: dict[str, list[int]] = {}
+    for index, step in enumerate(steps):
+        for touched in _touched(step):
+            touches.setdefault(touched.name, []).append(index)
+    owners: dict[str, str] = {}
+    for index, step in enumerate(steps):
+        step = step.pointwise if isinstance(step, Normalise) else step
+        if not isinstance(step, Pointwise) or not _can_be_in_place(step):
+            continue
+        source, target = step.source.tensor.name, step.target.name
+        if touches[source][-1] == index and touches[target][0] == index:
+            owners[target] = owners.get(source, source)
+    return owners
+
+
+def _can_be_in_place(step: Pointwise) -> bool:
+    source, target = step.source, step.target
+    same_shape = source.is_whole and target.extents == source.extents
+    same_memory = target.bytes == source.tensor.bytes and target.channels == source.channels
+    if step.residual is not None and step.residual.tensor.name == source.tensor.name:
+        return False
+    return same_shape and same_memory and step.sampling is None and step.origin == (0, 0, 0)

@@ -1,0 +1,65 @@
+"""What a sweep holds on the card besides the program: how many bytes, and where they lie."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+from ..sliding_window import Grid, ring_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Device addresses of what a sweep holds, and rows of the rings."""
+
+    source: int
+    mean: int
+    total: int
+    weights: int
+    lowest: int
+    overflowed: int
+    rows: int
+
+    def at(self, base: int) -> "Places":
+        """Addresses from offsets."""
+        return Places(
+            self.source + base,
+            self.mean + base,
+            self.total + base,
+            self.weights + base,
+            self.lowest + base,
+            self.overflowed + base,
+            self.rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """Offsets, bytes in all, and the steps until a ring's row may be used again.
+
+    With a lag of 2 the rows of the steps before and after are copied beside a step's work.
+    """
+
+    places: Places
+    bytes: int
+    lag: int
+
+
+def rings(window: Grid, channels: tuple[int, int], most_bytes: int) -> Rings | None:
+    """The rings for an array within so many bytes; None if a row of tiles does not fit."""
+    for spare in (True, False):
+        places, size = laid_out(window, ring_rows(window, spare=spare), channels)
+        if size <= most_bytes:
+            return Rings(places, size, 2 if spare else 1)
+    return None
+
+
+def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
+    """Offsets, and bytes in all."""
+    voxels = rows * prod(window.extents[1:])
+    given = channels[0] * voxels * window.voxel_bytes
+    made, total = channels[1] * voxels * 4, voxels * 4
+    sizes = [given, made, total, prod(window.patch) * 4, 4 * channels[0]]
+    source, mean, total, weights, lowest, overflowed, end = accumulate(
+        (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
+    )
+    return Places(source, mean, total, weights, lowest, overflowed, rows), end

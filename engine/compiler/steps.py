@@ -1,0 +1,330 @@
+"""What a compiled program consists of: stored tensors, and steps that each write one of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal, TypeAlias
+
+from ..network.graph import FloatArray, PadMode, Triple, Upsample
+from ..options import Precision
+
+VECTOR_BYTES = 16
+NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
+
+PATCHES = "patches"
+"""Name of the program's input: float32 [N, C, D, H, W]."""
+
+TRANSLATED = "translated"
+"""Name of the program's output: float32 [N, C, D, H, W]."""
+
+
+def stored_channels(channels: int, precision: Precision) -> int:
+    """Channels rounded up to whole vectors."""
+    lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
+    return -(-channels // lanes) * lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
+
+    scale: where set, the tensor is float and each number stored as two fp16 halves of its product
+    with this power of two; of 8 channels first the high halves, then the low ones.
+    """
+
+    name: str
+    batch: int
+    extents: Triple
+    channels: int
+    precision: Precision
+    scale: float | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.batch * prod(self.extents) * self.channels * NUMBER_BYTES[self.precision]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of a tensor that a step reads.
+
+    origin: position of the view's first voxel; not 0 where the tensor has a halo.
+    shuffled: the tensor holds 2 x 2 x 2 voxels of the view as 8 groups of channels, and the view
+    is twice as large as the tensor along each axis.
+    """
+
+    tensor: Tensor
+    extents: Triple
+    origin: Triple = (0, 0, 0)
+    shuffled: bool = False
+
+    @property
+    def channels(self) -> int:
+        """Stored channels of the view."""
+        return self.tensor.channels // 8 if self.shuffled else self.tensor.channels
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the view is the tensor just as it lies in memory."""
+        return not self.shuffled and self.extents == self.tensor.extents
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all."""
+
+    name: str
+    patches: int
+    channels: int
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.patches * self.channels * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """x where x >= 0, else slope * x; then the hyperbolic tangent if asked for.
+
+    A value that is not finite leaves every activation as not finite.
+    """
+
+    slope: float = 1.0
+    tanh: bool = False
+
+
+IDENTITY = Activation()
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Patches [first, first + count) of a batch, and the depth at which a slab of them starts."""
+
+    first: int
+    count: int
+    plane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Patches -> target, the kernel taps of H and W as channels (c, i, j), padded.
+
+    Target voxel (d, h, w) holds at tap (i, j) the patch at
+    (d, h * stride_h + i, w * stride_w + j) + origin, continued past its border by mode.
+    """
+
+    target: Tensor
+    patches: Region
+    channels: int
+    extents: Triple
+    origin: Triple
+    mode: PadMode
+    taps: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolvePatches:
+    """The first layer straight from the patches, by the own kernel for matrix units; stride 1.
+
+    weight: `weight_layout.matrix_operands`. Target voxel v reads the patch from v + origin on.
+    statistics: of the target, if it measures that too.
+    """
+
+    layer: str
+    target: Tensor
+    channels: int
+    extents: Triple
+    origin: Triple
+    mode: PadMode
+    kernel: Triple
+    weight: str
+    statistics: "Statistics | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolveToPatches:
+    """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
+
+    weight: `weight_layout.column_operands`; bias: name of a float32 constant [C].
+    """
+
+    layer: str
+    source: View
+    origin: Triple
+    mode: PadMode
+    kernel: Triple
+    weight: str
+    channels: int
+    extents: Triple
+    bias: str | None
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Shape of one convolution; all that the choice of its algorithm depends on.
+
+    transposed: source and target change places, as in the gradient with respect to the input.
+    before, after: zero padding of the forward convolution, on each side of each axis.
+    halves: source and weight are stored as fp16 halves; such a convolution is not transposed.
+    """
+
+    batch: int
+    source_extents: Triple
+    source_channels: int
+    target_extents: Triple
+    target_channels: int
+    kernel: Triple
+    stride: Triple
+    before: Triple
+    after: Triple
+    precision: Precision
+    transposed: bool = False
+    halves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Convolve:
+    """Source * weight * scale -> region of target.
+
+    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for halves, of which it takes
+    the powers of two away.
+    """
+
+    layer: str
+    shape: Convolution
+    source: Tensor
+    target: Tensor
+    region: Region
+    weight: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Instance normalisation of a view as factor and summand of each patch and channel.
+
+    scale, shift: names of learned float32 constants [C].
+    """
+
+    source: View
+    target: Table
+    epsilon: float
+    scale: str | None
+    shift: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """activation(source * factor + summand) + residual -> sampled, padded -> channels of target.
+
+    The channels of the table repeat where the source has more of them.
+
+    extents: those of the value after sampling and before padding. Target voxel t holds the value
+    at t + origin, continued past its border by mode.
+    """
+
+    source: View
+    target: Tensor
+    patches: Region
+    extents: Triple
+    origin: Triple
+    mode: PadMode
+    first_channel: int = 0
+    table: Table | None = None
+    activation: Activation = IDENTITY
+    residual: View | None = None
+    sampling: Upsample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Normalise:
+    """Statistics of a small whole tensor and the only pass that uses them, in one launch.
+
+    barrier: name of a constant by which the blocks of the launch wait for each other.
+    """
+
+    statistics: Statistics
+    pointwise: Pointwise
+    barrier: str
+
+
+@dataclass(frozen=True, slots=True)
+class SumTaps:
+    """Convolutions that left the kernel taps of H and W as channels -> translated patches.
+
+    Source channel (o * taps_h + i) * lane_w + j at (d, h + i, w + j) is a summand of output
+    channel o at (d, h, w). bias: name of a float32 constant [C].
+    """
+
+    source: Tensor
+    patches: Region
+    channels: int
+    extents: Triple
+    taps: tuple[int, int]
+    lane_w: int
+    bias: str | None
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """activation(source * factor + summand) -> translated patches, `count` channels of them."""
+
+    source: View
+    source_channel: int
+    channel: int
+    count: int
+    channels: int
+    table: Table | None
+    activation: Activation
+
+
+Step: TypeAlias = (
+    Pack
+    | ConvolvePatches
+    | Convolve
+    | ConvolveToPatches
+    | Statistics
+    | Pointwise
+    | Normalise
+    | SumTaps
+    | Unpack
+)
+
+
+TransposedForm: TypeAlias = Literal["gradient", "subpixel"]
+"""A transposed convolution as a data gradient, or as a convolution to 8 sub-pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of the work, and the choices that do not change its result beyond rounding.
+
+    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
+    the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
+    used. transposed: form of transposed convolutions by layer. halves: whether a float program does
+    convolutions on fp16 halves where their input allows it (`halves.scales`).
+    """
+
+    patch: Triple
+    batch: int
+    precision: Precision
+    slab_bytes: int = 112 << 20
+    matrix_kernels: bool = False
+    transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
+    halves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Steps in order, and the float32 constants that they name.
+
+    weights: the constants that the device stores in the layout's precision.
+    """
+
+    layout: Layout
+    steps: tuple[Step, ...]
+    constants: Mapping[str, FloatArray]
+    weights: frozenset[str]

@@ -1,0 +1,155 @@
+"""Weights in the layouts of the compiled program: channels last, filled up, taps rearranged."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+
+from ..network.graph import ConvTranspose3d, FloatArray, Triple
+from ..options import Precision
+
+Slots: TypeAlias = Sequence[int]
+"""Stored position of each channel of a tensor."""
+
+
+def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, kH, kW, source] with input channels at their slots."""
+    filled = np.zeros((target, *weight.shape[2:], source), np.float32)
+    filled[: weight.shape[0], ..., list(slots)] = weight.transpose(0, 2, 3, 4, 1)
+    return filled
+
+
+def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+    """[in, out, kD, kH, kW] -> [source, kD, kH, kW, target]: the forward weight of a gradient."""
+    filled = np.zeros((source, *weight.shape[2:], target), np.float32)
+    filled[list(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
+    return filled
+
+
+def taps_as_inputs(weight: FloatArray, source: int, target: int) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], input channel (c, i, j)."""
+    outputs, channels, depth, height, width = weight.shape
+    filled = np.zeros((target, depth, 1, 1, source), np.float32)
+    folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
+    filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
+    return filled
+
+
+def matrix_operands(weight: FloatArray) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
+
+    The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
+    holds for output n the taps 2 t, 2 t + 1 of the pair's first line, then of its second.
+    """
+    outputs, channels, depth, height, width = weight.shape
+    lines = channels * depth * height
+    steps = -(-lines // 2)
+    filled = np.zeros((outputs, 2 * steps, 8), np.float32)
+    filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
+    split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
+    return split.transpose(2, 0, 1, 4, 3, 5).reshape(steps, outputs // 8, 32, 4)
+
+
+def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
+    """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
+
+    The 16 rows of an operand are the kernel columns of a pair of kernel rows, its depth half of 32
+    channels: in step s, lane 4 n + t holds of column n the channels 8 t + 4 s to 8 t + 4 s + 3, two
+    of the first kernel row, two of the second, and again.
+    """
+    outputs, _, depth, height, width = weight.shape
+    filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
+    filled[:, list(slots), :, :height, :width] = weight
+    split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
+    ordered = split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5)
+    return ordered.reshape(outputs, depth, source // 32, 4, 2, 32, 8)
+
+
+def taps_as_outputs(
+    weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
+) -> FloatArray:
+    """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], output channel (k, i, j of lane_w)."""
+    outputs, channels, depth, height, width = weight.shape
+    spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
+    spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
+    rows = spread.reshape(outputs * height * lane_w, depth, channels)
+    filled = np.zeros((target, depth, 1, 1, source), np.float32)
+    filled[: len(rows), :, 0, 0, list(slots)] = rows
+    return filled
+
+
+def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
+    """First and last input voxel, from the output's own, that a stride-2 transposed kernel reads.
+
+    Output 2 i + r takes tap t from input i + (r + padding - t) / 2.
+    """
+    offsets = [
+        (parity + padding - tap) // 2
+        for parity, tap in product(range(2), range(kernel))
+        if (parity + padding - tap) % 2 == 0
+    ]
+    return min(offsets), max(offsets)
+
+
+def can_be_subpixels(conv: ConvTranspose3d) -> bool:
+    """Whether a transposed convolution doubles its input in a way that sub-pixels can follow."""
+    if conv.stride != (2, 2, 2):
+        return False
+    sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
+    return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(
+        first <= 0 <= last for first, last in reach_of(conv)
+    )
+
+
+def reach_of(conv: ConvTranspose3d) -> list[tuple[int, int]]:
+    """Along each axis the first and last input voxel that such a convolution reads."""
+    sizes = zip(conv.kernel, conv.padding, strict=True)
+    return [subpixel_reach(kernel, padding) for kernel, padding in sizes]
+
+
+def subpixels(
+    weight: FloatArray, padding: Triple, slots: Slots, source: int, target: int
+) -> FloatArray:
+    """[in, out, kD, kH, kW] of stride 2 -> [8 * target, k'D, k'H, k'W, source].
+
+    The 8 groups of outputs are the voxels (rD, rH, rW) of each 2 x 2 x 2 cell, rW fastest.
+    """
+    kernel = weight.shape[2:]
+    reach = [subpixel_reach(k, p) for k, p in zip(kernel, padding, strict=True)]
+    extents = [last - first + 1 for first, last in reach]
+    filled = np.zeros((8, target, *extents, source), np.float32)
+    for group, parities in enumerate(product(range(2), repeat=3)):
+        for offsets in product(*(range(first, last + 1) for first, last in reach)):
+            taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
+            if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
+                place = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
+                tap = weight[:, :, taps[0], taps[1], taps[2]]
+                filled[group, : weight.shape[1], *place, list(slots)] = tap
+    return filled.reshape(8 * target, *extents, source)
+
+
+def split(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """High and low fp16 half of each number, as float32; their sum is 2^-23 off at most."""
+    high = values.astype(np.float16).astype(np.float32)
+    return high, (values - high).astype(np.float16).astype(np.float32)
+
+
+def halves(weight: FloatArray, scale: float) -> FloatArray:
+    """[..., C] -> [..., C]: fp16 halves [C / 8, 2, 8] of the products with scale, in pairs."""
+    eights = (weight * np.float32(scale)).reshape(*weight.shape[:-1], -1, 8)
+    pair = np.stack(split(eights), axis=-2).astype(np.float16)
+    return pair.reshape(*weight.shape[:-1], -1).view(np.float32)
+
+
+def encoded(array: FloatArray, precision: Precision) -> bytes:
+    """The numbers as the device stores them, rounded to nearest even."""
+    match precision:
+        case "fp32" | "tf32":
+            return np.ascontiguousarray(array, np.float32).tobytes()
+        case "fp16":
+            return array.astype(np.float16).tobytes()
+        case "bf16":
+            bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+            rounded = bits + 0x7FFF + ((bits >> 16) & 1)
+            return (rounded >> 16).astype(np.uint16).tobytes()

@@ -1,0 +1,157 @@
+"""cuDNN's convolutions: one graph for a shape, all plans that its heuristics offer for it."""
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Self
+
+from ..compiler.steps import Convolution
+from ..errors import CudaError
+from ..network.graph import Triple
+from ..options import Precision
+from .driver import Stream
+
+
+def _imported() -> Any:
+    """The frontend without PyTorch, which it would load if installed: 3 s for nothing."""
+    is_hidden = "torch" not in sys.modules
+    if is_hidden:
+        sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        return import_module("cudnn")
+    finally:
+        if is_hidden:
+            del sys.modules["torch"]
+
+
+cudnn: Any = _imported()  # the package's types are generated and incomplete
+
+_SOURCE, _WEIGHT, _TARGET = 1, 2, 3
+
+
+class Cudnn:
+    """A cuDNN handle whose work goes to one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        self.handle: int = checked("cudnnCreate", cudnn.create_handle)
+        checked("cudnnSetStream", lambda: cudnn.set_stream(self.handle, int(self._stream.handle)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(RuntimeError):  # it is gone already where the context was lost
+            cudnn.destroy_handle(self.handle)
+
+    @property
+    def version(self) -> str:
+        """Version of cuDNN and of its frontend."""
+        return f"{cudnn.backend_version()}/{cudnn.__version__}"
+
+
+def checked(name: str, function: Callable[[], Any], layer: str | None = None) -> Any:
+    """The result of a cuDNN call, or CudaError with cuDNN's own words."""
+    try:
+        return function()
+    except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as error:
+        reason = " ".join(str(error).split())[:400]
+        raise CudaError(name, reason, "run again with --device cpu", layer) from error
+
+
+class ConvolutionPlans:
+    """The plans for one convolution; each must be built before it can run.
+
+    Raises CudaError if cuDNN knows no plan at all.
+    """
+
+    def __init__(self, library: Cudnn, shape: Convolution) -> None:
+        self._handle = library.handle
+        self._graph = _graph(library.handle, shape)
+        checked("cudnnBackendFinalize", self._prepare)
+        self._deselect(shape.precision)
+        checked("check_support", self._graph.check_support)
+        self.count: int = self._graph.get_execution_plan_count()
+
+    def _prepare(self) -> None:
+        self._graph.validate()
+        self._graph.build_operation_graph()
+        modes = cudnn.heur_mode
+        self._graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+
+    def _deselect(self, precision: Precision) -> None:
+        notes = cudnn.numerical_note
+        unwanted = [
+            notes.NONDETERMINISTIC,
+            notes.REDUCED_PRECISION_REDUCTION,
+            notes.DOWN_CONVERT_INPUTS,
+            notes.WINOGRAD,
+            notes.FFT,
+        ]
+        # TF32 is what the matrix units do with float32.
+        self._graph.deselect_numeric_notes(
+            [*unwanted, notes.TENSOR_CORE] if precision == "fp32" else unwanted
+        )
+
+    def name(self, index: int) -> str:
+        """cuDNN's name of a plan: its engine and knobs."""
+        return self._graph.get_plan_name_at_index(index)
+
+    def build(self, index: int) -> int:
+        """Make a plan ready to run; the bytes of its workspace. Raises CudaError if it cannot."""
+        checked("build_plan_at_index", lambda: self._graph.build_plan_at_index(index))
+        return self._graph.get_workspace_size_plan_at_index(index)
+
+    def run(self, index: int, source: int, weight: int, target: int, workspace: int) -> None:
+        """Queue the convolution with one plan; device addresses."""
+        tensors = {_SOURCE: source, _WEIGHT: weight, _TARGET: target}
+        checked(
+            "cudnnBackendExecute",
+            lambda: self._graph.execute_plan_at_index(tensors, workspace, index, self._handle),
+        )
+
+
+def _graph(handle: int, shape: Convolution) -> Any:
+    types = cudnn.data_type
+    stored = {"fp16": types.HALF, "bf16": types.BFLOAT16}.get(shape.precision, types.FLOAT)
+    graph = cudnn.pygraph(
+        io_data_type=stored,
+        intermediate_data_type=types.FLOAT,
+        compute_data_type=types.FLOAT,
+        handle=handle,
+    )
+    source_channels, target_channels = shape.source_channels, shape.target_channels
+    outputs, inputs = target_channels, source_channels
+    if shape.transposed:
+        outputs, inputs = inputs, outputs
+
+    def tensor(batch: int, channels: int, extents: Triple, uid: int) -> Any:
+        dims, strides = _channels_last(batch, channels, extents)
+        return graph.tensor(dim=dims, stride=strides, data_type=stored, uid=uid)
+
+    source = tensor(shape.batch, source_channels, shape.source_extents, _SOURCE)
+    weight = tensor(outputs, inputs, shape.kernel, _WEIGHT)
+    settings: dict[str, Any] = {
+        "pre_padding": list(shape.before),
+        "post_padding": list(shape.after),
+        "stride": list(shape.stride),
+        "dilation": [1, 1, 1],
+    }
+    if shape.transposed:
+        target = graph.conv_dgrad(loss=source, filter=weight, **settings)
+    else:
+        target = graph.conv_fprop(image=source, weight=weight, **settings)
+    dims, strides = _channels_last(shape.batch, target_channels, shape.target_extents)
+    target.set_output(True).set_data_type(stored).set_uid(_TARGET)
+    target.set_dim(dims).set_stride(strides)
+    return graph
+
+
+def _channels_last(batch: int, channels: int, extents: Triple) -> tuple[list[int], list[int]]:
+    depth, height, width = extents
+    row = width * channels
+    return (
+        [batch, channels, depth, height, width],
+        [depth * height * row, 1, height * row, row, channels],
+    )

@@ -1,0 +1,100 @@
+"""What a program and its arrays take on a card, known before anything is allocated there."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..compiler.memory.fitting import Fitted, Room, Wanted, Way, fit
+from ..compiler.ring_buffers import rings
+from ..compiler.steps import Convolution
+from ..network.graph import Graph, Network
+from ..options import Effort
+from ..sliding_window import Grid
+from .plan_cache import Candidate, TuningCache, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPlan:
+    """A program to come: its bytes, its patches a run, and the seconds of a run if measured."""
+
+    bytes: int
+    batch: int
+    run_seconds: float | None
+
+    def seconds(self, tiles: int) -> float | None:
+        """What a card needs for so many tiles of an array."""
+        runs = -(-tiles // self.batch)
+        return None if self.run_seconds is None else runs * self.run_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """What a card will hold, all without CUDA's own context.
+
+    program: None where the first start is still to choose its plans, so that nobody knows its size.
+    room: bytes that program and arrays may take together. context: bytes that CUDA itself took just
+    now; None where the driver does not tell.
+    """
+
+    card: str
+    program: ProgramPlan | None
+    room: int
+    channels: tuple[int, int]
+    context: int | None = None
+
+    def held(self, arrays: Iterable[Grid], at_once: int = 1) -> int | None:
+        """Bytes of the program and of so many arrays at the same time, the largest if they differ.
+
+        None where the size of the program is not known.
+        """
+        if self.program is None:
+            return None
+        held = self.program.bytes
+        for _, array in sorted(self._sizes(arrays), key=lambda one: -one[0])[:at_once]:
+            found = rings(array, self.channels, self.room - held)
+            held += found.bytes if found else 0
+        return held
+
+    def _sizes(self, arrays: Iterable[Grid]) -> Iterable[tuple[int, Grid]]:
+        for array in arrays:
+            if found := rings(array, self.channels, self.room):
+                yield found.bytes, array
+
+
+def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
+    """Under which the time of a program is kept."""
+    ways = {key_of(shape): way.name for shape, way in fitted.algorithms.items()}
+    parts = repr((graph, fitted.lowered.layout, fitted.lowered.steps, sorted(ways.items())))
+    return hashlib.sha256(parts.encode()).hexdigest()[:24]
+
+
+def plan_program(
+    network: Network, wanted: Wanted, room: Room, cache: TuningCache, effort: Effort
+) -> ProgramPlan | None:
+    """The program that a start would open with what was measured before; needs no card.
+
+    None where that start would have to look for plans first. Raises DeviceMemoryError.
+    """
+
+    def known(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Candidate]:
+        return {shape: _best(cache, shape, workspace, effort) for shape in shapes}
+
+    try:
+        fitted = fit(network, wanted, room, known)
+    except _UnknownError:
+        return None
+    milliseconds = cache.time(program_key(network.graph, fitted))
+    seconds = None if milliseconds is None else milliseconds / 1000
+    return ProgramPlan(fitted.memory.bytes, fitted.lowered.layout.batch, seconds)
+
+
+class _UnknownError(Exception):
+    """A convolution was never measured as it is wanted now."""
+
+
+def _best(cache: TuningCache, shape: Convolution, workspace: int, effort: Effort) -> Candidate:
+    findings = cache.get(key_of(shape))
+    best = findings.best(workspace) if findings and findings.covers(effort, workspace) else None
+    if best is None:
+        raise _UnknownError
+    return best

@@ -1,0 +1,326 @@
+"""The CUDA driver's objects, each with one owner that frees it; every return code is checked."""
+
+import ctypes
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Self
+
+import numpy as np
+
+from ..errors import CudaError, DeviceMemoryError
+
+driver: Any = import_module(
+    "cuda.bindings.driver"
+)  # the package's types are generated and incomplete
+
+_STICKY = (
+    "CONTAINED",
+    "ILLEGAL_ADDRESS",
+    "LAUNCH_FAILED",
+    "LAUNCH_TIMEOUT",
+    "HARDWARE_STACK_ERROR",
+    "ILLEGAL_INSTRUCTION",
+    "MISALIGNED_ADDRESS",
+    "INVALID_ADDRESS_SPACE",
+    "INVALID_PC",
+    "TENSOR_MEMORY_LEAK",
+    "EXTERNAL_DEVICE",
+    "MPS_CLIENT_TERMINATED",
+    "ECC_UNCORRECTABLE",
+    "NVLINK_UNCORRECTABLE",
+    "CONTEXT_IS_DESTROYED",
+    "ASSERT",
+    "UNKNOWN",
+)
+_ADVICE = {
+    "OUT_OF_MEMORY": "free device memory or lower --vram-limit",
+    "NO_BINARY_FOR_GPU": "install CUDA packages that know this card",
+    "UNSUPPORTED_PTX_VERSION": "update the NVIDIA driver",
+    "SYSTEM_DRIVER_MISMATCH": "update the NVIDIA driver",
+    "SYSTEM_NOT_READY": "restart the NVIDIA services of this machine",
+}
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the driver; its result, or CudaError with the driver's own words."""
+    try:
+        status, *results = function(*arguments)
+    except ValueError as error:  # a driver newer than the bindings may return what they cannot name
+        advice = "update the CUDA packages, whose names for errors are older than the driver"
+        raise CudaError(function.__name__, str(error), advice, is_sticky=True) from error
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise _error(function.__name__, status)
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _error(name: str, status: Any) -> CudaError:
+    _, text = driver.cuGetErrorString(status)
+    code = str(status.name).removeprefix("CUDA_ERROR_")
+    reason = f"{code}, {text.decode() if text else 'no explanation'}"
+    is_sticky = code in _STICKY
+    advice = "start this program again" if is_sticky else "run again with --device cpu"
+    return CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
+
+
+class Context:
+    """The primary context of one device, current in the thread that enters or calls `use`."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._device: Any = None
+        self._context: Any = None
+
+    def __enter__(self) -> Self:
+        call(driver.cuInit, 0)
+        self._device = call(driver.cuDeviceGet, self.index)
+        self._context = call(driver.cuDevicePrimaryCtxRetain, self._device)
+        self.use()
+        return self
+
+    def use(self) -> None:
+        """Make the context current in this thread."""
+        call(driver.cuCtxSetCurrent, self._context)
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuDevicePrimaryCtxRelease(self._device)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability."""
+        attribute = driver.CUdevice_attribute
+        major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+        minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+        return (
+            call(driver.cuDeviceGetAttribute, major, self._device),
+            call(driver.cuDeviceGetAttribute, minor, self._device),
+        )
+
+    @property
+    def multiprocessors(self) -> int:
+        """How many the card has."""
+        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return call(driver.cuDeviceGetAttribute, count, self._device)
+
+    @property
+    def driver_version(self) -> int:
+        """The newest CUDA version that the driver supports, as 1000 major + 10 minor."""
+        return call(driver.cuDriverGetVersion)
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        name: bytes = call(driver.cuDeviceGetName, 128, self._device)
+        return name.split(b"\0")[0].decode()
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return call(driver.cuMemGetInfo)
+
+
+class Stream:
+    """A queue of work."""
+
+    def __enter__(self) -> Self:
+        flag = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self.handle: Any = call(driver.cuStreamCreate, flag)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuStreamDestroy(self.handle)
+
+    def wait(self) -> None:
+        """Wait until all work in the queue is done; errors of earlier work appear here."""
+        call(driver.cuStreamSynchronize, self.handle)
+
+    def after(self, event: "Event") -> None:
+        """Queue waiting for what was before an event in its own queue."""
+        call(driver.cuStreamWaitEvent, self.handle, event.handle, 0)
+
+    def upload(self, target: int, source: int, size: int) -> None:
+        """Queue a copy from host to device memory."""
+        call(driver.cuMemcpyHtoDAsync, target, source, size, self.handle)
+
+    def download(self, target: int, source: int, size: int) -> None:
+        """Queue a copy from device to host memory."""
+        call(driver.cuMemcpyDtoHAsync, target, source, size, self.handle)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Queue a copy within device memory."""
+        call(driver.cuMemcpyDtoDAsync, target, source, size, self.handle)
+
+    def upload_now(self, target: int, content: bytes) -> None:
+        """Copy bytes to device memory and wait for it."""
+        source = np.frombuffer(content, np.uint8)
+        self.upload(target, source.ctypes.data, len(content))
+        self.wait()
+
+    def fill(self, target: int, byte: int, size: int) -> None:
+        """Queue setting device memory to one byte."""
+        call(driver.cuMemsetD8Async, target, byte, size, self.handle)
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared: int,
+        arguments: ctypes.Structure,
+        at_once: bool = False,
+    ) -> None:
+        """Queue a kernel that takes one structure by value.
+
+        shared: bytes of dynamic shared memory of a block. at_once: whether its blocks wait for each
+        other, so that all must run at once.
+        """
+        # The driver copies the arguments before it returns, so they may die with this frame.
+        pointers = np.array([ctypes.addressof(arguments)], np.uint64)
+        place = pointers.ctypes.data
+        if at_once:
+            function = driver.cuLaunchCooperativeKernel
+            call(function, kernel, *grid, *block, shared, self.handle, place)
+        else:
+            call(driver.cuLaunchKernel, kernel, *grid, *block, shared, self.handle, place, 0)
+
+    @contextmanager
+    def timed(self) -> Generator[list[float]]:
+        """Milliseconds between entering and leaving, appended to the list that is handed out."""
+        elapsed: list[float] = []
+        events = [call(driver.cuEventCreate, 0) for _ in range(2)]
+        try:
+            call(driver.cuEventRecord, events[0], self.handle)
+            yield elapsed
+            call(driver.cuEventRecord, events[1], self.handle)
+            call(driver.cuEventSynchronize, events[1])
+            elapsed.append(float(call(driver.cuEventElapsedTime, *events)))
+        finally:
+            for event in events:
+                driver.cuEventDestroy(event)
+
+
+class Event:
+    """A mark in a queue of work."""
+
+    def __enter__(self) -> Self:
+        self.handle: Any = call(driver.cuEventCreate, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuEventDestroy(self.handle)
+
+    def record(self, stream: Stream) -> None:
+        """Put the mark behind all that is queued now."""
+        call(driver.cuEventRecord, self.handle, stream.handle)
+
+    def wait(self) -> None:
+        """Wait until the mark is reached."""
+        call(driver.cuEventSynchronize, self.handle)
+
+    def seconds_since(self, earlier: "Event") -> float:
+        """Time between two marks that were reached."""
+        return float(call(driver.cuEventElapsedTime, earlier.handle, self.handle)) / 1000
+
+
+class DeviceBuffer:
+    """A block of device memory."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __enter__(self) -> Self:
+        try:
+            self.address = int(call(driver.cuMemAlloc, self.size))
+        except CudaError as error:
+            if "OUT_OF_MEMORY" not in error.reason:
+                raise
+            raise DeviceMemoryError(
+                f"The card has no {self.size / 2**20:.0f} MiB in one piece left; "
+                "end other programs on it or set a lower --vram-limit."
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuMemFree(self.address)
+
+
+class PinnedBuffer:
+    """A block of host memory that copies can run from without a detour."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __enter__(self) -> Self:
+        self.address = int(call(driver.cuMemHostAlloc, self.size, 0))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuMemFreeHost(self.address)
+
+    def array(self, shape: tuple[int, ...]) -> "np.ndarray[Any, np.dtype[np.float32]]":
+        """The memory as float32 of a shape; valid while the buffer is open."""
+        memory: Any = (ctypes.c_float * (self.size // 4)).from_address(self.address)
+        return np.ctypeslib.as_array(memory).reshape(shape)
+
+
+class Module:
+    """Compiled kernels."""
+
+    def __init__(self, image: bytes) -> None:
+        self._image = image
+
+    def __enter__(self) -> Self:
+        self._module = call(driver.cuModuleLoadData, self._image)
+        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        self._shared = call(driver.cuDeviceGetAttribute, optin, call(driver.cuCtxGetDevice))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuModuleUnload(self._module)
+
+    def kernel(self, name: str) -> Any:
+        """A kernel by name, allowed all the shared memory that the card gives a block."""
+        function = call(driver.cuModuleGetFunction, self._module, name.encode())
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        most = self._shared - call(driver.cuFuncGetAttribute, fixed, function)
+        call(driver.cuFuncSetAttribute, function, attribute, most)
+        return function
+
+
+def resident_blocks(kernel: Any, block: tuple[int, int, int], shared: int) -> int:
+    """Blocks of a kernel that the card of the current context runs at once."""
+    threads = block[0] * block[1] * block[2]
+    count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
+    return each * call(driver.cuDeviceGetAttribute, count, call(driver.cuCtxGetDevice))
+
+
+class CapturedGraph:
+    """Work queued on a stream while the graph was entered, to be launched as one."""
+
+    def __init__(self, stream: Stream, queue_work: Callable[[], None]) -> None:
+        self._stream = stream
+        self._queue_work = queue_work
+
+    def __enter__(self) -> Self:
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        call(driver.cuStreamBeginCapture, self._stream.handle, mode)
+        try:
+            self._queue_work()
+        except BaseException:
+            driver.cuStreamEndCapture(self._stream.handle)  # it fails too, and says less
+            raise
+        graph = call(driver.cuStreamEndCapture, self._stream.handle)
+        try:
+            self._executable = call(driver.cuGraphInstantiate, graph, 0)
+        finally:
+            driver.cuGraphDestroy(graph)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        driver.cuGraphExecDestroy(self._executable)
+
+    def launch(self) -> None:
+        """Queue the captured work on its stream."""
+        call(driver.cuGraphLaunch, self._executable, self._stream.handle)

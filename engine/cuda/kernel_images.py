@@ -1,0 +1,52 @@
+"""The own kernels on one card, compiled and loaded when first asked for."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from ..compiler.launches.launch import Launch
+from ..options import Precision
+from .driver import Module, Stream, resident_blocks
+from .nvrtc import compiled
+
+
+class Kernels:
+    """Kernels for one stored number; a context manager that owns the loaded modules."""
+
+    def __init__(
+        self, precision: Precision, capability: tuple[int, int], cache: Path | None
+    ) -> None:
+        self._precision: Precision = precision
+        self._capability = capability
+        self._cache = cache
+        self._modules: dict[str, Module] = {}
+        self._kernels: dict[str, Any] = {}
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._modules.clear()
+        self._kernels.clear()
+        self._opened.close()
+
+    def launch(self, stream: Stream, launch: Launch) -> None:
+        """Queue a launch."""
+        kernel = self.kernel(launch.source, launch.kernel)
+        grid = launch.grid
+        if launch.waits:
+            blocks = resident_blocks(kernel, launch.block, launch.shared)
+            shares, columns, _ = grid
+            columns = min(columns, blocks)
+            grid = min(shares, blocks // columns), columns, 1
+        stream.launch(kernel, grid, launch.block, launch.shared, launch.arguments, launch.waits)
+
+    def kernel(self, source: str, name: str) -> Any:
+        """A kernel of kernels/SOURCE.cu."""
+        if name not in self._kernels:
+            if source not in self._modules:
+                image = compiled(source, self._precision, self._capability, self._cache)
+                self._modules[source] = self._opened.enter_context(Module(image))
+            self._kernels[name] = self._modules[source].kernel(name)
+        return self._kernels[name]

@@ -1,0 +1,117 @@
+"""Compiles the kernels for one chip and one stored number; keeps the machine code on disk."""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import CudaError, DeviceUnavailableError
+from ..options import Precision
+
+nvrtc: Any = import_module(
+    "cuda.bindings.nvrtc"
+)  # the package's types are generated and incomplete
+pathfinder: Any = import_module("cuda.pathfinder")
+
+FOLDER = Path(__file__).parent / "kernels"
+
+
+def compiled(
+    name: str, precision: Precision, capability: tuple[int, int], cache: Path | None = None
+) -> bytes:
+    """Machine code of kernels/NAME.cu for a compute capability; PTX where NVRTC is older than it.
+
+    Raises CudaError with the compiler's words if it does not compile.
+    """
+    source = (FOLDER / f"{name}.cu").read_bytes()
+    version = _call(nvrtc.nvrtcVersion)
+    options = _options(precision, capability)
+    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
+    key = hashlib.sha256(repr((source, own, options, version)).encode()).hexdigest()[:24]
+    kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
+    if kept is not None and kept.is_file():
+        return kept.read_bytes()
+    image = _compile(name, source, own, [*options, f"-I{headers()}"])
+    if kept is not None:
+        _write(kept, image)
+    return image
+
+
+def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
+    known: list[int] = _call(nvrtc.nvrtcGetSupportedArchs)
+    wanted = capability[0] * 10 + capability[1]
+    fitting = [arch for arch in known if arch <= wanted]
+    if not fitting:
+        raise DeviceUnavailableError(
+            f"NVRTC {toolkit()} does not know compute "
+            f"capability {capability[0]}.{capability[1]}; use --device cpu."
+        )
+    kind = "sm" if wanted in known else "compute"
+    return [
+        f"--gpu-architecture={kind}_{max(fitting)}",
+        f"-DELEMENT_{precision.upper()}",
+        "--std=c++17",
+    ]
+
+
+def toolkit() -> str:
+    """The compiler's version."""
+    return ".".join(map(str, _call(nvrtc.nvrtcVersion)))
+
+
+def newest_chip() -> tuple[int, int]:
+    """The highest compute capability that the compiler knows."""
+    newest = max(_call(nvrtc.nvrtcGetSupportedArchs))
+    return newest // 10, newest % 10
+
+
+def headers() -> Path:
+    """Folder of the CUDA runtime's headers. Raises DeviceUnavailableError."""
+    found = pathfinder.find_nvidia_header_directory("cudart")
+    if found is None:
+        raise DeviceUnavailableError(
+            "The CUDA runtime headers are not installed; install the extra cuda12 or cuda13."
+        )
+    return Path(found)
+
+
+def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[str]) -> bytes:
+    """own: the kernels' headers, in memory, as files of the working directory go before others."""
+    contents, names = [*own.values()], [header.encode() for header in own]
+    program = _call(
+        nvrtc.nvrtcCreateProgram, source, f"{name}.cu".encode(), len(own), contents, names
+    )
+    try:
+        [status] = nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = b" " * _call(nvrtc.nvrtcGetProgramLogSize, program)
+            _call(nvrtc.nvrtcGetProgramLog, program, log)
+            words = log.decode().strip("\0 \n")
+            raise CudaError("nvrtcCompileProgram", f"{name}.cu: {words}", "report this message")
+        is_ptx = "=compute_" in options[0]
+        size = nvrtc.nvrtcGetPTXSize if is_ptx else nvrtc.nvrtcGetCUBINSize
+        read = nvrtc.nvrtcGetPTX if is_ptx else nvrtc.nvrtcGetCUBIN
+        image = b" " * _call(size, program)
+        _call(read, program, image)
+        return image
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    status, *results = function(*arguments)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        name = function.__name__
+        raise CudaError(name, status.name, "reinstall the extra cuda12 or cuda13")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
+        part.write(content)
+    Path(part.name).replace(path)

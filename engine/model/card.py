@@ -1,0 +1,237 @@
+"""The model card: all that a scan needs to know to pass through a network and come back; its
+rules, and its JSON.
+"""
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias, cast
+
+from ..errors import ModelFileError, PatchShapeError
+from ..network.architectures import ResNetSpec, Spec, UNetSpec, build
+from ..network.graph import Triple
+from ..records import Json, from_json, refusal, to_json
+
+SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
+"""How a volume smaller than the patch grows: repeat the border, mirror, or lowest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Linear from [low, high] of the scan's own unit (HU, say) onto [-1, 1], clipped outside."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Linear from the study's own percentiles (0..100) onto [-1, 1], clipped outside."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MinMax:
+    """Linear from the study's own minimum and maximum onto [-1, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZScore:
+    """(value - mean) / standard deviation of the study, divided by `spread` deviations."""
+
+    spread: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Values pass as they are."""
+
+
+IntensityMap: TypeAlias = Window | Percentiles | MinMax | ZScore | Identity
+"""Scan value to network value. As an output map its inverse is applied; Percentiles, MinMax and
+ZScore then use what was measured on the input study."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the numbers come from.
+
+    source: name of the checkpoint file. sha256: its hash. layout: the key naming that was matched.
+    notes: what was said or assumed at import. licence: of the weights, empty where nobody said.
+    """
+
+    source: str
+    sha256: str
+    layout: str
+    importer: str
+    notes: str = ""
+    licence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One stored patch and what the training code made of it; both lie in the model file.
+
+    made_by: "training code", or "cuda-cyclegan" when nobody supplied the former: then it only
+    proves that the file computes today what it computed at import.
+    """
+
+    input_sha256: str
+    output_sha256: str
+    made_by: Literal["training code", "cuda-cyclegan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What a network was trained for.
+
+    source, target: contrasts in words ("T1", "CT"); the direction is source to target.
+    axes: anatomical direction of the patch's D, H and W axes, as in nibabel ("RAS", "SPL").
+    spacing: millimetres along D, H and W; None takes every scan at its own spacing.
+    patch: training patch (D, H, W); the default for tiling.
+    """
+
+    name: str
+    architecture: Spec
+    source: str
+    target: str
+    input_channels: tuple[str, ...]
+    output_channels: tuple[str, ...]
+    axes: str
+    spacing: tuple[float, float, float] | None
+    patch: Triple
+    intensity_in: IntensityMap
+    intensity_out: IntensityMap
+    small_volume_padding: SmallVolumePadding
+    provenance: Provenance
+    reference: Reference
+
+
+_BOUNDS = {
+    "in_channels": (1, 64),
+    "out_channels": (1, 64),
+    "width": (1, 1024),
+    "blocks": (0, 64),
+    "downsamplings": (0, 6),
+    "levels": (1, 10),
+    "first_kernel": (1, 31),
+    "last_kernel": (1, 31),
+}
+"""Far beyond any trained generator; they keep a hostile card from asking for endless layers."""
+
+_LARGEST_EXTENT = 4096
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_card(card: ModelCard) -> None:
+    """Raise ModelFileError, which names the field, if a value makes no sense."""
+    _check_architecture(card.architecture)
+    _check_words(card)
+    _check_geometry(card)
+    _check_intensity("intensity_in", card.intensity_in)
+    _check_intensity("intensity_out", card.intensity_out)
+    for path, digest in (
+        ("provenance.sha256", card.provenance.sha256),
+        ("reference.input_sha256", card.reference.input_sha256),
+        ("reference.output_sha256", card.reference.output_sha256),
+    ):
+        if not _SHA256.fullmatch(digest):
+            raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
+
+
+def _check_architecture(spec: Spec) -> None:
+    for name, value in asdict(spec).items():
+        low, high = _BOUNDS.get(name, (value, value))
+        if not low <= value <= high:
+            raise refusal(f"architecture.{name}", f"must lie from {low} to {high}, not at {value}")
+
+
+def _check_words(card: ModelCard) -> None:
+    for name in ("name", "source", "target"):
+        if not getattr(card, name).strip():
+            raise refusal(name, "must not be empty")
+    spec = card.architecture
+    for name, channels, count in (
+        ("input_channels", card.input_channels, spec.in_channels),
+        ("output_channels", card.output_channels, spec.out_channels),
+    ):
+        if len(channels) != count:
+            raise refusal(name, f"must name {count} of the network's channels, not {len(channels)}")
+        if not all(channel.strip() for channel in channels) or len(set(channels)) != count:
+            raise refusal(name, "must give each channel a name of its own")
+
+
+def _check_geometry(card: ModelCard) -> None:
+    if not is_axes_code(card.axes):
+        raise refusal(
+            "axes", "must hold one of each of R or L, A or P, and S or I, for D, H and W ('RAS')"
+        )
+    if card.spacing is not None and min(card.spacing) <= 0:
+        raise refusal("spacing", "must be three distances in millimetres above zero, or null")
+    if not all(1 <= extent <= _LARGEST_EXTENT for extent in card.patch):
+        raise refusal("patch", f"must have extents from 1 to {_LARGEST_EXTENT}")
+    try:
+        build(card.architecture).check_patch(card.patch)
+    except PatchShapeError as error:
+        raise refusal("patch", f"does not fit the network: {str(error).rstrip('.')}") from error
+
+
+def is_axes_code(text: str) -> bool:
+    """Whether three letters name each anatomical axis once, as nibabel's axcodes do."""
+    pairs = ("RL", "AP", "SI")
+    return len(text) == 3 and all(sum(c in pair for c in text) == 1 for pair in pairs)
+
+
+def _check_intensity(name: str, intensity: IntensityMap) -> None:
+    match intensity:
+        case Window(low, high) | Percentiles(low, high) if low >= high:
+            raise refusal(f"{name}.low", f"must lie below 'high', but {low:g} >= {high:g}")
+        case Percentiles(low, high) if low < 0 or high > 100:
+            raise refusal(name, "must have percentiles from 0 to 100")
+        case ZScore(spread) if spread <= 0:
+            raise refusal(f"{name}.spread", "must be above zero")
+        case _:
+            pass
+
+
+KINDS = {
+    ResNetSpec: "resnet",
+    UNetSpec: "unet",
+    Window: "window",
+    Percentiles: "percentiles",
+    MinMax: "minmax",
+    ZScore: "zscore",
+    Identity: "identity",
+}
+
+
+def card_to_json(card: ModelCard) -> str:
+    """JSON text, the same for equal cards; raises ModelFileError if it could not be read back."""
+    checked = from_json(ModelCard, to_json(card, KINDS), KINDS, "")
+    check_card(checked)
+    return json.dumps(to_json(checked, KINDS), ensure_ascii=False, separators=(",", ":"))
+
+
+def card_from_json(text: str) -> ModelCard:
+    """The card; raises ModelFileError, which names the field that is wrong."""
+    card = cast("ModelCard", from_json(ModelCard, strict_json(text, "model card"), KINDS, ""))
+    check_card(card)
+    return card
+
+
+def strict_json(text: str | bytes, what: str) -> Json:
+    """Parsed JSON without repeated keys; raises ModelFileError naming `what`."""
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ModelFileError(f"The {what} is not valid JSON: {reason}.") from error
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key appears twice")
+    return found

@@ -1,0 +1,251 @@
+"""A model, what it was trained for and the network itself; and its file: one safetensors file
+with a model card in its metadata.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors as _safetensors
+import safetensors.numpy as _safetensors_numpy
+
+from ..errors import EngineError, ModelFileError
+from ..network.architectures import build
+from ..network.graph import FloatArray, Graph, Network
+from ..records import Json
+from .card import ModelCard, card_from_json, card_to_json, strict_json
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One generator with its card, as the product's own model file holds them.
+
+    reference_input, reference_output: the stored patch pair, [1, C, D, H, W].
+    sha256: hash of the model file, which names the model in manifests and reports.
+    """
+
+    card: ModelCard
+    network: Network
+    reference_input: FloatArray
+    reference_output: FloatArray
+    sha256: str
+
+
+safetensors: Any = _safetensors  # the package ships no types
+
+REFERENCE_INPUT, REFERENCE_OUTPUT = "reference.input", "reference.output"
+
+# The deepest U-Net takes no less than 256 x 256 x 256.
+_LARGEST_REFERENCE = 256**3
+
+
+def read_tensors(data: bytes) -> dict[str, FloatArray]:
+    """All tensors of a safetensors file by name; raises ModelFileError unless all are float32."""
+    try:
+        # Refuses overlapping, missing and surplus bytes, so it needs no more memory than the file.
+        entries = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise ModelFileError(f"The file is damaged ({error}); copy it again.") from error
+    tensors: dict[str, FloatArray] = {}
+    for name, entry in entries:
+        if entry["dtype"] != "F32":
+            raise ModelFileError(f"Tensor {name[:80]!r} is {entry['dtype']}; a model holds F32.")
+        tensors[name] = np.frombuffer(entry["data"], "<f4").reshape(entry["shape"])
+    return tensors
+
+
+def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
+    """Raise ModelFileError unless these are the graph's weights and a reference, all finite."""
+    shapes = dict(graph.weight_shapes())
+    known = shapes.keys() | {REFERENCE_INPUT, REFERENCE_OUTPUT}
+    if missing := sorted(known - tensors.keys()):
+        raise ModelFileError(f"Tensor {missing[0]!r} of the card's architecture is missing.")
+    if extra := sorted(tensors.keys() - known):
+        raise ModelFileError(f"Tensor {extra[0][:80]!r} has no place in the card's architecture.")
+    shapes |= _reference_shapes(graph, tensors[REFERENCE_INPUT].shape)
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            raise ModelFileError(
+                f"Tensor {name!r} is {_times(tensors[name].shape)}, but the card's architecture "
+                f"makes it {_times(shape)}."
+            )
+        if not np.isfinite(tensors[name]).all():
+            raise ModelFileError(f"Tensor {name!r} holds numbers that are not finite.")
+
+
+def _reference_shapes(graph: Graph, stored: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the reference pair: the stored input chooses the extents, the network the rest."""
+    if len(stored) != 5:
+        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}, not 1xCxDxHxW.")
+    extents = stored[2], stored[3], stored[4]
+    if prod(extents) > _LARGEST_REFERENCE:
+        raise ModelFileError(
+            f"Tensor {REFERENCE_INPUT!r} is {_times(stored)}; a reference patch has at most "
+            f"{_LARGEST_REFERENCE} voxels."
+        )
+    try:
+        graph.check_patch(extents)
+    except EngineError as error:
+        raise ModelFileError(f"Tensor {REFERENCE_INPUT!r} does not fit: {error}") from error
+    return {
+        REFERENCE_INPUT: (1, graph.in_channels, *extents),
+        REFERENCE_OUTPUT: (1, graph.out_channels, *extents),
+    }
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a single number"
+
+
+safetensors_numpy: Any = _safetensors_numpy  # the package ships no types
+
+FORMAT = 1
+"""Version of the file's layout, raised whenever an older program would misread a newer file."""
+
+# ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
+_LARGEST_FILE = 2 << 30
+_LARGEST_HEADER = 1 << 20
+_CLAIM = b"cuda-cyclegan model "
+_FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
+_CHECKPOINT_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04")
+_OPENING = b"{"  # of the header's text, behind its length of eight bytes
+_IMPORT = "turn it into a model with 'cuda-cyclegan model import'"
+
+
+def encode_model(
+    card: ModelCard, network: Network, reference_input: FloatArray, reference_output: FloatArray
+) -> bytes:
+    """Bytes of the model file; equal models give equal bytes.
+
+    Raises ModelFileError for what decode_model would refuse.
+    """
+    if network.graph != build(card.architecture):
+        raise ValueError("the network is not the one that the card describes")
+    tensors = {
+        **network.weights,
+        REFERENCE_INPUT: reference_input,
+        REFERENCE_OUTPUT: reference_output,
+    }
+    check_tensors(network.graph, tensors)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    plain: bytes = safetensors_numpy.save(contiguous)
+    header, data = _split(plain)
+    index = cast("dict[str, Json]", json.loads(bytes(header)))
+    card_text = card_to_json(card)
+    metadata: dict[str, Json] = {
+        "format": f"cuda-cyclegan model {FORMAT}",
+        "card": card_text,
+        "content_sha256": _content_sha256(card_text, index, data),
+    }
+    # The library writes metadata in an order that changes from run to run.
+    text = json.dumps({"__metadata__": metadata, **index}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, data))
+
+
+def load_model(path: Path) -> Model:
+    """Read a model file; raises ModelFileError if it is not one, is damaged, or is too new."""
+    try:
+        if not path.exists():
+            raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
+        if not path.is_file():
+            raise ModelFileError(f"Model {path} is not a file; name the model file itself.")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise ModelFileError(
+                f"Model {path} is larger than {_LARGEST_FILE >> 30} GiB, so it is no model file."
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"Model {path} cannot be read ({error.strerror}).") from error
+    try:
+        return decode_model(data)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file claims to be a model of this program, sound or not; False if unreadable."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(8 + _LARGEST_HEADER)
+    except OSError:
+        return False
+    return start[8:9] == _OPENING and _CLAIM in start
+
+
+def decode_model(data: bytes) -> Model:
+    """The model in a model file's bytes.
+
+    Raises ModelFileError unless the tensors are intact, finite, and exactly those of the card's
+    architecture.
+    """
+    header, body = _split(data)
+    card = _card(header, body)
+    tensors = read_tensors(data)
+    graph = build(card.architecture)
+    check_tensors(graph, tensors)
+    reference_input, reference_output = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
+    return Model(
+        card=card,
+        network=Network(graph, tensors),
+        reference_input=reference_input,
+        reference_output=reference_output,
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def _split(data: bytes) -> tuple[memoryview, memoryview]:
+    """Header text and tensor data of a safetensors file."""
+    if not data:
+        raise ModelFileError("The file is empty; copy or download it again.")
+    if data[8:9] != _OPENING:
+        if data.startswith(_CHECKPOINT_MAGIC):
+            raise ModelFileError(f"This is a training checkpoint; {_IMPORT}.")
+        raise ModelFileError(f"This is not a model file; if it is a checkpoint, {_IMPORT}.")
+    length = int.from_bytes(data[:8], "little")
+    if length > _LARGEST_HEADER:
+        raise ModelFileError(
+            f"The header claims {length} bytes; no model needs more than {_LARGEST_HEADER}."
+        )
+    if length > len(data) - 8:
+        raise ModelFileError("The file ends within its header; copy or download it again.")
+    view = memoryview(data)
+    return view[8 : 8 + length], view[8 + length :]
+
+
+def _card(header: memoryview, body: memoryview) -> ModelCard:
+    index = strict_json(bytes(header), "header")
+    metadata = index.pop("__metadata__", None) if isinstance(index, dict) else None
+    stated = metadata.get("format") if isinstance(metadata, dict) else None
+    version = _FORMAT.fullmatch(stated) if isinstance(stated, str) else None
+    if not isinstance(index, dict) or not isinstance(metadata, dict) or version is None:
+        raise ModelFileError(f"This safetensors file holds no model card; {_IMPORT}.")
+    if int(version[1]) > FORMAT:
+        raise ModelFileError(
+            f"The file has model format {version[1]} and this program reads up to {FORMAT}; "
+            "install a newer cuda-cyclegan."
+        )
+    card = metadata.get("card")
+    if not isinstance(card, str):
+        raise ModelFileError(f"The metadata holds no card; {_IMPORT}.")
+    if _content_sha256(card, index, body) != metadata.get("content_sha256"):
+        raise ModelFileError(
+            "The card or the weights do not have the stored SHA-256; copy the file again."
+        )
+    return card_from_json(card)
+
+
+def _content_sha256(card: str, index: dict[str, Json], data: memoryview) -> str:
+    """Hash of all that a model is: a flipped bit in its card misleads as much as one in a weight.
+
+    It runs over the JSON list of card text and tensor index, with sorted keys, and then the data.
+    """
+    digest = hashlib.sha256(json.dumps([card, index], sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()

@@ -1,0 +1,154 @@
+"""The reference patch: a fixed input, what a network makes of it, and the proof that it still
+does.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..network.graph import FloatArray, Graph, Network, Triple
+from ..onnxruntime.session import CpuGenerator
+from .model import Model
+
+TOLERANCE = 1e-4
+"""Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""
+
+_SMALLEST_EXTENT = 32
+_CELL = 8
+_Hashes: TypeAlias = npt.NDArray[np.uint32]
+_Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How a model's network compares with its stored reference.
+
+    relative_error: L2 norm of the difference over that of the reference output.
+    hashes_match: whether the stored pair has the hashes that the card names.
+    """
+
+    relative_error: float
+    hashes_match: bool
+    made_by: Literal["training code", "cuda-cyclegan"]
+    extents: Triple
+
+    @property
+    def passed(self) -> bool:
+        """Whether the network computes the reference that the card names."""
+        return self.hashes_match and self.relative_error <= TOLERANCE
+
+
+def make_reference(network: Network) -> tuple[FloatArray, FloatArray]:
+    """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W]."""
+    patch = reference_input(network.graph.in_channels, reference_extents(network.graph))
+    with CpuGenerator(network) as generator:
+        return patch, generator(patch)
+
+
+def verify(model: Model) -> Verification:
+    """Run the network on the stored input and compare with the stored output."""
+    with CpuGenerator(model.network) as generator:
+        output = generator(model.reference_input)
+    stated = model.card.reference
+    depth, height, width = model.reference_input.shape[2:]
+    return Verification(
+        relative_error=relative_error(output, model.reference_output),
+        hashes_match=array_sha256(model.reference_input) == stated.input_sha256
+        and array_sha256(model.reference_output) == stated.output_sha256,
+        made_by=stated.made_by,
+        extents=(depth, height, width),
+    )
+
+
+def relative_error(output: FloatArray, reference: FloatArray) -> float:
+    """L2 norm of the difference over that of the reference, in float64."""
+    difference = np.linalg.norm((output.astype(np.float64) - reference).ravel())
+    size = np.linalg.norm(reference.astype(np.float64).ravel())
+    return float(difference / max(float(size), 1e-12))
+
+
+def array_sha256(array: FloatArray) -> str:
+    """Hash of the values as little-endian float32 in C order; the shape is not part of it."""
+    return hashlib.sha256(np.ascontiguousarray(array, "<f4").tobytes()).hexdigest()
+
+
+def reference_extents(graph: Graph) -> Triple:
+    """Smallest multiples of the network's stride that are 32 or more."""
+    depth, height, width = (-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
+    return depth, height, width
+
+
+def reference_input(channels: int, extents: Triple) -> FloatArray:
+    """The fixed input [1, channels, D, H, W] in [-1, 1); see the module for its definition."""
+    noise = _hashes((channels, *extents), 0)
+    smooth = _hashes((channels, *(extent // _CELL + 2 for extent in extents)), 1 << 31)
+    for axis, extent in enumerate(extents, start=1):
+        smooth = _interpolated(smooth, axis, extent)
+    values = 3 * (smooth // _CELL**3) + noise - (1 << 17)
+    return (values / (1 << 17)).astype(np.float32)[np.newaxis]
+
+
+def _hashes(shape: tuple[int, ...], start: int) -> _Integers:
+    """Upper 16 bits of the hash of start, start + 1, ... in C order."""
+    count = int(np.prod(shape))
+    mixed: _Hashes = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    mixed ^= mixed >> np.uint32(16)
+    return (mixed >> np.uint32(16)).astype(np.int64).reshape(shape)
+
+
+def _interpolated(lattice: _Integers, axis: int, extent: int) -> _Integers:
+    """Between lattice planes along an axis, times the cell's edge."""
+    cell, rest = np.divmod(np.arange(extent), _CELL)
+    along = [1] * lattice.ndim
+    along[axis] = extent
+    weight = rest.reshape(along)
+    low, high = lattice.take(cell, axis), lattice.take(cell + 1, axis)
+    return low * (_CELL - weight) + high * weight
+
+
+REFERENCE_SCRIPT = '''\
+"""Compute the reference patch that cuda-cyclegan checks an imported model against.
+
+Copy this file beside your training code, edit the lines under EDIT, and run it there:
+    python make_reference.py
+It needs PyTorch and NumPy, runs on the CPU, and writes reference.npz. Then:
+    cuda-cyclegan model import CHECKPOINT --reference reference.npz ...
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+# EDIT: build your generator and load its weights, exactly as your own test code does.
+generator = build_generator()
+generator.load_state_dict(torch.load("generator.pth", map_location="cpu"))
+
+# EDIT: False if your test code does not call eval(), as much CycleGAN code does not; the
+# normalisation then uses each patch's own statistics. (Dropout must be off either way.)
+EVAL = True
+
+# EDIT: channels of the input, and extents D, H, W that your network takes.
+CHANNELS = 1
+EXTENTS = (32, 32, 32)
+
+torch.manual_seed(0)
+coarse = torch.rand(1, CHANNELS, 4, 4, 4) * 2 - 1
+smooth = F.interpolate(coarse, size=EXTENTS, mode="trilinear", align_corners=True)
+noise = torch.rand(1, CHANNELS, *EXTENTS) * 2 - 1
+patch = 0.75 * smooth + 0.25 * noise
+
+generator = generator.float().cpu().train(not EVAL)
+for module in generator.modules():
+    if "Dropout" in type(module).__name__:
+        module.eval()
+with torch.no_grad():
+    translated = generator(patch)
+
+np.savez("reference.npz", input=patch.numpy(), output=translated.numpy())
+print("reference.npz: input", tuple(patch.shape), "output", tuple(translated.shape))
+'''

@@ -1,0 +1,341 @@
+"""The typed layer graph: one description for the CPU runtime, the ONNX export and the GPU compiler.
+
+All tensors are [N, C, D, H, W]. A graph holds no numbers: layers name their weights, and a
+`Network` pairs a graph with the arrays of those names.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PatchShapeError
+
+Triple: TypeAlias = tuple[int, int, int]
+PadMode: TypeAlias = Literal["reflect", "replicate", "zero"]
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+
+INPUT = "input"
+"""Name by which layers refer to the patch that enters the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conv3d:
+    """Cross-correlation; weight [out, in, kD, kH, kW], zero padding on both sides of each axis."""
+
+    in_channels: int
+    out_channels: int
+    kernel: Triple
+    weight: str
+    bias: str | None = None
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTranspose3d:
+    """Transposed convolution as PyTorch defines it; weight [in, out, kD, kH, kW]."""
+
+    in_channels: int
+    out_channels: int
+    kernel: Triple
+    weight: str
+    bias: str | None = None
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+    output_padding: Triple = (0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceNorm:
+    """Per-patch, per-channel normalisation with biased variance, then scale and shift of [C]."""
+
+    channels: int
+    scale: str | None = None
+    shift: str | None = None
+    epsilon: float = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAffine:
+    """x * scale + shift with fixed values of [C]: normalisation by stored statistics."""
+
+    channels: int
+    scale: str
+    shift: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relu:
+    """max(x, 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyRelu:
+    """x where x > 0, else slope * x."""
+
+    slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tanh:
+    """Hyperbolic tangent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """Grow D, H and W; reflect mirrors without repeating the edge voxel, as PyTorch does."""
+
+    mode: PadMode
+    before: Triple
+    after: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Sum of two tensors of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """Channels of the first input, then those of the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upsample:
+    """Enlarge D, H and W by whole factors, with PyTorch's sampling positions."""
+
+    mode: Literal["nearest", "trilinear"]
+    factor: Triple
+    align_corners: bool = False
+
+
+Layer: TypeAlias = (
+    Conv3d
+    | ConvTranspose3d
+    | InstanceNorm
+    | ChannelAffine
+    | Relu
+    | LeakyRelu
+    | Tanh
+    | Pad
+    | Add
+    | Concat
+    | Upsample
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One layer at work: its own name, and the names of the nodes it reads."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShape:
+    """Channels and extents of one patch's tensor; the batch is left out."""
+
+    channels: int
+    extents: Triple
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in an order in which they can run; the last one is the output."""
+
+    in_channels: int
+    nodes: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        known = {INPUT}
+        for node in self.nodes:
+            if missing := [name for name in node.inputs if name not in known]:
+                raise ValueError(f"node {node.name!r} reads {missing[0]!r} before it is made")
+            if node.name in known:
+                raise ValueError(f"two nodes are named {node.name!r}")
+            known.add(node.name)
+        if not self.nodes:
+            raise ValueError("a graph needs at least one node")
+
+    @property
+    def output(self) -> str:
+        """Name of the node whose tensor leaves the graph."""
+        return self.nodes[-1].name
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the output."""
+        channels = {INPUT: self.in_channels}
+        for node in self.nodes:
+            channels[node.name] = _out_channels(node.layer, [channels[i] for i in node.inputs])
+        return channels[self.output]
+
+    @property
+    def stride(self) -> Triple:
+        """Smallest extents of which every patch must be a multiple: the deepest down-sampling."""
+        scales: dict[str, tuple[_Ratio, _Ratio, _Ratio]] = {INPUT: ((1, 1), (1, 1), (1, 1))}
+        stride = [1, 1, 1]
+        for node in self.nodes:
+            up, down = _sampling(node.layer)
+            source = scales[node.inputs[0]]
+            scale = tuple(
+                _reduced(n * u, d * s) for (n, d), u, s in zip(source, up, down, strict=True)
+            )
+            scales[node.name] = (scale[0], scale[1], scale[2])
+            stride = [lcm(a, d) for a, (_, d) in zip(stride, scale, strict=True)]
+        return stride[0], stride[1], stride[2]
+
+    def weight_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Every weight that the layers name, with the shape it must have."""
+        for node in self.nodes:
+            yield from _weight_shapes(node.layer)
+
+    def shapes(self, patch: Triple) -> dict[str, TensorShape]:
+        """Shape of every node's tensor, and of the input, for a patch of these extents.
+
+        Raises PatchShapeError if a layer cannot take what reaches it.
+        """
+        shapes = {INPUT: TensorShape(self.in_channels, patch)}
+        for node in self.nodes:
+            shapes[node.name] = _shape(node, [shapes[name] for name in node.inputs])
+        return shapes
+
+    def check_patch(self, patch: Triple) -> None:
+        """Raise PatchShapeError unless a patch of these extents keeps them through the network."""
+        if any(extent % step for extent, step in zip(patch, self.stride, strict=True)):
+            raise PatchShapeError(
+                f"Patch {_times(patch)} does not fit this network: "
+                f"each extent must be a multiple of {_times(self.stride)}."
+            )
+        leaving = self.shapes(patch)[self.output].extents
+        if leaving != patch:
+            raise PatchShapeError(
+                f"This network turns a patch of {_times(patch)} into {_times(leaving)}; "
+                "only networks that keep the extents can translate a volume."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A graph with its numbers; weights are float32 and keyed by the names the layers use."""
+
+    graph: Graph
+    weights: Mapping[str, FloatArray]
+
+    def __post_init__(self) -> None:
+        for name, shape in self.graph.weight_shapes():
+            if name not in self.weights:
+                raise ValueError(f"weight {name!r} is missing")
+            if self.weights[name].shape != shape:
+                raise ValueError(f"weight {name!r} is {self.weights[name].shape}, not {shape}")
+
+
+_Ratio: TypeAlias = tuple[int, int]
+
+
+def _times(extents: Triple) -> str:
+    return "x".join(str(extent) for extent in extents)
+
+
+def _reduced(numerator: int, denominator: int) -> _Ratio:
+    common = gcd(numerator, denominator)
+    return numerator // common, denominator // common
+
+
+def _sampling(layer: Layer) -> tuple[Triple, Triple]:
+    """Factors by which a layer enlarges and by which it shrinks the grid."""
+    match layer:
+        case Conv3d(stride=stride):
+            return (1, 1, 1), stride
+        case ConvTranspose3d(stride=stride):
+            return stride, (1, 1, 1)
+        case Upsample(factor=factor):
+            return factor, (1, 1, 1)
+        case _:
+            return (1, 1, 1), (1, 1, 1)
+
+
+def _weight_shapes(layer: Layer) -> Iterator[tuple[str, tuple[int, ...]]]:
+    match layer:
+        case Conv3d(cin, cout, kernel, weight, bias):
+            yield weight, (cout, cin, *kernel)
+            if bias is not None:
+                yield bias, (cout,)
+        case ConvTranspose3d(cin, cout, kernel, weight, bias):
+            yield weight, (cin, cout, *kernel)
+            if bias is not None:
+                yield bias, (cout,)
+        case InstanceNorm(channels, scale, shift) | ChannelAffine(channels, scale, shift):
+            for name in (scale, shift):
+                if name is not None:
+                    yield name, (channels,)
+        case _:
+            pass
+
+
+def _out_channels(layer: Layer, channels: list[int]) -> int:
+    match layer:
+        case Conv3d(out_channels=out) | ConvTranspose3d(out_channels=out):
+            return out
+        case Concat():
+            return sum(channels)
+        case _:
+            return channels[0]
+
+
+def _shape(node: Node, inputs: list[TensorShape]) -> TensorShape:
+    layer, first = node.layer, inputs[0]
+    expected = _expected_channels(layer)
+    if expected is not None and expected != first.channels:
+        raise PatchShapeError(
+            f"Layer {node.name} takes {expected} channels, but {first.channels} reach it."
+        )
+    if isinstance(layer, Add | Concat) and first.extents != inputs[1].extents:
+        raise PatchShapeError(
+            f"Layer {node.name} joins {_times(first.extents)} and {_times(inputs[1].extents)}; "
+            "use patch extents that divide evenly through the network."
+        )
+    extents = [_extent(layer, first.extents[axis], axis) for axis in range(3)]
+    if min(extents) < 1:
+        raise PatchShapeError(
+            f"Layer {node.name} has nothing left of {_times(first.extents)}; use a larger patch."
+        )
+    if isinstance(layer, Pad) and layer.mode == "reflect":
+        widest = [max(b, a) for b, a in zip(layer.before, layer.after, strict=True)]
+        if any(pad >= extent for pad, extent in zip(widest, first.extents, strict=True)):
+            raise PatchShapeError(
+                f"Layer {node.name} cannot reflect {max(widest)} voxels of "
+                f"{_times(first.extents)}; use a larger patch."
+            )
+    channels = _out_channels(layer, [shape.channels for shape in inputs])
+    return TensorShape(channels, (extents[0], extents[1], extents[2]))
+
+
+def _expected_channels(layer: Layer) -> int | None:
+    match layer:
+        case Conv3d(in_channels=channels) | ConvTranspose3d(in_channels=channels):
+            return channels
+        case InstanceNorm(channels=channels) | ChannelAffine(channels=channels):
+            return channels
+        case _:
+            return None
+
+
+def _extent(layer: Layer, extent: int, axis: int) -> int:
+    match layer:
+        case Conv3d(kernel=kernel, stride=stride, padding=padding):
+            return (extent + 2 * padding[axis] - kernel[axis]) // stride[axis] + 1
+        case ConvTranspose3d(kernel=kernel, stride=stride, padding=padding, output_padding=extra):
+            return (extent - 1) * stride[axis] - 2 * padding[axis] + kernel[axis] + extra[axis]
+        case Pad(before=before, after=after):
+            return extent + before[axis] + after[axis]
+        case Upsample(factor=factor):
+            return extent * factor[axis]
+        case _:
+            return extent

@@ -1,0 +1,32 @@
+"""What a user may choose about the engine; imports nothing heavy, for the command line."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
+"""How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
+
+
+Effort: TypeAlias = Literal["quick", "full", "off"]
+"""quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
+
+TUNING_SECONDS = 60.0
+"""Time that a search takes at most; what is best by then is taken and kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaLimits:
+    """What a program on a card may take. Nothing here changes a voxel beyond rounding.
+
+    vram: bytes, without the CUDA context of about half a GiB; None for all that is free.
+    tune: how hard to look for the fastest plans where none are known yet, and tune_seconds: for how
+    long. batch: patches in one run at most; None for what pays.
+    """
+
+    vram: int | None = None
+    tune: Effort = "full"
+    tune_seconds: float = TUNING_SECONDS
+    batch: int | None = None
+
+
+NO_LIMITS = CudaLimits()

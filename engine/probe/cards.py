@@ -1,0 +1,148 @@
+"""Whether this machine can run the CUDA engine, and on which cards; loads no CUDA package."""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .packages import why_not_these_packages
+
+OLDEST_CAPABILITY = (7, 5)
+
+_NO_DEVICE = 100
+_INIT_ERRORS = {
+    802: "the system is not ready; start the NVIDIA services, such as the fabric manager",
+    803: "its library and its kernel module are of different versions; restart the machine",
+    804: "the installed forward-compatibility package does not fit this card; remove it",
+}
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+
+@dataclass(frozen=True, slots=True)
+class CudaDevice:
+    """A card. free_bytes is None where the driver's management library does not tell. bus: its
+    PCI address, by which that library knows it.
+    """
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    total_bytes: int
+    free_bytes: int | None
+    driver: str
+    bus: str = ""
+
+
+class _ObstacleError(Exception):
+    """Why there is no CUDA, in words."""
+
+
+def why_no_cuda() -> str | None:
+    """One sentence on what is missing and what to install, or None if nothing is."""
+    try:
+        library, newest = _driver()
+        if sentence := why_not_these_packages(newest):
+            return sentence
+        if not any(device.capability >= OLDEST_CAPABILITY for device in _devices(library, newest)):
+            raise _ObstacleError(
+                "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
+            )
+    except _ObstacleError as obstacle:
+        return str(obstacle)
+    return None
+
+
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """The cards that the driver shows; none where there is no driver."""
+    try:
+        library, newest = _driver()
+    except _ObstacleError:
+        return ()
+    return tuple(_devices(library, newest))
+
+
+def _driver() -> tuple[Any, int]:
+    """The driver's library, and the newest CUDA version it supports, as 1000 major + 10 minor."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        library = ctypes.CDLL(name)
+    except OSError:
+        raise _ObstacleError(f"no NVIDIA driver is installed ({name} was not found)") from None
+    status = library.cuInit(0)
+    if status == _NO_DEVICE:
+        raise _ObstacleError("the NVIDIA driver shows no card")
+    if status:
+        why = _INIT_ERRORS.get(status, "see the system's log")
+        raise _ObstacleError(f"the NVIDIA driver does not start (cuInit returned {status}): {why}")
+    newest = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(newest))
+    return library, newest.value
+
+
+def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:
+    count = ctypes.c_int()
+    library.cuDeviceGetCount(ctypes.byref(count))
+    management = _management()
+    supported = f"CUDA {newest // 1000}.{newest % 1000 // 10}"
+    driver = f"{_driver_release(management)}, {supported}" if management else supported
+    for index in range(count.value):
+        device = ctypes.c_int()
+        library.cuDeviceGet(ctypes.byref(device), index)
+        name = ctypes.create_string_buffer(128)
+        library.cuDeviceGetName(name, len(name), device)
+        total = ctypes.c_size_t()
+        library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+        capability = _attribute(library, device, _MAJOR), _attribute(library, device, _MINOR)
+        bus = ctypes.create_string_buffer(32)
+        library.cuDeviceGetPCIBusId(bus, len(bus), device)
+        free = _free_bytes(management, bus)
+        yield CudaDevice(
+            index,
+            name.value.decode(),
+            capability,
+            total.value,
+            free,
+            driver,
+            bus.value.decode(),
+        )
+
+
+def _attribute(library: Any, device: Any, attribute: int) -> int:
+    value = ctypes.c_int()
+    library.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    return value.value
+
+
+def _management() -> Any:
+    """NVML, which knows free memory without a context; None where it is not there."""
+    try:
+        library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+def _driver_release(management: Any) -> str:
+    release = ctypes.create_string_buffer(80)
+    management.nvmlSystemGetDriverVersion(release, len(release))
+    return release.value.decode()
+
+
+class _MemoryInfo(ctypes.Structure):
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+def _free_bytes(management: Any, bus: Any) -> int | None:
+    if management is None:
+        return None
+    handle, info = ctypes.c_void_p(), _MemoryInfo()
+    if management.nvmlDeviceGetHandleByPciBusId_v2(bus, ctypes.byref(handle)):
+        return None
+    if management.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(info)):
+        return None
+    return int(info.free)

@@ -1,0 +1,196 @@
+"""Elements of a derived image, module by module as in DICOM PS3.3: what stays and what is new.
+
+Only what describes the patient, the study and the place in the room is taken from the source; how
+the source was acquired says nothing about a synthetic image, so none of that goes along.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ...volume import Derivation
+from ..instance import DataSet, word
+from ..kinds import MADE_BY
+from ..library import PARSING_ERRORS, pydicom
+
+LONGEST_DESCRIPTION = 64
+NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
+
+PATIENT = (
+    *("PatientName", "PatientID", "IssuerOfPatientID", "IssuerOfPatientIDQualifiersSequence"),
+    *("TypeOfPatientID", "OtherPatientIDsSequence", "PatientBirthDate", "PatientBirthTime"),
+    *("PatientSex", "EthnicGroup", "QualityControlSubject", "PatientSpeciesDescription"),
+    *("PatientSpeciesCodeSequence", "PatientBreedDescription", "PatientBreedCodeSequence"),
+    *("BreedRegistrationSequence", "ResponsiblePerson", "ResponsiblePersonRole"),
+    *("ResponsibleOrganization", "PatientIdentityRemoved", "DeidentificationMethod"),
+    *("DeidentificationMethodCodeSequence", "ClinicalTrialSponsorName"),
+    *("ClinicalTrialProtocolID", "ClinicalTrialProtocolName", "ClinicalTrialSiteID"),
+    *("ClinicalTrialSiteName", "ClinicalTrialSubjectID", "ClinicalTrialSubjectReadingID"),
+)
+STUDY = (
+    *("StudyInstanceUID", "StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID"),
+    *("AccessionNumber", "IssuerOfAccessionNumberSequence", "StudyDescription"),
+    *("ProcedureCodeSequence", "PatientAge", "PatientSize", "PatientWeight"),
+    *("AdmissionID", "ClinicalTrialTimePointID", "ClinicalTrialTimePointDescription"),
+    *("LongitudinalTemporalInformationModified", "TimezoneOffsetFromUTC"),
+)
+SERIES = ("BodyPartExamined", "AnatomicRegionSequence", "Laterality", "PatientPosition")
+FRAME_OF_REFERENCE = ("FrameOfReferenceUID", "PositionReferenceIndicator")
+TEXT = ("SpecificCharacterSet",)
+ACQUIRED = ("AcquisitionDate", "AcquisitionTime", "ContentDate", "ContentTime")
+_LAST_RESERVED_GROUP = 7
+"""Odd groups up to here are nobody's own (PS3.5 7.8.1)."""
+_EQUIPMENT = (
+    *("Manufacturer", "InstitutionName", "StationName", "ManufacturerModelName"),
+    *("DeviceSerialNumber", "SoftwareVersions"),
+)
+
+
+def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
+    """A new data set of those elements that the source has and that can be understood."""
+    found = pydicom.Dataset()
+    for keyword in keywords:
+        with suppress(*PARSING_ERRORS):
+            if keyword in source:
+                found[keyword] = source[keyword]
+    return found
+
+
+def private_elements(source: DataSet) -> DataSet:
+    """A new data set of the private elements that can be understood, with their creators."""
+    found = pydicom.Dataset()
+    for tag in list(source.keys()):
+        if tag.is_private and tag.group > _LAST_RESERVED_GROUP:
+            with suppress(*PARSING_ERRORS):
+                found[tag] = source[tag]
+    return found
+
+
+def drop_private(dataset: DataSet) -> None:
+    """Take private elements out of a data set and of its sequences."""
+    for tag in list(dataset.keys()):
+        try:
+            within = dataset[tag].value if dataset[tag].VR == "SQ" else ()
+        except PARSING_ERRORS:
+            del dataset[tag]  # perhaps a sequence with private elements in it
+            continue
+        if tag.is_private:
+            del dataset[tag]
+            continue
+        for item in within:
+            drop_private(item)
+
+
+def in_plain_text(derivation: Derivation) -> Derivation:
+    """Its words in characters that every character set has and no value is split at."""
+    return replace(
+        derivation,
+        model=_plain(derivation.model),
+        source=_plain(derivation.source),
+        target=_plain(derivation.target),
+    )
+
+
+def _plain(text: str) -> str:
+    printable = text.encode("ascii", "replace").decode().replace("\\", "/")
+    return "".join(char if char.isprintable() else " " for char in printable)
+
+
+def series_text(derivation: Derivation) -> str:
+    """SeriesDescription of a result: what it is, made by which model, and what it is not for."""
+    text = f"Synthetic {derivation.target} ({derivation.model}), not for diagnosis"
+    if len(text) <= LONGEST_DESCRIPTION:
+        return text
+    room = LONGEST_DESCRIPTION - (len(text) - len(derivation.model)) - 3
+    return text.replace(derivation.model, f"{derivation.model[: max(room, 0)]}...")
+
+
+def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | None) -> DataSet:
+    """How the image came about, and that it is synthetic; uneven: why it was resampled, if so."""
+    made = pydicom.Dataset()
+    made.SyntheticData = "YES"
+    made.DerivationDescription = (
+        f"{NOTICE} {derivation.source} to {derivation.target} with the model {derivation.model} "
+        f"by {MADE_BY} {derivation.program}."
+    )
+    if uneven:
+        made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
+    made.DerivationCodeSequence = derivation_codes(uneven)
+    made.ImageComments = NOTICE
+    made.BurnedInAnnotation = "NO"
+    if word(source, "LossyImageCompression") == "01":
+        made.LossyImageCompression = "01"  # what was lost stays lost (PS3.3 C.7.6.1.1.5)
+    made.ContributingEquipmentSequence = [
+        _scanner(source),
+        _synthesizer(derivation),
+    ]
+    return made
+
+
+def derivation_codes(uneven: str | None) -> list[DataSet]:
+    """What was done, as codes; uneven: why the source was resampled, if so."""
+    # CID 7203 has no code for synthesis; the 99 marks a coding scheme of one's own.
+    synthesis = ("IMGSYNTH", "99CUDACYCLEGAN", "Image synthesis by a generative neural network")
+    resampling = [_codes().CID7203.SpatialResampling[:3]] if uneven else []
+    return [coded(*code) for code in (synthesis, *resampling)]
+
+
+def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
+    """This program as the maker of the object."""
+    made = kept(source, ["InstitutionName"])
+    made.Manufacturer = MADE_BY
+    made.ManufacturerModelName = MADE_BY
+    made.SoftwareVersions = derivation.program
+    return made
+
+
+def source_image(sop_class: str, instance: str, frame: int | None, preserved: str) -> DataSet:
+    """An item of SourceImageSequence.
+
+    frame: its number in a multi-frame file, from 1. preserved: whether its pixels lie where those
+    of the result do, YES or NO.
+    """
+    item = pydicom.Dataset()
+    item.ReferencedSOPClassUID = sop_class
+    item.ReferencedSOPInstanceUID = instance
+    if frame is not None:
+        item.ReferencedFrameNumber = frame
+    item.SpatialLocationsPreserved = preserved
+    purpose = _codes().CID7202.SourceImageForImageProcessingOperation
+    item.PurposeOfReferenceCodeSequence = [coded(*purpose[:3])]
+    return item
+
+
+def coded(value: str, scheme: str, meaning: str) -> DataSet:
+    """An item of a code sequence."""
+    item = pydicom.Dataset()
+    item.CodeValue = value
+    item.CodingSchemeDesignator = scheme
+    item.CodeMeaning = meaning
+    return item
+
+
+def _codes() -> Any:
+    """DICOM's own codes; loaded with the first result, as that takes a third of a second."""
+    from pydicom.sr.codedict import codes
+
+    return codes
+
+
+def _scanner(source: DataSet) -> DataSet:
+    item = kept(source, _EQUIPMENT)
+    if not word(item, "Manufacturer"):
+        item.Manufacturer = "unknown"
+    item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.AcquisitionEquipment[:3])]
+    return item
+
+
+def _synthesizer(derivation: Derivation) -> DataSet:
+    item = pydicom.Dataset()
+    item.Manufacturer = MADE_BY
+    item.ManufacturerModelName = derivation.model[:LONGEST_DESCRIPTION]
+    item.SoftwareVersions = derivation.program
+    item.ContributionDescription = NOTICE
+    item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.SynthesizingEquipment[:3])]
+    return item

@@ -1,0 +1,197 @@
+"""Derived series of an enhanced source: one enhanced multi-frame object for the whole volume."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from pydicom.uid import EnhancedCTImageStorage, EnhancedMRImageStorage, ExplicitVRLittleEndian
+
+from ..enhanced import FrameGroups, frame_groups
+from ..geometry import grid_of
+from ..instance import DataSet, word
+from ..library import pydicom, tag_of
+from ..reading import DicomHeader
+from .modules import (
+    ACQUIRED,
+    coded,
+    derivation_codes,
+    drop_private,
+    kept,
+    private_elements,
+    source_image,
+)
+from .result import Result, derived_uid, shared_elements
+from .storage import as_decimal, window
+
+_CLASSES = {"CT": EnhancedCTImageStorage, "MR": EnhancedMRImageStorage}
+_FRAME_TYPE_SEQUENCES = {"CT": "CTImageFrameTypeSequence", "MR": "MRImageFrameTypeSequence"}
+_FRAME_TYPE = ["DERIVED", "PRIMARY", "VOLUME", "NONE"]
+"""PRIMARY is all that PS3.3 C.8.16.1.2 allows in the second place."""
+_STACK = "1"
+_WHOLE_BODY = ("38266002", "SCT", "Entire body")
+
+
+def fits_multiframe(result: Result) -> bool:
+    """Whether the result is made as one enhanced object.
+
+    An enhanced CT must name the irradiation that made it, which an MR source has not.
+    """
+    return result.header.enhanced and (
+        result.modality == "MR" or result.modality == result.header.series.modality == "CT"
+    )
+
+
+def multiframe_image(result: Result) -> DataSet:
+    """The one object of a CT or MR result."""
+    header = result.header
+    dataset = shared_elements(result)
+    dataset.update(kept(header.headers[0], (*ACQUIRED, "ApplicableSafetyStandardAgency")))
+    dataset.update(_kind(result))
+    del dataset.DerivationCodeSequence  # which each frame has for itself
+    dataset.SOPClassUID = _CLASSES[result.modality]
+    dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, "0")
+    dataset.ImageType = _FRAME_TYPE
+    dataset.InstanceNumber = 1
+    dataset.NumberOfFrames = len(header.frames)
+    dataset.DeviceSerialNumber = "none"
+    dataset.BurnedInAnnotation = "NO"
+    dataset.LossyImageCompression = word(dataset, "LossyImageCompression") or "00"
+    dataset.PresentationLUTShape = "IDENTITY"
+    dataset.ContentQualification = "RESEARCH"
+    dataset.AcquisitionContextSequence = []
+    dataset.SourceImageEvidenceSequence = [_evidence(result)]
+    dataset.update(_dimensions(result))
+    dataset.SharedFunctionalGroupsSequence = [_shared_groups(result)]
+    dataset.PerFrameFunctionalGroupsSequence = list(_per_frame_groups(result))
+    if header.series.keep_private:
+        _add_private(dataset, header)
+    else:
+        drop_private(dataset)
+    dataset.PixelData = result.stored.pixels.tobytes()
+    dataset["PixelData"].VR = "OW"
+    dataset.file_meta = pydicom.dataset.FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    return dataset
+
+
+def _kind(result: Result) -> DataSet:
+    """What the pixels of a synthetic volume are, in the terms of PS3.3 C.8.16.2."""
+    dataset = pydicom.Dataset()
+    dataset.PixelPresentation = "MONOCHROME"
+    dataset.VolumetricProperties = "VOLUME"
+    dataset.VolumeBasedCalculationTechnique = "NONE"
+    if result.modality == "MR":
+        dataset.ComplexImageComponent = "MAGNITUDE"
+        dataset.AcquisitionContrast = "UNKNOWN"
+    return dataset
+
+
+def _evidence(result: Result) -> DataSet:
+    """All source objects, by study and series."""
+    classes = {
+        frame.instance: word(header, "SOPClassUID")
+        for frame, header in zip(result.header.frames, result.header.headers, strict=True)
+    }
+    series = pydicom.Dataset()
+    series.SeriesInstanceUID = result.header.series.uid
+    series.ReferencedSOPSequence = [
+        _reference(sop_class, instance) for instance, sop_class in classes.items()
+    ]
+    study = pydicom.Dataset()
+    study.StudyInstanceUID = result.header.series.study
+    study.ReferencedSeriesSequence = [series]
+    return study
+
+
+def _reference(sop_class: str, instance: str) -> DataSet:
+    item = pydicom.Dataset()
+    item.ReferencedSOPClassUID = sop_class
+    item.ReferencedSOPInstanceUID = instance
+    return item
+
+
+def _dimensions(result: Result) -> DataSet:
+    uid = derived_uid(result.derivation, result.series_uid, "dimensions")
+    dataset, organization = pydicom.Dataset(), pydicom.Dataset()
+    organization.DimensionOrganizationUID = uid
+    dataset.DimensionOrganizationSequence = [organization]
+    keywords = ("StackID", "InStackPositionNumber")
+    dataset.DimensionIndexSequence = [_dimension(uid, keyword) for keyword in keywords]
+    return dataset
+
+
+def _dimension(organization: str, keyword: str) -> DataSet:
+    item = pydicom.Dataset()
+    item.DimensionOrganizationUID = organization
+    item.DimensionIndexPointer = tag_of(keyword)
+    item.FunctionalGroupPointer = tag_of("FrameContentSequence")
+    return item
+
+
+def _shared_groups(result: Result) -> DataSet:
+    first, scale = result.header.frames[0], result.stored.scale
+    groups, measures, orientation = (pydicom.Dataset() for _ in range(3))
+    measures.PixelSpacing = [as_decimal(value) for value in first.spacing]
+    distance = float(np.linalg.norm(grid_of(result.header.frames).affine[:3, 2]))
+    measures.SliceThickness = measures.SpacingBetweenSlices = as_decimal(distance)
+    groups.PixelMeasuresSequence = [measures]
+    orientation.ImageOrientationPatient = [as_decimal(value) for value in first.orientation]
+    groups.PlaneOrientationSequence = [orientation]
+    values, display, kind = pydicom.Dataset(), pydicom.Dataset(), _kind(result)
+    values.RescaleSlope = as_decimal(scale.slope)
+    values.RescaleIntercept = as_decimal(scale.intercept)
+    values.RescaleType = "HU" if result.modality == "CT" else "US"
+    groups.PixelValueTransformationSequence = [values]
+    center, width = window(result.stored, result.modality)
+    display.WindowCenter, display.WindowWidth = as_decimal(center), as_decimal(width)
+    groups.FrameVOILUTSequence = [display]
+    kind.FrameType = _FRAME_TYPE
+    setattr(groups, _FRAME_TYPE_SEQUENCES[result.modality], [kind])
+    return groups
+
+
+def _per_frame_groups(result: Result) -> Iterator[DataSet]:
+    header = result.header
+    sources = zip(header.frames, header.headers, _source_groups(header), strict=True)
+    for at, (frame, source, own) in enumerate(sources, 1):
+        groups, content, position, derived = (pydicom.Dataset() for _ in range(4))
+        content.StackID, content.InStackPositionNumber = _STACK, at
+        content.DimensionIndexValues = [1, at]
+        groups.FrameContentSequence = [content]
+        position.ImagePositionPatient = [as_decimal(value) for value in frame.position]
+        groups.PlanePositionSequence = [position]
+        sop_class = word(source, "SOPClassUID")
+        derived.SourceImageSequence = [
+            source_image(sop_class, frame.instance, frame.number + 1, result.same_places)
+        ]
+        derived.DerivationCodeSequence = derivation_codes(header.series.uneven)
+        groups.DerivationImageSequence = [derived]
+        groups.FrameAnatomySequence = [own("FrameAnatomySequence") or _anatomy()]
+        if irradiation := own("IrradiationEventIdentificationSequence"):
+            groups.IrradiationEventIdentificationSequence = [irradiation]
+        yield groups
+
+
+def _source_groups(header: DicomHeader) -> list[FrameGroups]:
+    """The functional groups of the source, frame by frame."""
+    of_files: dict[str, list[FrameGroups]] = {}
+    for frame, source in zip(header.frames, header.headers, strict=True):
+        if frame.instance not in of_files:
+            of_files[frame.instance] = list(frame_groups(source))
+    return [of_files[frame.instance][frame.number] for frame in header.frames]
+
+
+def _add_private(dataset: DataSet, header: DicomHeader) -> None:
+    """Copy private elements of the sources to where they stand there."""
+    dataset.update(private_elements(header.headers[0]))
+    groups = _source_groups(header)
+    [shared] = dataset.SharedFunctionalGroupsSequence
+    shared.update(private_elements(groups[0].shared))
+    for own, source in zip(dataset.PerFrameFunctionalGroupsSequence, groups, strict=True):
+        own.update(private_elements(source.own))
+
+
+def _anatomy() -> DataSet:
+    item = pydicom.Dataset()
+    item.FrameLaterality = "U"
+    item.AnatomicRegionSequence = [coded(*_WHOLE_BODY)]
+    return item

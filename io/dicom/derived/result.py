@@ -1,0 +1,126 @@
+"""What all objects of a derived series share: identifiers, modality, and elements of the source."""
+
+import re
+import uuid
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ...volume import Derivation, Volume
+from ..instance import DataSet
+from ..library import pydicom
+from ..reading import DicomHeader
+from ..series import HASH_DIGITS, Series
+from .modules import (
+    FRAME_OF_REFERENCE,
+    PATIENT,
+    SERIES,
+    STUDY,
+    TEXT,
+    derivation_elements,
+    equipment_elements,
+    in_plain_text,
+    kept,
+    series_text,
+)
+from .storage import StoredPixels, stored_pixels
+
+_ALWAYS_THERE = (
+    *("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime"),
+    *("ReferringPhysicianName", "StudyID", "AccessionNumber", "PositionReferenceIndicator"),
+    "PatientPosition",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A derived series before it becomes files."""
+
+    header: DicomHeader
+    stored: StoredPixels
+    derivation: Derivation
+    modality: str
+
+    @property
+    def series_uid(self) -> str:
+        """SeriesInstanceUID of the result."""
+        return derived_uid(self.derivation, self.header.series.uid, self.header.series.label)
+
+    @property
+    def same_places(self) -> str:
+        """Whether pixels lie where those of the source do, as DICOM says yes and no."""
+        return "NO" if self.header.resampled else "YES"
+
+
+def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> Result:
+    """The series that a translated volume becomes, of the target's modality where that is known."""
+    modality = modality_of(derivation.target) or header.series.modality
+    # Zero may be padding in an MR, and is water in a CT.
+    padding = header.padding if modality == header.series.modality else None
+    return Result(header, stored_pixels(volume, padding), in_plain_text(derivation), modality)
+
+
+def shared_elements(result: Result) -> DataSet:
+    """Patient, study, series, frame of reference, equipment, derivation and kind of pixels."""
+    source, series = result.header.headers[0], result.header.series
+    dataset = kept(source, (*TEXT, *PATIENT, *STUDY, *SERIES, *FRAME_OF_REFERENCE))
+    for keyword in _ALWAYS_THERE:
+        if keyword not in dataset:
+            setattr(dataset, keyword, None)
+    dataset.update(equipment_elements(source, result.derivation))
+    dataset.update(derivation_elements(source, result.derivation, series.uneven))
+    dataset.Modality = result.modality
+    dataset.SeriesInstanceUID = result.series_uid
+    dataset.SeriesNumber = derived_number(series)
+    dataset.SeriesDescription = series_text(result.derivation)
+    dataset.update(_pixel_elements(result.stored))
+    return dataset
+
+
+def _pixel_elements(stored: StoredPixels) -> DataSet:
+    dataset = pydicom.Dataset()
+    dataset.SamplesPerPixel = 1
+    dataset.PhotometricInterpretation = "MONOCHROME2"
+    _, dataset.Rows, dataset.Columns = stored.pixels.shape
+    dataset.BitsAllocated = dataset.BitsStored = 16
+    dataset.HighBit = 15
+    dataset.PixelRepresentation = int(stored.signed)
+    if stored.padding is not None:
+        dataset.add_new("PixelPaddingValue", "SS" if stored.signed else "US", stored.padding)
+    return dataset
+
+
+FIRST_DERIVED_NUMBER = 10_000
+LARGEST_NUMBER = 2**31 - 1
+
+
+def derived_uid(derivation: Derivation, *parts: str) -> str:
+    """A UID of what made the object and which one it is, as 2.25 and a UUID (PS3.5 B.2)."""
+    text = "\0".join([derivation.fingerprint, *parts])
+    digest = sha256(text.encode(errors="surrogateescape")).digest()
+    return f"2.25.{uuid.UUID(bytes=digest[:16], version=5).int}"
+
+
+def derived_number(series: Series) -> int:
+    """A SeriesNumber that says which series it comes from and that no series of its study has."""
+    last = series.label.rpartition("-")[2]
+    part = int(last) if len(last) < HASH_DIGITS else 0
+    wanted = FIRST_DERIVED_NUMBER + 100 * max(series.number, 0) + part
+    if wanted > LARGEST_NUMBER:
+        wanted = FIRST_DERIVED_NUMBER
+    while wanted in series.study_numbers:
+        wanted += 1
+    return wanted
+
+
+_WORDS = {
+    "CT": {"ct", "sct", "cbct", "ldct", "ncct", "cect", "cta"},
+    "MR": {"mr", "mri", "smr", "t1", "t2", "t1w", "t2w", "flair", "pd", "pdw", "dwi", "adc", "swi"},
+    "PT": {"pet", "pt", "fdg"},
+}
+
+
+def modality_of(contrast: str) -> str | None:
+    """CT, MR or PT; None if the words say none of these, or several."""
+    words = set(re.split(r"[^a-z0-9]+", contrast.lower()))
+    found = [modality for modality, known in _WORDS.items() if words & known]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,112 @@
+"""A derived DICOM series in the geometry of its source, as a folder of files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydicom.uid import CTImageStorage, MRImageStorage, SecondaryCaptureImageStorage
+
+from ...errors import WriteError
+from ...volume import Derivation, Volume
+from ..instance import DataSet, Frame, number, word
+from ..library import Template, pydicom
+from ..reading import DicomHeader
+from .modules import ACQUIRED, drop_private, kept, private_elements, source_image
+from .multiframe import fits_multiframe, multiframe_image
+from .result import Result, derived_uid, result_of, shared_elements
+from .storage import as_decimal, window
+
+FEWEST_DIGITS = 4
+
+
+def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
+    """Write a series into an empty folder: one enhanced file for an enhanced source, else one a
+    slice. Raises WriteError and OSError.
+    """
+    header = volume.header
+    if not isinstance(header, DicomHeader):
+        raise WriteError(f"{folder} was not written: its source was not read as DICOM.")
+    result = result_of(volume, header, derivation)
+    digits = max(FEWEST_DIGITS, len(str(len(header.frames))))
+    if fits_multiframe(result):
+        datasets = iter([multiframe_image(result)])
+    else:
+        datasets = single_images(result)
+    for at, dataset in enumerate(datasets, 1):
+        dataset.save_as(folder / f"{at:0{digits}}.dcm", enforce_file_format=True)
+
+
+_CLASSES = {"CT": CTImageStorage, "MR": MRImageStorage}
+"""Of the modalities whose images can be made from geometry and pixels alone."""
+_PLANE = (
+    *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"),
+    "SliceLocation",
+)
+
+
+def single_images(result: Result) -> Iterator[DataSet]:
+    """One object a slice, in the order of the stack."""
+    keep_private = result.header.series.keep_private
+    shared = _template(result)
+    if not keep_private:
+        drop_private(shared)
+    template = Template(shared)
+    for at, (frame, source) in enumerate(
+        zip(result.header.frames, result.header.headers, strict=True)
+    ):
+        dataset = template.copy()
+        dataset.update(kept(source, ACQUIRED))
+        if keep_private:
+            dataset.update(private_elements(source))
+        dataset.update(_plane(frame, source, result.header.resampled))
+        dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, str(at))
+        dataset.InstanceNumber = at + 1
+        several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
+        dataset.SourceImageSequence = [
+            source_image(word(source, "SOPClassUID"), frame.instance, several, result.same_places)
+        ]
+        dataset.PixelData = result.stored.pixels[at].tobytes()
+        dataset["PixelData"].VR = "OW"
+        yield dataset
+
+
+def _template(result: Result) -> DataSet:
+    dataset = shared_elements(result)
+    dataset.SOPClassUID = _CLASSES.get(result.modality, SecondaryCaptureImageStorage)
+    dataset.SOPInstanceUID = result.series_uid  # a stand-in, as every object has its own
+    dataset.ImageType = ["DERIVED", "SECONDARY", "AXIAL" if result.modality == "CT" else "OTHER"]
+    center, width = window(result.stored, result.modality)
+    dataset.WindowCenter, dataset.WindowWidth = as_decimal(center), as_decimal(width)
+    scale = result.stored.scale
+    if result.modality == "CT" or (scale.slope, scale.intercept) != (1.0, 0.0):
+        dataset.RescaleSlope = as_decimal(scale.slope)
+        dataset.RescaleIntercept = as_decimal(scale.intercept)
+        dataset.RescaleType = "HU" if result.modality == "CT" else "US"
+    dataset.update(_of_class(dataset.SOPClassUID, result.header.headers[0]))
+    return dataset
+
+
+def _of_class(sop_class: str, source: DataSet) -> DataSet:
+    """What a class demands of every image, where nothing was acquired."""
+    dataset = pydicom.Dataset()
+    if sop_class == CTImageStorage:
+        dataset.KVP = dataset.AcquisitionNumber = None
+    elif sop_class == MRImageStorage:
+        dataset.ScanningSequence, dataset.SequenceVariant = "RM", "NONE"
+        dataset.ScanOptions = dataset.MRAcquisitionType = None
+        dataset.RepetitionTime = dataset.EchoTime = dataset.EchoTrainLength = None
+        dataset.update(kept(source, ["MRAcquisitionType"]))  # whether it is sampled in 2D or 3D
+    else:
+        dataset.ConversionType = "WSD"
+    return dataset
+
+
+def _plane(frame: Frame, source: DataSet, resampled: bool) -> DataSet:
+    """Where the slice lies, as the source writes it if it does."""
+    dataset = kept(source, ["SliceThickness"] if resampled else _PLANE)
+    if "ImagePositionPatient" not in dataset:
+        dataset.ImagePositionPatient = [as_decimal(value) for value in frame.position]
+        dataset.ImageOrientationPatient = [as_decimal(value) for value in frame.orientation]
+        dataset.PixelSpacing = [as_decimal(value) for value in frame.spacing]
+    if "SliceThickness" not in dataset:
+        dataset.SliceThickness = None
+    return dataset

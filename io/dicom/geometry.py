@@ -1,0 +1,132 @@
+"""The grid that a stack of slices forms, from their own positions and orientations alone.
+
+DICOM PS3.3 C.7.6.2.1.1 gives the place of a slice's pixels; slice thickness, slice location and
+instance numbers are never asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..volume import Affine
+from .instance import Frame
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+SAME_PLACE_MM = 1e-3
+"""Slices closer than this along their normal lie at one place."""
+UNEVEN_SHARE, UNEVEN_MM = 0.05, 0.1
+"""How far a slice may lie from its place in an even stack: a share of the spacing, and at most so
+many millimetres. Rounded positions in headers stay well below."""
+GAP_FROM = 1.5
+"""Spacings of the stack between two slices from which on a slice is missing there."""
+SHIFT_NOISE_MM = 0.01
+"""Sideways shift over the whole stack that comes from rounded positions; the stack is upright."""
+SHIFT_PIXELS = 0.5
+"""Pixels that slices may shift sideways over the whole stack before that counts as tilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Where a stack of slices lies.
+
+    affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
+    the normal, in millimetres from the first. origins: (slices, 3), first pixels in LPS+.
+    trouble: what keeps the stack from being an even, upright grid, with the figures; or None.
+    curable: whether resampling helps against that.
+    """
+
+    affine: Affine
+    depths: Vector
+    origins: Vector
+    trouble: str | None
+    curable: bool = True
+
+
+def normal_of(frame: Frame) -> Vector:
+    """Unit normal of a slice in LPS+; slices are stacked along it."""
+    row, column = np.reshape(frame.orientation, (2, 3))
+    normal = np.cross(row, column)
+    return normal / (np.linalg.norm(normal) or 1.0)
+
+
+def depth_of(frame: Frame, normal: Vector) -> float:
+    """Place of a slice along a normal, in millimetres."""
+    return float(np.dot(frame.position, normal))
+
+
+def grid_of(frames: Sequence[Frame]) -> Grid:
+    """The grid of at least two slices, sorted by depth, that share size and orientation."""
+    first = frames[0]
+    normal = normal_of(first)
+    origins = np.array([frame.position for frame in frames], dtype=np.float64)
+    depths = (origins - origins[0]) @ normal
+    step = (origins[-1] - origins[0]) / (len(frames) - 1)
+    upright = normal * depths[-1] / (len(frames) - 1)
+    if np.linalg.norm(step - upright) * (len(frames) - 1) <= SHIFT_NOISE_MM:
+        step = upright
+    affine = np.eye(4)
+    row, column = np.reshape(first.orientation, (2, 3))
+    between_rows, between_columns = first.spacing
+    affine[:3, 0] = row * between_columns
+    affine[:3, 1] = column * between_rows
+    affine[:3, 2] = step
+    affine[:3, 3] = origins[0]
+    incurable = _bad_axes(row, column)
+    trouble = incurable or _unevenness(depths) or _shift(origins, normal, first)
+    return Grid(LPS_TO_RAS @ affine, depths, origins, trouble, incurable is None)
+
+
+def _bad_axes(row: Vector, column: Vector) -> str | None:
+    lengths = np.linalg.norm(row), np.linalg.norm(column)
+    if np.allclose(lengths, 1.0, atol=1e-3) and abs(np.dot(row, column)) < 1e-3:
+        return None
+    return "its orientation is no pair of perpendicular directions"
+
+
+def _unevenness(depths: Vector) -> str | None:
+    distances = np.diff(depths)
+    spacing = float(np.median(distances))
+    gaps = np.flatnonzero(distances > GAP_FROM * spacing)
+    missing = int(np.rint(distances[gaps] / spacing - 1).sum())
+    if missing and _is_even(_without_gaps(distances, spacing), spacing):
+        at = int(gaps[0])
+        return (
+            f"{missing} of {len(depths) + missing} slices are missing, the first after slice "
+            f"{at + 1} (a gap of {distances[at]:.3f} mm where slices lie {spacing:.3f} mm apart)"
+        )
+    if not _is_even(distances, float(distances.mean())):
+        return (
+            f"its slices lie unevenly, {distances.min():.3f} to {distances.max():.3f} mm apart "
+            f"(median {spacing:.3f} mm)"
+        )
+    return None
+
+
+def _without_gaps(distances: Vector, spacing: float) -> Vector:
+    return distances - np.rint(distances / spacing - 1) * spacing
+
+
+def _is_even(distances: Vector, spacing: float) -> bool:
+    places = np.cumsum(distances)
+    even = np.arange(1, len(distances) + 1) * (places[-1] / len(distances))
+    return bool(np.abs(places - even).max() <= min(UNEVEN_SHARE * spacing, UNEVEN_MM))
+
+
+def _shift(origins: Vector, normal: Vector, first: Frame) -> str | None:
+    along = np.outer((origins - origins[0]) @ normal, normal)
+    sideways = origins - origins[0] - along
+    allowed = SHIFT_PIXELS * min(first.spacing)
+    total, reach = float(np.linalg.norm(sideways[-1])), float(np.linalg.norm(along[-1]))
+    line = np.linspace(0.0, 1.0, len(origins))[:, None] * sideways[-1]
+    off_line = float(np.linalg.norm(sideways - line, axis=1).max())
+    if off_line > allowed:
+        return f"its slices are shifted sideways against each other by up to {off_line:.3f} mm"
+    if total > allowed:
+        angle = np.degrees(np.arctan2(total, reach))
+        return f"its slices are tilted by {angle:.2f} degrees (gantry tilt)"
+    return None

@@ -1,0 +1,118 @@
+"""What this program knows of a DICOM file and of its frames before it reads a pixel."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .library import PARSING_ERRORS
+
+DataSet: TypeAlias = Any
+"""A pydicom data set; its elements have no static types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What may tell apart frames that lie at one place; zeros where the header says nothing.
+
+    temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
+    number. diffusion: b-value and direction of the gradient.
+    """
+
+    temporal: float
+    trigger: float
+    acquisition: float
+    diffusion: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One 2D image: where it is stored, and where it lies in the patient (LPS+, millimetres).
+
+    number: which frame of the file, from 0. spacing: between rows, then between columns.
+    orientation: cosines along a row, then along a column. position: of the first pixel's centre.
+    contrast: what the frames of one volume share besides geometry, such as their echo.
+    image: its instance number, or its place in a multi-frame file.
+    """
+
+    file: Path
+    number: int
+    instance: str
+    rows: int
+    columns: int
+    spacing: tuple[float, ...]
+    orientation: tuple[float, ...]
+    position: tuple[float, ...]
+    contrast: tuple[str, ...]
+    moment: Moment
+    image: float
+
+
+Stack: TypeAlias = tuple[Frame, ...]
+"""Slices of one volume, sorted along their normal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One DICOM file.
+
+    description: free text that may name a patient; shown only to those who ask for it.
+    obstacle: why nothing of it becomes a volume, in words for the report; None if it may.
+    """
+
+    file: Path
+    sop_class: str
+    uid: str
+    study: str
+    series: str
+    number: int
+    modality: str
+    description: str
+    frames: tuple[Frame, ...] = ()
+    obstacle: str | None = None
+
+
+def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
+    """The element's values if they are `count` finite numbers, else nothing."""
+    value = _value(dataset, keyword)
+    values = [value] if isinstance(value, int | float) else value
+    try:
+        found = tuple(float(each) for each in values or ())
+    except (TypeError, ValueError):
+        return ()
+    return found if len(found) == count and all(map(math.isfinite, found)) else ()
+
+
+def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:
+    """The element's first value if it is a finite number, else the default."""
+    found = numbers(dataset, keyword, 1)
+    return found[0] if found else default
+
+
+def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:
+    """The element's values as text, without padding."""
+    value = _value(dataset, keyword)
+    if value is None or value == "":
+        return ()
+    values = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else value
+    return tuple(str(each).strip(" \0") for each in values)
+
+
+def word(dataset: DataSet, keyword: str) -> str:
+    """The element's first value as text, or nothing."""
+    found = words(dataset, keyword)
+    return found[0] if found else ""
+
+
+def items(dataset: DataSet, keyword: str) -> tuple[DataSet, ...]:
+    """The items of a sequence, or none."""
+    value = _value(dataset, keyword)
+    return tuple(value) if value is not None and not isinstance(value, str | bytes) else ()
+
+
+def _value(dataset: DataSet, keyword: str) -> Any:
+    """An element's value; None where it is missing or its text is no value of its kind."""
+    try:
+        return dataset.get(keyword)
+    except PARSING_ERRORS:
+        return None

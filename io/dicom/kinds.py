@@ -1,0 +1,75 @@
+"""Kinds of DICOM objects that are not scans to translate, each with the reason in words."""
+
+from .instance import DataSet, number, word, words
+from .library import pydicom
+
+MADE_BY = "cuda-cyclegan"
+"""Manufacturer of every object that this program makes, by which it knows them again."""
+
+_NOT_IMAGES = {
+    "SR": "it is a structured report",
+    "PR": "it is a presentation state",
+    "KO": "it is a selection of key objects",
+    "SEG": "it is a segmentation",
+    "REG": "it is a spatial registration",
+    "FID": "it holds fiducials",
+    "RTSTRUCT": "it holds radiotherapy contours",
+    "RTPLAN": "it is a radiotherapy plan",
+    "RTDOSE": "it is a radiotherapy dose",
+    "RTRECORD": "it is a radiotherapy record",
+    "DOC": "it is a document",
+    "ECG": "it is a curve, not an image",
+    "HD": "it is a curve, not an image",
+    "RWV": "it maps values of other objects",
+}
+_PLANAR = {
+    *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
+}
+_ENHANCED = {
+    pydicom.uid.EnhancedMRImageStorage,
+    pydicom.uid.EnhancedCTImageStorage,
+    pydicom.uid.EnhancedPETImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedMRImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedCTImageStorage,
+    pydicom.uid.LegacyConvertedEnhancedPETImageStorage,
+}
+_DIRECTORY = "1.2.840.10008.1.3.10"
+
+
+def is_enhanced(dataset: DataSet) -> bool:
+    """Whether a class of multi-frame objects describes its frames in functional groups."""
+    return word(dataset, "SOPClassUID") in _ENHANCED
+
+
+def is_directory(sop_class: str) -> bool:
+    """Whether the file is a DICOMDIR, an index of files that are searched for themselves."""
+    return sop_class == _DIRECTORY
+
+
+def obstacle(dataset: DataSet) -> str | None:
+    """Why this object cannot be part of a volume; None if it may."""
+    modality = word(dataset, "Modality").upper()
+    if modality in _NOT_IMAGES:
+        return _NOT_IMAGES[modality]
+    if not (number(dataset, "Rows") > 0 and number(dataset, "Columns") > 0):
+        return "it holds no image"
+    if modality in _PLANAR:
+        return f"{modality} images are not slices of a volume"
+    if word(dataset, "Manufacturer") == MADE_BY:
+        return "it was made by this program"
+    return _obstacle_of_pixels(dataset)
+
+
+def _obstacle_of_pixels(dataset: DataSet) -> str | None:
+    image_type = words(dataset, "ImageType")
+    if "LOCALIZER" in image_type:
+        return "it is a localizer"
+    if "MOSAIC" in image_type:
+        return "its slices are tiled into a mosaic; export the series as enhanced or single images"
+    if number(dataset, "SamplesPerPixel", 1) != 1:
+        return "it is in colour"
+    if number(dataset, "BitsAllocated", 16) == 1:
+        return "it holds masks of one bit"
+    if dataset.get("ModalityLUTSequence"):
+        return "its values go through a table, which is not supported"
+    return None

@@ -1,0 +1,130 @@
+"""Pixels of DICOM frames: unpacked, in whole bits, with the line that makes values of them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydicom.uid import JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1
+
+from ..errors import UnreadableScanError, UnsupportedScanError
+from ..volume import AnyArray
+from .enhanced import FrameGroups
+from .instance import DataSet, number, numbers, word
+from .library import PARSING_ERRORS, pydicom
+
+_END_OF_IMAGE = b"\xff\xd9"
+_JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """``value = stored * slope + intercept``."""
+
+    slope: float
+    intercept: float
+
+
+def decode(dataset: DataSet, path: Path, index: int) -> AnyArray:
+    """The stored values [row, column] of one frame, perhaps read-only. Raises ScanError."""
+    try:
+        stored = _decoded(dataset, index)
+    except (*PARSING_ERRORS, RuntimeError) as error:
+        raise _undecodable(dataset, path, error) from None
+    return _whole_bits(dataset, stored)
+
+
+def _decoded(dataset: DataSet, index: int) -> AnyArray:
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if syntax in _JPEG:
+        return _jpeg(dataset, index)
+    decoder = pydicom.pixels.get_decoder(syntax)
+    # pydicom's own correction takes the lowest bits for the value, whatever HighBit says.
+    stored, _ = decoder.as_array(
+        dataset, index=index, raw=True, view_only=True, correct_unused_bits=False
+    )
+    return stored
+
+
+def _jpeg(dataset: DataSet, index: int) -> AnyArray:
+    """A frame through libjpeg-turbo, which raises where GDCM would end the process."""
+    import imagecodecs
+
+    count = max(1, int(number(dataset, "NumberOfFrames", 1)))
+    packed = pydicom.encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    if not packed.rstrip(b"\0").endswith(_END_OF_IMAGE):
+        raise EOFError  # libjpeg would fill up the rest with grey
+    stored: AnyArray = imagecodecs.jpeg8_decode(packed)
+    signed = number(dataset, "PixelRepresentation") == 1
+    return stored.view(f"i{stored.dtype.itemsize}") if signed else stored
+
+
+def scale_of(dataset: DataSet, groups: FrameGroups | None) -> Scale:
+    """The frame's own rescale line; slope 1 and intercept 0 where it has none.
+
+    The scale of inverted grey (MONOCHROME1) is turned round, so that more is brighter, unless its
+    values have a unit of their own.
+    """
+    source = groups("PixelValueTransformationSequence") if groups else dataset
+    slope, intercept = (
+        number(source, "RescaleSlope", 1.0) or 1.0,
+        number(source, "RescaleIntercept"),
+    )
+    unit = word(source, "RescaleType").upper()
+    modality = word(dataset, "Modality").upper()
+    inverted = word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
+    if inverted and modality not in ("CT", "PT") and unit in ("", "US"):
+        ends = _stored_ends(dataset)
+        return Scale(-slope, slope * sum(ends) + intercept)
+    return Scale(slope, intercept)
+
+
+def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
+    """Where [row, column] the frame holds padding instead of values; None if nowhere."""
+    ends = [numbers(dataset, name, 1) for name in ("PixelPaddingValue", "PixelPaddingRangeLimit")]
+    if not ends[0] or stored.dtype.kind not in "iu":
+        return None
+    # The header may say a negative value as the unsigned number with the same bits.
+    found = [np.int64(end[0]).astype(stored.dtype) for end in ends if end]
+    mask = (stored >= min(found)) & (stored <= max(found))
+    return mask if mask.any() else None
+
+
+def _whole_bits(dataset: DataSet, stored: AnyArray) -> AnyArray:
+    """The values without what old files keep in the bits that are not theirs."""
+    if stored.dtype.kind not in "iu":
+        return stored
+    bits = stored.dtype.itemsize * 8
+    used = int(number(dataset, "BitsStored", bits))
+    high = int(number(dataset, "HighBit", used - 1))
+    if not 0 < used <= high + 1 <= bits or used == bits:
+        return stored
+    low, top = _ends(used, signed=stored.dtype.kind == "i")
+    if high + 1 == used and stored.min() >= low and stored.max() <= top:
+        return stored
+    return (stored << (bits - high - 1)) >> (bits - used)
+
+
+def _stored_ends(dataset: DataSet) -> tuple[int, int]:
+    return _ends(
+        int(number(dataset, "BitsStored", 16)), signed=number(dataset, "PixelRepresentation") == 1
+    )
+
+
+def _ends(bits: int, *, signed: bool) -> tuple[int, int]:
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+
+def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
+    syntax = getattr(getattr(dataset, "file_meta", None), "TransferSyntaxUID", None)
+    if syntax is None:
+        return UnreadableScanError(
+            f"{path} does not say how its pixels are packed; export it again."
+        )
+    if isinstance(error, NotImplementedError):
+        return UnsupportedScanError(
+            f"{path} packs its pixels as {syntax.name}, which is not read; export it uncompressed."
+        )
+    return UnreadableScanError(
+        f"{path} is truncated or damaged: its pixels ({syntax.name}) cannot be unpacked; "
+        "copy or export it again."
+    )

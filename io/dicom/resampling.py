@@ -1,0 +1,109 @@
+"""Slices that are tilted, uneven or incomplete, brought onto an upright grid of even spacing.
+
+Linear, first within a slice, which takes the tilt out, then between the slices on both sides.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..volume import AnyArray
+from .geometry import Grid, Vector, normal_of
+from .instance import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """An upright grid over a stack.
+
+    frames: its slices in their new places; each bears the instance of the source slice nearest to
+    it. nearest: which that is. depths: of its slices, as in Grid. shifts: (source slices, 2), rows
+    and columns by which the pixels of each source slice lie further along in it.
+    """
+
+    frames: tuple[Frame, ...]
+    nearest: tuple[int, ...]
+    depths: Vector
+    shifts: Vector
+
+
+def even_grid(frames: Sequence[Frame], grid: Grid) -> Even:
+    """The grid as wide as all slices together, of their median distance, from first to last."""
+    first, normal = frames[0], normal_of(frames[0])
+    spacing = float(np.median(np.diff(grid.depths)))
+    last = float(grid.depths[-1])
+    depths: Vector = np.linspace(0.0, last, round(last / spacing) + 1, dtype=np.float64)
+    along_columns, along_rows = np.reshape(first.orientation, (2, 3))
+    between_rows, between_columns = first.spacing
+    sideways = grid.origins - grid.origins[0] - np.outer(grid.depths, normal)
+    shifts = np.stack(
+        [sideways @ along_rows / between_rows, sideways @ along_columns / between_columns], axis=1
+    )
+    base = np.floor(shifts.min(axis=0) + 1e-6)
+    shifts -= base
+    extra_rows, extra_columns = np.ceil(shifts.max(axis=0) - 1e-6).astype(int)
+    origin = (
+        grid.origins[0]
+        + base[0] * between_rows * along_rows
+        + base[1] * between_columns * along_columns
+    )
+    nearest = [int(np.abs(grid.depths - depth).argmin()) for depth in depths]
+    placed = tuple(
+        replace(
+            frames[at],
+            rows=first.rows + int(extra_rows),
+            columns=first.columns + int(extra_columns),
+            position=tuple(float(place) for place in origin + depth * normal),
+        )
+        for at, depth in zip(nearest, depths, strict=True)
+    )
+    return Even(placed, tuple(nearest), depths, shifts)
+
+
+def resampled(slices: AnyArray, depths: Vector, even: Even) -> AnyArray:
+    """Slices [slice, row, column] at given depths on the even grid, in their own voxel type.
+
+    What no slice covers takes the lowest value there is.
+    """
+    fill = slices.min()
+    first = even.frames[0]
+    result = np.full((len(even.frames), first.rows, first.columns), fill, slices.dtype)
+    for values, out in zip(_interpolated(slices, depths, even, float(fill)), result, strict=True):
+        if out.dtype.kind in "iu":
+            np.rint(values, out=values)
+        out[...] = values
+    return result
+
+
+def _interpolated(
+    slices: AnyArray, depths: Vector, even: Even, fill: float
+) -> Iterator[npt.NDArray[np.float32]]:
+    first = even.frames[0]
+    extents = first.rows, first.columns
+    upright: dict[int, npt.NDArray[np.float32]] = {}
+    for depth in map(float, even.depths):
+        above = min(max(int(np.searchsorted(depths, depth)), 1), len(depths) - 1)
+        for at in (above - 1, above):
+            if at not in upright:
+                upright[at] = _shifted(slices[at], even.shifts[at], extents, fill)
+        upright = {at: pixels for at, pixels in upright.items() if at >= above - 1}
+        share = (depth - depths[above - 1]) / (depths[above] - depths[above - 1])
+        below = upright[above - 1]
+        yield np.asarray(below + (upright[above] - below) * share, np.float32)
+
+
+def _shifted(
+    pixels: AnyArray, shift: Vector, extents: tuple[int, int], fill: float
+) -> npt.NDArray[np.float32]:
+    """Pixels moved by rows and columns, not below zero, within an array of these extents."""
+    rows, columns = (int(whole) for whole in np.floor(shift))
+    canvas = np.full(extents, fill, np.float32)
+    canvas[rows : rows + pixels.shape[0], columns : columns + pixels.shape[1]] = pixels
+    for axis, part in enumerate(shift - np.floor(shift)):
+        if part > 1e-6:
+            moved = np.roll(canvas, 1, axis)
+            moved[(slice(None),) * axis + (0,)] = fill
+            canvas += np.float32(part) * (moved - canvas)
+    return canvas

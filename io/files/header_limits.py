@@ -1,0 +1,92 @@
+"""What a header promises, checked against what its file can hold before memory is taken."""
+
+import math
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UnreadableScanError, UnsupportedScanError
+from .streams import is_gzip_name
+
+GZIP_MAGIC = b"\x1f\x8b"
+# Deflate codes at most 258 bytes in two bits, so no honest gzip file grows by more than this.
+LARGEST_DEFLATE_RATIO = 1032
+
+
+def check_start(path: Path) -> None:
+    """Look at the file once, so that its absence or emptiness is told apart from damage."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UnreadableScanError(f"{path} is not a regular file; give a scan file.")
+    with path.open("rb") as file:
+        start = file.read(len(GZIP_MAGIC))
+    if not start:
+        raise UnreadableScanError(f"{path} is empty; copy or export it again.")
+    if is_gzip_name(path) and start != GZIP_MAGIC:
+        raise UnreadableScanError(
+            f"{path} is not gzip although its name says so; rename or export it again."
+        )
+    if path.suffix.lower() == ".nii" and start == GZIP_MAGIC:
+        raise UnreadableScanError(f"{path} is gzip although its name is not; add .gz to its name.")
+
+
+def check_extents(path: Path, extents: Sequence[int]) -> None:
+    """Raise unless `extents` are those of at least one 3D volume."""
+    if not all(extent > 0 for extent in extents):
+        raise UnreadableScanError(
+            f"{path} has extents {written(extents)}, so it holds no voxels; export the scan again."
+        )
+    if len(extents) < 3:
+        raise UnsupportedScanError(
+            f"{path} is a {len(extents)}D image of {written(extents)}; give a 3D volume."
+        )
+
+
+def check_size(path: Path, promised: int, compressed: bool) -> None:
+    """Raise unless `path` can hold `promised` bytes and this machine's memory could take them."""
+    there = path.stat().st_size
+    if promised > there * (LARGEST_DEFLATE_RATIO if compressed else 1):
+        raise UnreadableScanError(
+            f"{path} is truncated or its header is damaged: the header promises {promised} bytes "
+            f"and the file holds {there}{' compressed' if compressed else ''}; copy it again."
+        )
+    if promised > memory_of_machine():
+        raise UnreadableScanError(
+            f"{path} needs {promised / 2**30:.1f} GiB, more than this machine's memory of "
+            f"{memory_of_machine() / 2**30:.1f} GiB; use a larger machine."
+        )
+
+
+def pick_volume(path: Path, extents: Sequence[int], chosen: int | None) -> int:
+    """Which of a file's volumes to read, counted from 0 with the first further axis fastest.
+
+    extents: i, j, k and all further axes. A file of one volume needs no choice and ignores one.
+    Raises UnsupportedScanError where a choice is needed and missing, or does not exist.
+    """
+    count = math.prod(extents[3:])
+    if count == 1:
+        return 0
+    if chosen is None:
+        raise UnsupportedScanError(
+            f"{path} holds {count} volumes ({written(extents)}); choose one of 0 to {count - 1} "
+            "with --volume N."
+        )
+    if not 0 <= chosen < count:
+        raise UnsupportedScanError(
+            f"{path} has no volume {chosen}; choose one of 0 to {count - 1} with --volume N."
+        )
+    return chosen
+
+
+def memory_of_machine() -> int:
+    """Bytes of physical memory, or no limit where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def written(extents: Sequence[int]) -> str:
+    """Extents as people write them: 512 x 512 x 400."""
+    return " x ".join(str(extent) for extent in extents)

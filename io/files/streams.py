@@ -1,0 +1,151 @@
+"""Voxel bytes between files and arrays: through isal where they are gzip."""
+
+import io
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
+
+import numpy as np
+from isal import igzip_lib as _igzip_lib
+from isal import isal_zlib as _isal_zlib
+
+from ..volume import AnyArray
+from .gzip_writer import GzipWriter
+from .sinks import HashedFile, Sink
+
+igzip_lib: Any = _igzip_lib  # typed only in part, as the next
+isal_zlib: Any = _isal_zlib
+
+GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error)
+Packing: TypeAlias = Literal["gzip", "zlib"]
+
+BLOCK_BYTES = 1 << 20
+SLAB_BYTES = 2 << 20
+"""Written at once."""
+
+PACKED_BYTES = 1 << 19
+"""Of a gzip file, read at once."""
+
+LARGEST_PADDING_BYTES = 4096
+_UNPACKED_BY: dict[Packing, int] = {
+    "gzip": igzip_lib.DECOMP_GZIP,
+    "zlib": igzip_lib.DECOMP_ZLIB,
+}
+
+
+class TooManyBytesError(Exception):
+    """A stream goes on after everything that its header promised."""
+
+
+def is_gzip_name(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+@contextmanager
+def open_reader(path: Path, gzip: bool) -> Generator[BinaryIO]:
+    """The bytes of `path`, unpacked if it is gzip. Corrupt gzip raises while it is read."""
+    with path.open("rb") as file:
+        if not gzip:
+            yield file
+            return
+        # What isal's own file object reads through; that would copy once more, and on every piece
+        # hold up all other threads.
+        unpacker = isal_zlib._GzipReader(file, PACKED_BYTES)
+        with io.BufferedReader(unpacker) as unpacked:
+            yield unpacked
+
+
+@contextmanager
+def open_writer(path: Path, gzip: bool, mode: Literal["wb", "r+b"] = "wb") -> Generator[Sink]:
+    """Write to `path`, packed if gzip. The same writes give the same bytes: no name, no date."""
+    with path.open(mode) as file, HashedFile(file) as hashed:
+        if not gzip:
+            yield hashed
+            return
+        with GzipWriter(hashed) as packer:
+            yield packer
+
+
+def read_exactly(stream: BinaryIO, count: int) -> bytes:
+    """The next `count` bytes; raises EOFError if fewer are left."""
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+
+
+def skip(stream: BinaryIO, count: int) -> None:
+    """Pass over `count` bytes in bounded memory; raises EOFError if fewer are left."""
+    scratch = memoryview(bytearray(min(count, BLOCK_BYTES)))
+    while count:
+        count -= _fill_some(stream, scratch[:count])
+
+
+def fill(stream: BinaryIO, buffer: memoryview) -> None:
+    """Fill `buffer`, of bytes, from the stream; raises EOFError if that ends early."""
+    filled = 0
+    while filled < len(buffer):
+        filled += _fill_some(stream, buffer[filled:])
+
+
+def expect_end(stream: BinaryIO) -> None:
+    """Read the stream's end, which checks a gzip checksum; raises TooManyBytesError if it goes on.
+
+    Zeros up to a disk block are let pass, as some writers pad with them.
+    """
+    rest = stream.read(LARGEST_PADDING_BYTES + 1)
+    if len(rest) > LARGEST_PADDING_BYTES or any(rest):
+        raise TooManyBytesError
+
+
+def expect_packed(
+    file: BinaryIO, packing: Packing, packed_bytes: int | None, promised: int
+) -> None:
+    """Unpack what follows in `file`, `packed_bytes` of it if given, and drop the result.
+
+    Raises EOFError if that is fewer than `promised` bytes, TooManyBytesError if it is more, and
+    igzip_lib.IsalError if the packed bytes are damaged.
+    """
+    unpacker: Any = None
+    for block in _blocks(file, sys.maxsize if packed_bytes is None else packed_bytes):
+        while block:
+            unpacker = unpacker or igzip_lib.IgzipDecompressor(flag=_UNPACKED_BY[packing])
+            promised -= len(unpacker.decompress(block, BLOCK_BYTES))
+            while promised >= 0 and not (unpacker.needs_input or unpacker.eof):
+                promised -= len(unpacker.decompress(b"", BLOCK_BYTES))
+            if promised < 0:
+                raise TooManyBytesError
+            block = unpacker.unused_data  # empty until the end of a gzip member
+            if unpacker.eof:
+                unpacker = None
+                if promised == 0:
+                    return
+    raise EOFError
+
+
+def _blocks(file: BinaryIO, left: int) -> Iterator[bytes]:
+    while block := file.read(min(left, BLOCK_BYTES)):
+        left -= len(block)
+        yield block
+
+
+def write_voxels(stream: Sink, voxels: AnyArray) -> None:
+    """Write voxels [i, j, k] with i fastest, little-endian, some slices at a time.
+
+    The bytes and the sizes of the writes do not depend on how the array lies in memory.
+    """
+    stored = voxels.dtype.newbyteorder("<")
+    slice_bytes = max(1, voxels[:, :, 0].nbytes)
+    slices = max(1, SLAB_BYTES // slice_bytes)
+    for first in range(0, voxels.shape[2], slices):
+        slab = np.asarray(voxels[:, :, first : first + slices], dtype=stored, order="F")
+        stream.write(slab.reshape(-1, order="F").view(np.uint8).data)
+
+
+def _fill_some(stream: BinaryIO, buffer: memoryview) -> int:
+    count = cast(Any, stream).readinto(buffer)
+    if not count:
+        raise EOFError
+    return count

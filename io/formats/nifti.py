@@ -1,0 +1,209 @@
+"""NIfTI-1, NIfTI-2 and Analyze 7.5: nibabel knows the headers, the voxel bytes flow past it."""
+
+import io
+import logging
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import nibabel as _nibabel
+import numpy as np
+
+from ..errors import UnreadableScanError, UnsupportedScanError
+from ..files.header_limits import check_extents, check_size, pick_volume
+from ..files.streams import expect_end, fill, is_gzip_name, open_reader, read_exactly, skip
+from ..volume import Affine, AnyArray, Empty, Study, Volume
+
+nibabel: Any = _nibabel  # typed only in part
+Header: TypeAlias = Any  # one of nibabel's header classes
+
+LARGEST_HEADER_BYTES = 64 << 20
+SHORTEST_HEADER_BYTES = 348
+UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be used
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
+_PLACE_IN_START = {348: slice(344, 348), 540: slice(4, 8)}
+_HEADERS = {
+    (348, b"n+1\0", True): nibabel.Nifti1Header,
+    (348, b"ni1\0", False): nibabel.nifti1.Nifti1PairHeader,
+    (540, b"n+2\0", True): nibabel.Nifti2Header,
+    (540, b"ni2\0", False): nibabel.nifti2.Nifti2PairHeader,
+}
+
+
+def is_single_file(path: Path) -> bool:
+    """Whether header and voxels share this file, as in .nii and .nii.gz."""
+    name = path.name.lower()
+    return name.endswith((".nii", ".nii.gz"))
+
+
+def image_beside(header: Path) -> Path:
+    """Where the voxels of a .hdr lie: x.hdr -> x.img, X.HDR.gz -> X.IMG.gz."""
+    return _renamed(header, "hdr", "img")
+
+
+def header_beside(image: Path) -> Path:
+    """Where the header of an .img lies."""
+    return _renamed(image, "img", "hdr")
+
+
+def _renamed(path: Path, old: str, new: str) -> Path:
+    packing = path.suffix if is_gzip_name(path) else ""
+    base = path.name.removesuffix(packing)
+    ending = new.upper() if base.endswith(old.upper()) else new
+    return path.with_name(base[: -len(old)] + ending + packing)
+
+
+def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
+    """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
+    path, image = study.files[0], study.files[-1]
+    if is_single_file(path):
+        with open_reader(path, is_gzip_name(path)) as stream:
+            header = read_header(stream, path)
+            offset = header.get_data_offset()
+            return _read_volume(stream, path, header, offset, volume_index, empty)
+    with open_reader(path, is_gzip_name(path)) as stream:
+        header = read_header(stream, path)
+    offset = int(header["vox_offset"])
+    with open_reader(image, is_gzip_name(image)) as stream:
+        check_size(image, offset, is_gzip_name(image))
+        skip(stream, offset)
+        return _read_volume(stream, image, header, offset, volume_index, empty)
+
+
+def read_header(stream: BinaryIO, path: Path) -> Header:
+    """Parse and check a header, its extensions included; `stream` then stands at its end."""
+    single = is_single_file(path)
+    start = read_exactly(stream, SHORTEST_HEADER_BYTES)
+    header_class = _class_of(start, single, path)
+    start += read_exactly(stream, header_class.sizeof_hdr - len(start))
+    header = header_class(start, check=False)
+    _voxel_type(header, path)
+    header.check_fix(_log, UNREADABLE_AT_LEVEL)
+    offset = float(header["vox_offset"])
+    if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its voxels start at byte {offset:g}; export it again."
+        )
+    if header_class is nibabel.spm2analyze.Spm2AnalyzeHeader:
+        return header
+    if single:
+        rest = read_exactly(stream, header.get_data_offset() - len(start))
+    else:
+        rest = stream.read(LARGEST_HEADER_BYTES)
+    return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
+
+
+def affine_of(header: Header, path: Path) -> Affine:
+    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents."""
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
+    scale = np.abs(affine[:3, :3]).max()
+    if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
+        raise UnreadableScanError(
+            f"{path} does not say where its voxels lie: its affine cannot be inverted; "
+            "repair the header's sform or qform."
+        )
+    return affine
+
+
+def scaling_of(header: Header) -> tuple[float, float]:
+    """Slope and intercept; 1 and 0 where the header leaves them unset."""
+    slope, intercept = header.get_slope_inter()
+    return 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
+
+
+def _class_of(start: bytes, single: bool, path: Path) -> Any:
+    for order in "<>":
+        (size,) = struct.unpack(f"{order}i", start[:4])
+        if size not in _PLACE_IN_START:
+            continue
+        magic = start[_PLACE_IN_START[size]]
+        if (size, magic, single) in _HEADERS:
+            return _HEADERS[size, magic, single]
+        if (size, magic, not single) in _HEADERS:
+            there = "in a file of their own" if single else "in the same file"
+            raise UnreadableScanError(
+                f"{path} is not what its name says: its header puts the voxels {there}; rename it."
+            )
+        if size == 348 and not single:
+            return nibabel.spm2analyze.Spm2AnalyzeHeader
+    kind = "NIfTI" if single else "NIfTI or Analyze"
+    raise UnreadableScanError(f"{path} is not a {kind} file although its name says so; check it.")
+
+
+def _read_volume(
+    stream: BinaryIO,
+    path: Path,
+    header: Header,
+    offset: int,
+    volume_index: int | None,
+    empty: Empty,
+) -> Volume:
+    extents = tuple(int(extent) for extent in header.get_data_shape())
+    check_extents(path, extents)
+    stored = _voxel_type(header, path)
+    index = pick_volume(path, extents, volume_index)
+    affine = affine_of(header, path)
+    volume_bytes = math.prod(extents[:3]) * stored.itemsize
+    all_bytes = volume_bytes * math.prod(extents[3:])
+    check_size(path, offset + all_bytes, is_gzip_name(path))
+    raw = empty((volume_bytes,), np.uint8)
+    skip(stream, index * volume_bytes)
+    fill(stream, raw.data)
+    skip(stream, all_bytes - (index + 1) * volume_bytes)
+    expect_end(stream)
+    slope, intercept = scaling_of(header)
+    voxels = _native(raw.view(stored)).reshape(extents[:3], order="F")
+    return Volume(voxels, affine, header, "nifti", slope, intercept)
+
+
+def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:
+    try:
+        stored: np.dtype[Any] = header.get_data_dtype()
+    except (nibabel.spatialimages.HeaderDataError, KeyError):
+        stored = np.dtype(np.void)
+    if stored.kind not in "iuf" or stored.itemsize > 8:
+        raise UnsupportedScanError(
+            f"{path} stores {_type_name(header)} voxels; convert it to one integer or float value "
+            "a voxel."
+        )
+    return stored
+
+
+def _type_name(header: Header) -> str:
+    try:
+        return nibabel.nifti1.data_type_codes.label[int(header["datatype"])]
+    except KeyError:
+        return "unknown"
+
+
+def _native(voxels: AnyArray) -> AnyArray:
+    if voxels.dtype.isnative:
+        return voxels
+    return voxels.byteswap(inplace=True).view(voxels.dtype.newbyteorder("="))
+
+
+SCANNER = 1
+"""The code of a space that is the scanner's own."""
+SHEARED_BEYOND = 1e-4
+
+
+def as_nifti(volume: Volume) -> Volume:
+    """The same volume with a NIfTI header: sform, and qform where the axes are perpendicular."""
+    header = nibabel.Nifti1Header()
+    header.set_data_dtype(volume.voxels.dtype)
+    header.set_data_shape(volume.shape)
+    header.set_xyzt_units("mm")
+    header.set_sform(volume.affine, SCANNER)
+    header["pixdim"][1:4] = volume.spacing
+    if _is_perpendicular(volume.affine[:3, :3] / volume.spacing):
+        header.set_qform(volume.affine, SCANNER)
+    return replace(volume, header=header, format="nifti")
+
+
+def _is_perpendicular(directions: AnyArray) -> bool:
+    return np.allclose(directions.T @ directions, np.eye(3), atol=SHEARED_BEYOND)

@@ -1,0 +1,210 @@
+"""NRRD and MetaImage through SimpleITK, in this program's RAS+ affine."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import SimpleITK as _SimpleITK
+
+from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
+from ..files.header_limits import check_extents, check_size, check_start, pick_volume
+from ..files.streams import GZIP_ERRORS, TooManyBytesError, expect_packed
+from ..volume import Affine, AnyArray, Format, Study, Volume
+from .text_header import TextHeader, read_text_header
+
+sitk: Any = _SimpleITK  # typed only in part
+sitk.ProcessObject.SetGlobalWarningDisplay(False)
+
+_IMAGE_IO: dict[Format, str] = {"nrrd": "NrrdImageIO", "metaimage": "MetaImageIO"}
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+COMPRESSION_LEVEL = 1
+# ITK would store its own note under this key, and cannot hand over values that are not text.
+_NOT_OF_THE_FILE = "ITK_InputFilterName"
+_NOT_TEXT = "[UNKNOWN_PRINT_CHARACTERISTICS]"
+_NUMBERS = ("Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64")
+_TYPES: dict[int, np.dtype[Any]] = {
+    getattr(sitk, f"sitk{vector}{number}"): np.dtype(number.lower())
+    for number in (*_NUMBERS, "Float32", "Float64")
+    for vector in ("", "Vector")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ItkHeader:
+    """What the writer needs to write the same header again; geometry in LPS, as ITK holds it."""
+
+    origin: tuple[float, ...]
+    spacing: tuple[float, ...]
+    direction: tuple[float, ...]
+    metadata: dict[str, str]
+    compressed: bool
+
+
+def read(study: Study, volume_index: int | None) -> Volume:
+    """Read one volume or component; raises ScanError and OSError."""
+    path = study.files[0]
+    if not _is_utf8(path):
+        raise UnsupportedScanError(f"{path} has a name that is not UTF-8; rename it.")
+    text = read_text_header(path)
+    check_start(text.data_file)
+    reader = sitk.ImageFileReader()
+    reader.SetImageIO(_IMAGE_IO[study.format])
+    reader.SetFileName(str(path))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError as error:
+        raise _unreadable(path, error) from error
+    stored = _voxel_type(reader, path)
+    size: tuple[int, ...] = reader.GetSize()
+    components: int = reader.GetNumberOfComponents()
+    check_extents(path, size)
+    extents = (*size[:3], components, *size[3:])
+    index = pick_volume(path, extents, volume_index)
+    _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
+    header = ItkHeader(*_geometry(reader), _metadata(reader), text.encoding in ("gzip", "zlib"))
+    voxels = _read_voxels(reader, path, size, index)
+    return Volume(voxels, _affine(header, path), header, study.format)
+
+
+def write(volume: Volume, part: Path, target: Path) -> None:
+    """Write to `part`, named as `target`, and voxels beside it if the suffix asks for that.
+
+    The file is read back whole, as ITK does not tell of every write that a full disk cut short.
+    """
+    header = volume.header
+    if not isinstance(header, ItkHeader):
+        raise WriteError(f"{target} was not written: its source was not read as NRRD or MetaImage.")
+    if not _is_utf8(part):
+        raise WriteError(f"{target} was not written: its name is not UTF-8; rename the source.")
+    if volume.voxels.dtype not in _TYPES.values() or (volume.slope, volume.intercept) != (1.0, 0.0):
+        raise WriteError(
+            f"{target} was not written: this format stores plain integers and floats without a "
+            f"scale, not {volume.voxels.dtype} times {volume.slope:g} plus {volume.intercept:g}."
+        )
+    try:
+        _write_image(volume, header, part)
+        found = read(Study(PurePosixPath(target.name), (part,), volume.format), None)
+    except (RuntimeError, ScanError, EOFError, TooManyBytesError, *GZIP_ERRORS) as error:
+        raise WriteError(f"{target} was not written whole; see that the disk has room.") from error
+    if not _agree(volume, found):
+        raise WriteError(f"{target} was not written: it does not read back as meant; report this.")
+
+
+def _write_image(volume: Volume, header: ItkHeader, part: Path) -> None:
+    image = sitk.GetImageFromArray(np.ascontiguousarray(volume.voxels.T))
+    image.SetOrigin(header.origin)
+    image.SetSpacing(header.spacing)
+    image.SetDirection(header.direction)
+    for key, value in header.metadata.items():
+        image.SetMetaData(key, value)
+    # MetaImage would write X.MHA as x.mhd and x.raw.
+    named = part.with_suffix(part.suffix.lower())
+    writer = sitk.ImageFileWriter()
+    writer.SetImageIO(_IMAGE_IO[volume.format])
+    writer.SetFileName(str(named))
+    writer.SetUseCompression(header.compressed)
+    writer.SetCompressionLevel(COMPRESSION_LEVEL)
+    writer.Execute(image)
+    named.rename(part)
+
+
+def _agree(meant: Volume, found: Volume) -> bool:
+    return (
+        meant.voxels.dtype == found.voxels.dtype
+        and np.allclose(meant.affine, found.affine, rtol=1e-6, atol=1e-6)
+        and np.array_equal(meant.voxels, found.voxels, equal_nan=meant.voxels.dtype.kind == "f")
+    )
+
+
+def _is_utf8(name: Path | str) -> bool:
+    """Whether ITK can take it: any other file name ends the whole process."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_voxel_bytes(text: TextHeader, promised: int) -> None:
+    """Raise unless all voxels are there: ITK makes voxels of packed bytes that it cannot unpack."""
+    if text.encoding == "plain":
+        check_size(text.data_file, text.offset + promised, compressed=False)
+        return
+    check_size(text.data_file, promised, compressed=True)
+    if text.encoding != "text":
+        with text.data_file.open("rb") as file:
+            file.seek(text.offset)
+            expect_packed(file, text.encoding, text.packed_bytes, promised)
+
+
+def _read_voxels(reader: Any, path: Path, size: tuple[int, ...], index: int) -> AnyArray:
+    components: int = reader.GetNumberOfComponents()
+    component, frame = index % components, index // components
+    if len(size) > 3:
+        reader.SetExtractSize([*size[:3], *(0 for _ in size[3:])])
+        position = np.unravel_index(frame, size[3:], order="F")
+        reader.SetExtractIndex([0, 0, 0, *(int(at) for at in position)])
+    try:
+        image = reader.Execute()
+    except RuntimeError as error:
+        raise _unreadable(path, error) from error
+    if components == 1:
+        return sitk.GetArrayFromImage(image).T
+    every: AnyArray = sitk.GetArrayViewFromImage(image)
+    return every[..., component].copy().T
+
+
+def _voxel_type(reader: Any, path: Path) -> np.dtype[Any]:
+    pixel: int = reader.GetPixelIDValue()
+    if pixel not in _TYPES:
+        raise UnsupportedScanError(
+            f"{path} stores {sitk.GetPixelIDValueAsString(pixel)} voxels; convert it to one "
+            "integer or float value a voxel."
+        )
+    return _TYPES[pixel]
+
+
+def _geometry(reader: Any) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    axes = reader.GetDimension()
+    direction = np.reshape(reader.GetDirection(), (axes, axes))[:3, :3]
+    return (
+        tuple(reader.GetOrigin()[:3]),
+        tuple(reader.GetSpacing()[:3]),
+        tuple(float(cosine) for cosine in direction.ravel()),
+    )
+
+
+def _metadata(reader: Any) -> dict[str, str]:
+    keys = (key for key in reader.GetMetaDataKeys() if _is_utf8(key))
+    pairs = {key: str(reader.GetMetaData(key)) for key in keys}
+    return {
+        key: value
+        for key, value in pairs.items()
+        if key != _NOT_OF_THE_FILE and not value.startswith(_NOT_TEXT)
+    }
+
+
+def _affine(header: ItkHeader, path: Path) -> Affine:
+    affine = np.eye(4)
+    affine[:3, :3] = np.reshape(header.direction, (3, 3)) * header.spacing
+    affine[:3, 3] = header.origin
+    if not np.isfinite(affine).all():
+        raise UnreadableScanError(
+            f"{path} does not say where its voxels lie; repair the geometry in its header."
+        )
+    return LPS_TO_RAS @ affine
+
+
+def _unreadable(path: Path, error: RuntimeError) -> UnreadableScanError:
+    return UnreadableScanError(
+        f"{path} is truncated or damaged ({_last_line(error)}); copy or export it again."
+    )
+
+
+def _last_line(error: RuntimeError) -> str:
+    """What ITK says; MetaImage adds an unrelated "Reason", the last error of the system."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("Reason:")]
+    return said[-1].rstrip(".") if said else "ITK gives no reason"

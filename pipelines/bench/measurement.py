@@ -1,0 +1,173 @@
+"""Measures one network under one setting, in this process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ...engine.benchmark.measurement import Budget, Measured
+from ...engine.cuda.plan_cache import Progress, unheard
+from ...engine.devices import Device, choose_device, cuda_options
+from ...engine.model.model import load_model
+from ...engine.network.architectures import ResNetSpec, Spec, build
+from ...engine.network.graph import FloatArray, Graph, Network, Triple
+from ...engine.options import CudaLimits, Precision
+from ..host.memory import PeakMeter, return_free_memory
+from ..precision import chosen_precision
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A network by where it comes from, so that another process can make the same one.
+
+    source: a model file, or the specification of a generator that nobody trained.
+    """
+
+    source: Path | Spec
+
+    @property
+    def name(self) -> str:
+        """In words, for the user."""
+        match self.source:
+            case Path():
+                return str(self.source)
+            case ResNetSpec(width=width, blocks=blocks):
+                return f"ResNet generator, ngf {width}, {blocks} blocks, drawn weights"
+            case spec:
+                return f"U-Net generator, ngf {spec.width}, {spec.levels} levels, drawn weights"
+
+    def load(self) -> tuple[Network, Triple | None]:
+        """The network, and the patch that it was trained for. Raises ModelFileError."""
+        if isinstance(self.source, Path):
+            model = load_model(self.source)
+            return model.network, model.card.patch
+        return drawn(build(self.source)), None
+
+
+def drawn(graph: Graph) -> Network:
+    """The graph with the same noise each time, which keeps the size of a signal (He et al. 2015).
+
+    Zeros would run faster than any trained network does.
+    """
+    random = np.random.default_rng(_SEED)
+    weights: dict[str, FloatArray] = {}
+    for name, shape in graph.weight_shapes():
+        if len(shape) == 5:
+            # Of a transposed convolution the outputs come second; the smaller count is cautious.
+            spread = np.sqrt(2 / (np.prod(shape) / max(shape[:2])))
+            weights[name] = (random.standard_normal(shape) * spread).astype(np.float32)
+        else:
+            filling = 1.0 if name.endswith("scale") else 0.0
+            weights[name] = np.full(shape, filling, np.float32)
+    return Network(graph, weights)
+
+
+def noise(channels: int, patch: Triple, batch: int) -> FloatArray:
+    """Patches [batch, channels, D, H, W] in [-1, 1), the same ones each time."""
+    drawn = np.random.default_rng(_SEED).random((batch, channels, *patch), np.float32)
+    return 2 * drawn - 1
+
+
+_PATCHES: dict[str, Triple] = {"cuda": (128, 128, 128), "cpu": (64, 64, 64)}
+"""For networks that say nothing of patches: such that a first look takes seconds."""
+
+_Keep = Callable[[FloatArray], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a network is run. patch: (D, H, W). batch: patches in one run."""
+
+    device: Device
+    patch: Triple
+    batch: int
+    precision: Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What is measured, how it is run, and how thoroughly it is timed."""
+
+    subject: Subject
+    setting: Setting
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured, and what became of the first patch: [1, C, D, H, W]."""
+
+    measured: Measured
+    output: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What the user asked for; None takes the model's or the device's default."""
+
+    subject: Subject
+    device: str
+    limits: CudaLimits
+    precision: Precision | None
+    patch: Triple | None
+    batch: int
+    budget: Budget
+
+
+def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
+    """Check a request, and load its network.
+
+    Raises ModelFileError, PatchShapeError, DeviceUnavailableError or SettingsError.
+    """
+    network, trained_for = request.subject.load()
+    device = choose_device(request.device, request.limits)
+    precision = chosen_precision(request.precision, [device], request.device)
+    patch = request.patch or trained_for or _PATCHES[device.kind]
+    network.graph.check_patch(patch)
+    setting = Setting(device, patch, request.batch, precision)
+    return Bench(request.subject, setting, request.budget), network
+
+
+def measure(bench: Bench, network: Network | None = None, progress: Progress = unheard) -> Outcome:
+    """Measure; network: the subject's, where the caller has it already. Raises EngineError.
+
+    progress: told of the search for fast plans, should there be one.
+    """
+    setting = bench.setting
+    if network is None:
+        network, _ = bench.subject.load()
+    patches = noise(network.graph.in_channels, setting.patch, setting.batch)
+    kept: list[FloatArray] = []
+
+    def keep(output: FloatArray) -> None:
+        kept.append(output[:1].copy())
+
+    if setting.device.kind == "cuda":
+        measured = _on_card(network, bench, patches, keep, progress)
+    else:
+        measured = _on_cpu(network, bench, patches, keep)
+    return Outcome(measured, kept[0])
+
+
+def _on_card(
+    network: Network, bench: Bench, patches: FloatArray, keep: _Keep, progress: Progress
+) -> Measured:
+    from ...engine.benchmark.cuda import measure_on_card
+
+    setting = bench.setting
+    limits = replace(setting.device.limits, batch=setting.batch)
+    device = replace(setting.device, limits=limits)
+    options = cuda_options(device, setting.precision, setting.patch, progress)
+    return measure_on_card(network, options, patches, bench.budget, keep)
+
+
+def _on_cpu(network: Network, bench: Bench, patches: FloatArray, keep: _Keep) -> Measured:
+    from ...engine.benchmark.cpu import measure_on_cpu
+
+    return_free_memory()
+    meter = PeakMeter()
+    before = meter.read().bytes
+    return measure_on_cpu(network, patches, bench.budget, keep, lambda: meter.read().bytes - before)

@@ -1,0 +1,133 @@
+"""Which patch, batch and precision translate a scan fastest on a device."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from ...engine.benchmark.measurement import Measured
+from ...engine.devices import Device
+from ...engine.errors import CudaError, DeviceMemoryError, EngineError, PatchShapeError
+from ...engine.network.graph import Graph, Network, Triple
+from ...engine.options import Precision
+from ..study.tiling import tile
+from .measurement import Bench, Setting, measure
+
+_EDGES = (64, 96, 128, 160, 192)
+_BATCHES = (1, 2, 4, 8, 16)
+_WORTH = 1.02
+"""How much faster a batch must be than one half as large for a still larger one to be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is to be translated: extents (D, H, W), and the share that neighbouring tiles share."""
+
+    extents: Triple = (192, 256, 256)
+    overlap: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One setting. measured: None if it cannot run, for the reason.
+
+    tiles: of the scan. seconds: of the network for all of them. is_too_large: for the memory.
+    """
+
+    setting: Setting
+    tiles: int
+    measured: Measured | None = None
+    reason: str = ""
+    seconds: float = 0.0
+    is_too_large: bool = False
+
+    def voxels_per_second(self, scan: Scan) -> float:
+        """Of the finished scan: what overlaps and what an incomplete batch computes is waste."""
+        return prod(scan.extents) / self.seconds if self.measured else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What is tried, each combined with each, as far as it is worth it."""
+
+    patches: tuple[Triple, ...]
+    batches: tuple[int, ...]
+    precisions: tuple[Precision, ...]
+
+
+def candidates(
+    graph: Graph,
+    device: Device,
+    own: Triple,
+    batch: int | None,
+    precision: Precision | None,
+    longest: int,
+) -> Candidates:
+    """What is asked for, and the usual choices where that is None.
+
+    own: the patch to try in any case. longest: edge of others, 0 for no others. Of precisions,
+    fp32 is left out where there are faster ones, unless it is asked for.
+    """
+    usual = [(edge, edge, edge) for edge in _EDGES if edge <= longest]
+    patches = {own, *(patch for patch in usual if _fits(graph, patch))}
+    faster: tuple[Precision, ...] = tuple(p for p in device.precisions if p != "fp32")
+    return Candidates(
+        patches=tuple(sorted(patches, key=prod)),
+        batches=(batch,) if batch else _BATCHES,
+        precisions=(precision,) if precision else faster or device.precisions,
+    )
+
+
+def sweep(bench: Bench, network: Network, found: Candidates, scan: Scan) -> Iterator[Tried]:
+    """Each setting as it is measured; larger ones are left out where smaller ones did not fit."""
+    for precision in found.precisions:
+        for patch in found.patches:
+            setting = replace(bench.setting, patch=patch, precision=precision)
+            smallest: Tried | None = None
+            for row in _batches(replace(bench, setting=setting), network, found.batches, scan):
+                smallest = smallest or row
+                yield row
+            if smallest and smallest.is_too_large:
+                break
+
+
+def best(rows: Iterable[Tried], scan: Scan) -> Tried | None:
+    """The fastest; None if none could run."""
+    ran = [row for row in rows if row.measured]
+    return max(ran, key=lambda row: row.voxels_per_second(scan), default=None)
+
+
+def _batches(bench: Bench, network: Network, batches: Sequence[int], scan: Scan) -> Iterator[Tried]:
+    fastest = 0.0
+    for batch in batches:
+        setting = replace(bench.setting, batch=batch)
+        row = _tried(replace(bench, setting=setting), network, scan)
+        yield row
+        rate = row.measured.patches_per_second if row.measured else 0.0
+        if rate < _WORTH * fastest or not row.measured:
+            return
+        fastest = rate
+
+
+def _tried(bench: Bench, network: Network, scan: Scan) -> Tried:
+    setting = bench.setting
+    tiles = len(tile(scan.extents, setting.patch, scan.overlap, network.graph.stride))
+    try:
+        measured = measure(bench, network).measured
+    except EngineError as error:
+        if isinstance(error, CudaError) and error.is_sticky:
+            raise
+        is_too_large = isinstance(error, DeviceMemoryError)
+        return Tried(setting, tiles, reason=str(error), is_too_large=is_too_large)
+    if measured.batch < setting.batch:
+        reason = f"there is room for {measured.batch} at a time only"
+        return Tried(setting, tiles, reason=reason, is_too_large=True)
+    runs = ceil(tiles / setting.batch)
+    return Tried(setting, tiles, measured, seconds=runs * measured.latency.median)
+
+
+def _fits(graph: Graph, patch: Triple) -> bool:
+    try:
+        graph.check_patch(patch)
+    except PatchShapeError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""NVIDIA cards: whether each is used, what memory it has left, and who holds the rest."""
+
+import pwd
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine.probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from .findings import Finding, ok, warning
+
+_ENOUGH_BYTES = 2 << 30
+"""Of a card: a CUDA context takes half a GiB, a program of 128^3 patches up to half a GiB more."""
+_MOST_HOLDERS = 5
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds memory of a card; bytes: None where the driver does not tell."""
+
+    process: int
+    name: str
+    bytes: int | None
+
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f" {self.bytes / _GIB:.1f} GiB"
+        return f"{self.name} (process {self.process}{_owner(self.process)}){size}"
+
+
+def examine_cards() -> Iterator[Finding]:
+    """One line a card, and one on why none is used."""
+    cards = cuda_devices()
+    obstacle = why_no_cuda()
+    if obstacle is not None:
+        what, _, remedy = obstacle.partition(": ")
+        if cards:
+            yield warning("CUDA", f"not used: {what}", remedy or "use a newer card, or the CPU")
+        else:
+            yield ok("CUDA", f"not used: {obstacle}")
+    for card in cards:
+        yield judged_card(card, holders(card.bus))
+
+
+def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
+    """The line of one card."""
+    subject = f"CUDA {card.index}"
+    words = (
+        f"{card.name}, compute capability {'.'.join(map(str, card.capability))}, driver "
+        f"{card.driver}, {_memory(card, held_by)}"
+    )
+    if card.capability < OLDEST_CAPABILITY:
+        return warning(subject, f"{words}: older than 7.5, so not used", "use another card")
+    if card.free_bytes is not None and card.free_bytes < _ENOUGH_BYTES:
+        remedy = "stop what holds it, choose another with --device cuda:N, or wait"
+        return warning(subject, words, remedy)
+    return ok(subject, words)
+
+
+def _memory(card: CudaDevice, held_by: Sequence[Holder]) -> str:
+    total = f"{card.total_bytes / _GIB:.1f} GiB"
+    if card.free_bytes is None:
+        return total
+    words = f"{card.free_bytes / _GIB:.1f} of {total} free"
+    if held_by:
+        told = [str(holder) for holder in held_by[:_MOST_HOLDERS]]
+        told += [f"{len(held_by) - _MOST_HOLDERS} more"] if len(held_by) > _MOST_HOLDERS else []
+        return f"{words}, held by {', '.join(told)}"
+    if card.total_bytes - card.free_bytes > _GIB:
+        return f"{words}, held by processes that are not shown here, as in a container"
+    return words
+
+
+def holders(bus: str) -> list[Holder]:
+    """The processes on the card at a PCI address, the largest first; none where nobody tells."""
+    try:
+        import pynvml as _pynvml
+    except ImportError:
+        return []
+    pynvml: Any = _pynvml  # the package ships no types
+    found: dict[int, Holder] = {}
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+        for ask in (
+            pynvml.nvmlDeviceGetComputeRunningProcesses,
+            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        ):
+            for process in ask(card):
+                name = _name(process.pid)
+                found[process.pid] = Holder(process.pid, name, process.usedGpuMemory)
+    return sorted(found.values(), key=lambda holder: -(holder.bytes or 0))
+
+
+def _name(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return "a program"
+
+
+def _owner(process: int) -> str:
+    try:
+        return f" of {pwd.getpwuid(Path(f'/proc/{process}').stat().st_uid).pw_name}"
+    except (OSError, KeyError):
+        return ""

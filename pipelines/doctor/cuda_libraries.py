@@ -1,0 +1,124 @@
+"""Whether cuDNN and NVRTC, which the engine runs on, are the ones that were meant, and fit."""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .findings import Finding, failure, ok, warning
+
+if TYPE_CHECKING:
+    from ...engine.probe.cudnn_copies import CudnnCopy
+
+_REINSTALL = 'install it again: pip install --force-reinstall "cuda-cyclegan[cuda12]" (or cuda13)'
+
+
+def examine_cuda_libraries(capabilities: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """cuDNN and NVRTC; capabilities: of the cards that are to be used."""
+    yield from _cudnn()
+    yield _nvrtc(capabilities)
+
+
+def _cudnn() -> Iterator[Finding]:
+    from ...engine.probe.cudnn_copies import copies, dotted, loaded, packages
+
+    try:
+        cudnn: Any = import_module("cudnn")  # its types are generated and incomplete
+    except Exception as error:  # a broken library may raise anything
+        words = f"cannot be loaded ({type(error).__name__}: {error})"
+        yield failure("cuDNN", words, _REINSTALL)
+        return
+    version = dotted(cudnn.backend_version())  # asked first, as that loads the first parts
+    yield from judged_copies(copies(), loaded(), version)
+    yield from judged_packages(packages())
+
+
+def examine_parts() -> Iterator[Finding]:
+    """Once the engine has run: whether all parts of cuDNN come from one copy."""
+    from ...engine.probe.cudnn_copies import loaded
+
+    folders = loaded()
+    if len(folders) > 1:
+        yield _mixed(folders)
+
+
+def judged_copies(
+    found: "Sequence[CudnnCopy]", loaded: Sequence[Path], version: str
+) -> Iterator[Finding]:
+    """Which copy was taken and why, and whether another gets in its way.
+
+    loaded: folders from which this process took cuDNN or a part of it. version: of what was loaded.
+    """
+    if len(loaded) > 1:
+        yield _mixed(loaded)
+        return
+    taken = {copy.folder.resolve(): copy for copy in found}.get(
+        loaded[0].resolve() if loaded else Path()
+    )
+    place = str(loaded[0]) if loaded else "its place is not known"
+    why = f", by {taken.found_by}" if taken else ""
+    others = [(copy, copy.version()) for copy in found if copy is not taken] if loaded else []
+    words = f"{version}, {place}{why}"
+    if others:
+        told = [f"{its} in {copy.folder} ({copy.found_by})" for copy, its in others]
+        words = f"{words}; not used: {', '.join(told)}"
+    rivals = [copy for copy, its in others if copy.found_by == "LD_LIBRARY_PATH" and its != version]
+    if rivals:
+        yield warning(
+            "cuDNN",
+            f"{words}; LD_LIBRARY_PATH goes first when parts of cuDNN are loaded, so they can mix",
+            f"take {rivals[0].folder} out of LD_LIBRARY_PATH",
+        )
+    elif taken and taken.found_by == "LD_LIBRARY_PATH" and len(found) > 1:
+        yield warning(
+            "cuDNN",
+            f"{words}; LD_LIBRARY_PATH goes before the installed package",
+            f"take {taken.folder} out of LD_LIBRARY_PATH, unless this copy is meant",
+        )
+    else:
+        yield ok("cuDNN", words)
+
+
+def judged_packages(installed: dict[str, str]) -> Iterator[Finding]:
+    """Packages for CUDA 12 and 13 store different libraries under the same names."""
+    if len(installed) > 1:
+        told = " and ".join(f"{name} {version}" for name, version in installed.items())
+        yield warning(
+            "cuDNN packages",
+            f"{told} are both installed and overwrite each other's files",
+            f"pip uninstall {' '.join(installed)}, then {_REINSTALL}",
+        )
+
+
+def _mixed(folders: Sequence[Path]) -> Finding:
+    return failure(
+        "cuDNN",
+        f"its parts are loaded from several copies: {', '.join(map(str, folders))}",
+        "leave one: take the others out of LD_LIBRARY_PATH, or uninstall them",
+    )
+
+
+def _nvrtc(capabilities: Sequence[tuple[int, int]]) -> Finding:
+    try:
+        from ...engine.cuda.nvrtc import headers, newest_chip, toolkit
+    except Exception as error:  # a broken library may raise anything
+        words = f"cannot be loaded ({type(error).__name__}: {error})"
+        return failure("NVRTC", words, _REINSTALL)
+    try:
+        words = f"{toolkit()}, {headers()}"
+        newest = newest_chip()
+    except Exception as error:  # as above, when its library is looked for
+        return failure("NVRTC", f"does not work ({error})", _REINSTALL)
+    too_new = [one for one in capabilities if one > newest]
+    if too_new:
+        return warning(
+            "NVRTC",
+            f"{words}; it is older than compute capability {_dotted(too_new[0])}, so kernels are "
+            f"compiled for {_dotted(newest)} and finished by the driver",
+            "update it: pip install --upgrade nvidia-cuda-nvrtc-cu12 (or nvidia-cuda-nvrtc)",
+        )
+    return ok("NVRTC", words)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))

@@ -1,0 +1,46 @@
+"""Whether what this program offers works on this machine."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...engine.probe.cards import OLDEST_CAPABILITY, cuda_devices, why_no_cuda
+from .cards import examine_cards
+from .cuda_libraries import examine_cuda_libraries, examine_parts
+from .findings import Finding
+from .installation import examine_installation
+from .machine import examine_machine
+from .queue import examine_queue
+from .self_test import examine_devices
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What is looked at besides the machine itself.
+
+    folder: where results would be written; its disk is tested with a file that vanishes.
+    queue: as --queue takes it.
+    """
+
+    folder: Path
+    queue: str | None
+
+
+def examine(places: Places) -> Iterator[Finding]:
+    """Every finding, each as soon as it is there."""
+    broken = False
+    for finding in examine_installation():
+        broken = broken or finding.state == "failure"
+        yield finding
+    yield from examine_machine(places.folder)
+    if broken:
+        return
+    yield from examine_queue(places.queue)
+    yield from examine_cards()
+    usable = why_no_cuda() is None
+    if usable:
+        cards = [card.capability for card in cuda_devices()]
+        yield from examine_cuda_libraries([one for one in cards if one >= OLDEST_CAPABILITY])
+    yield from examine_devices()
+    if usable:
+        yield from examine_parts()

@@ -1,0 +1,113 @@
+"""Cores, memory and disk: what this process may use of them, and how fast the disk is."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...engine.cores import usable_cores
+from ..host.control_groups import cores_granted
+from ..host.memory import available_memory
+from .findings import Finding, failure, ok, warning
+
+_ENOUGH_MEMORY = 2 << 30
+_ENOUGH_ROOM = 10 << 30
+_SLOW_DISK = 50e6
+_LONGEST_SECONDS = 0.4
+_BLOCK = 8 << 20
+_MOST_BLOCKS = 32
+_GIB = 1 << 30
+
+
+def examine_machine(folder: Path) -> Iterator[Finding]:
+    """Cores, memory, and the disk of a folder that results would be written to."""
+    yield _cores()
+    yield _memory()
+    yield from _disk(folder.absolute())
+
+
+def _cores() -> Finding:
+    there = os.cpu_count() or 1
+    usable = usable_cores()
+    words = f"{usable} of {there} usable"
+    quota = cores_granted()
+    if quota is not None and quota < usable:
+        return warning(
+            "Cores",
+            f"{words}, but this container may use only {quota:g} of them at a time",
+            f"start it with more, or bind it to {max(int(quota), 1)} (taskset, --cpuset-cpus)",
+        )
+    return ok("Cores", words)
+
+
+def _memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = available_memory()
+    words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
+    if free < _ENOUGH_MEMORY:
+        return warning(
+            "Memory",
+            f"{words}; a scan of 512 x 512 x 400 voxels needs 1.3 GiB and the network more",
+            "close other programs, or translate small scans with a small --patch only",
+        )
+    return ok("Memory", words)
+
+
+def _disk(folder: Path) -> Iterator[Finding]:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".cuda-cyclegan-", suffix=".part") as f:
+            yield _lock(f.fileno(), folder)
+            written, read = _write_speed(f.fileno()), _read_speed(f.fileno())
+    except OSError as error:
+        words = f"{folder} cannot be written ({error.strerror})"
+        yield failure("Disk", words, "choose another folder with --folder, or make it writable")
+        return
+    room = shutil.disk_usage(folder).free
+    words = (
+        f"{folder}: writes {written / 1e6:.0f} and reads {read / 1e6:.0f} MB/s, "
+        f"{room / _GIB:.1f} GiB free"
+    )
+    if room < _ENOUGH_ROOM:
+        yield warning("Disk", words, "make room before a large batch")
+    elif min(written, read) < _SLOW_DISK:
+        yield warning("Disk", words, "use a faster disk; reading and writing will take longest")
+    else:
+        yield ok("Disk", words)
+
+
+def _lock(descriptor: int, folder: Path) -> Finding:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return failure(
+            "File locks",
+            f"do not work in {folder} ({error.strerror}), so no batch can write there",
+            "choose a folder on another file system, or mount this one with locks",
+        )
+    return ok("File locks", "work")
+
+
+def _write_speed(descriptor: int) -> float:
+    """Bytes a second to the disk itself."""
+    block = os.urandom(_BLOCK)
+    begin, written = time.perf_counter(), 0
+    while time.perf_counter() - begin < _LONGEST_SECONDS and written < _MOST_BLOCKS * _BLOCK:
+        written += os.write(descriptor, block)
+        os.fsync(descriptor)
+    return written / (time.perf_counter() - begin)
+
+
+def _read_speed(descriptor: int) -> float:
+    """Bytes a second, with what the system still holds in memory dropped first."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    begin, place = time.perf_counter(), 0
+    while time.perf_counter() - begin < _LONGEST_SECONDS:
+        found = os.pread(descriptor, _BLOCK, place)
+        if not found:
+            break
+        place += len(found)
+    return place / (time.perf_counter() - begin)

@@ -1,0 +1,77 @@
+"""Whether the job queue is there and may be used, without making one."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import QueueError
+from ..jobs.queue.location import QueuePlace, check_private, queue_place
+from .findings import Finding, failure, ok, warning
+
+_NETWORK_DISKS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "fuse.sshfs", "9p")
+_MOUNTS = Path("/proc/self/mounts")
+_LIMIT = "connect_timeout=2"
+"""Seconds, as PostgreSQL's addresses say it; a doctor is not to be waited for."""
+
+_REMEDY = "name another queue with --queue or CUDA_CYCLEGAN_QUEUE"
+
+
+def examine_queue(asked: str | None) -> Iterator[Finding]:
+    """The queue that `submit` and `worker` would take; asked: what --queue says."""
+    try:
+        place = queue_place(asked)
+        if place.file is None:
+            yield _server(place)
+        elif place.file.exists():
+            yield _opened(place, _disk_trouble(place.file))
+        else:
+            yield _not_yet(place.file)
+    except QueueError as error:
+        what, _, remedy = str(error).rstrip(".").partition("; ")
+        # A worker finds nothing to do in a queue that the next submission makes ready.
+        state = warning if remedy.startswith("submit") else failure
+        yield state("Queue", what, remedy or _REMEDY)
+
+
+def _server(place: QueuePlace) -> Finding:
+    return _opened(QueuePlace(re.sub(r"connect_timeout=\d+", _LIMIT, place.url), None), None)
+
+
+def _opened(place: QueuePlace, trouble: str | None) -> Finding:
+    from ..jobs.queue.queue import open_queue
+
+    with open_queue(place) as jobs:
+        counts = [count.jobs for count in jobs.batches()]
+        paused = ", paused" if jobs.is_paused() else ""
+    waiting = sum(count.get("queued", 0) + count.get("waiting", 0) for count in counts)
+    running = sum(count.get("running", 0) for count in counts)
+    words = f"{place}: {waiting} waiting, {running} running{paused}"
+    if trouble:
+        return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
+    if place.file and not os.access(place.file, os.W_OK):
+        return failure("Queue", f"{words}, but it cannot be written", f"chmod u+w, or {_REMEDY}")
+    return ok("Queue", words)
+
+
+def _not_yet(file: Path) -> Finding:
+    check_private(file)
+    folder = next(parent for parent in file.parents if parent.exists())
+    words = f"none yet at {file}; the first 'submit' makes it"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return failure("Queue", f"{words}, but {folder} cannot be written", _REMEDY)
+    if trouble := _disk_trouble(folder):
+        return warning("Queue", f"{words}; {trouble}", f"keep it on a local disk, or {_REMEDY}")
+    return ok("Queue", words)
+
+
+def _disk_trouble(path: Path) -> str | None:
+    """What is wrong with the disk below a queue's file, on which its locks depend."""
+    try:
+        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    except OSError:
+        return None
+    place = Path(os.path.realpath(path))
+    over = [(root, kind) for root, kind in mounts if place.is_relative_to(root)]
+    _, kind = max(over, key=lambda mount: len(mount[0]), default=("", ""))
+    return f"it is on a network disk ({kind})" if kind in _NETWORK_DISKS else None

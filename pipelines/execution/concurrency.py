@@ -1,0 +1,108 @@
+"""What the threads of a batch share: a semaphore of bytes or places, the barrier that writers
+pass until a stopped batch shuts it, and background tasks of a study.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+
+class Room:
+    """So many places or bytes, for threads to take and give back.
+
+    What alone is more than there is gets in when nothing else is inside, so that nothing waits for
+    ever.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def take(self, amount: int = 1) -> bool:
+        """Wait until there is room, and take it; False once the room is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._fits(amount))
+            self._used += amount
+            return not self._closed
+
+    def give(self, amount: int = 1) -> None:
+        """Give room back."""
+        with self._changed:
+            self._used -= amount
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let everybody out who waits, with nothing to be had any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _fits(self, amount: int) -> bool:
+        return not self._used or self._used + amount <= self._size
+
+
+class StoppedError(BaseException):
+    """Ends a thread that nobody waits for any more."""
+
+
+class Gate:
+    """Any number of threads may be in it at a time; once it is shut, none is and none gets in."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._is_shut = False
+        self._changed = threading.Condition()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether whatever fails from now on may do so because of that."""
+        return self._is_shut
+
+    @contextmanager
+    def __call__(self) -> Generator[None]:
+        """Pass with a short step that is not to be halved. Raises StoppedError once it is shut."""
+        with self._changed:
+            if self._is_shut:
+                raise StoppedError
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def shut(self) -> None:
+        """Let nobody in any more, and wait for those who are inside."""
+        with self._changed:
+            self._is_shut = True
+            self._changed.wait_for(lambda: not self._inside)
+
+
+Made = TypeVar("Made")
+
+
+@contextmanager
+def running_beside(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
+    """Do `work` in a thread of its own during the block, which may ask for what came of it.
+
+    The thread is a daemon: who cannot wait for a disk that does not answer may leave.
+    """
+    made: Future[Made] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:
+            made.set_exception(error)
+
+    thread = threading.Thread(target=run, name="beside", daemon=True)
+    thread.start()
+    try:
+        yield made.result
+    finally:
+        thread.join()

@@ -1,0 +1,274 @@
+"""What is done with one study at each station of its way, and how it leaves when it fails."""
+
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from ...engine.cuda.plan_cache import Progress
+from ...engine.errors import CudaError
+from ...engine.model.model import Model
+from ...engine.onnxruntime.session import Generator
+from ...engine.options import Precision
+from ...engine.recovery import SharedGenerator
+from ...io.volume import Volume
+from ..host.arrays import HostArrays
+from ..host.memory import PeakMeters
+from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from ..report.failures import failure_of
+from ..report.report import StudyReport
+from ..results.input_files import InputFiles
+from ..results.manifest import FileState
+from ..results.resume import PlannedStudy, preview_of
+from ..results.storing import Store
+from ..settings import NO_EXTRAS, Extras, TranslateSettings
+from ..stopwatch import Span, Stopwatch
+from ..study.footprint import footprint
+from ..study.translation import (
+    InferredStudy,
+    OnTiles,
+    PreparedStudy,
+    Translated,
+    Translator,
+    finish_study,
+    infer_study,
+    prepare_study,
+    read_study,
+)
+from .concurrency import Gate, Room, StoppedError, running_beside
+
+Made = TypeVar("Made")
+OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[Generator]]
+"""Opens the network in some precision, and tells of the search for plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is done with every study.
+
+    precisions: in which the network can be opened, beside that of the settings. hands_over: whether
+    the study over which a device is lost is left to another process. may_begin: asked about each
+    study, by its name, when the network could begin with it.
+    """
+
+    model: Model
+    settings: TranslateSettings
+    open_generator: OpenGenerator
+    store: Store
+    precisions: tuple[Precision, ...] = ()
+    extras: Extras = NO_EXTRAS
+    hands_over: bool = False
+    may_begin: Callable[[str], bool] = lambda _: True
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A study under way. inputs: its files before they were read. held: bytes that it was given."""
+
+    planned: PlannedStudy
+    row: StudyReport
+    watch: Stopwatch
+    inputs: tuple[FileState, ...] = ()
+    held: int = 0
+
+    def timed(self, row: StudyReport) -> StudyReport:
+        """A row with the seconds so far."""
+        return replace(row, seconds=self.watch.total(), stages=dict(self.watch.seconds))
+
+
+class LeftError(Exception):
+    """A study is left where it stands, since nobody wants it any more."""
+
+
+class DeviceLostError(BaseException):
+    """The device is of no more use to this process; what is under way is left to another."""
+
+
+Loaded: TypeAlias = tuple[Ticket, PreparedStudy] | StudyDone
+Inferred: TypeAlias = tuple[Ticket, InferredStudy] | StudyDone
+Finished: TypeAlias = tuple[Ticket, Translated] | StudyDone
+
+
+class Stations:
+    """Called by the threads of a conveyor, each study by one at a time.
+
+    Everything returns a study that goes on, with its ticket, or one that is over. memory: host
+    bytes. tell: what hears the events. gate: what results pass. begun: tickets of the studies that
+    the network has begun with. rows: of those that are over.
+    """
+
+    def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None], gate: Gate) -> None:
+        self._task = task
+        self._gate = gate
+        self._memory = memory
+        self._arrays = HostArrays()
+        # Each study's preparation takes several cores, and the network waits for the first only.
+        self._preparing = threading.Lock()
+        self._tell = tell
+        self._peaks = PeakMeters()
+        self._stopped = threading.Event()
+        self._left: set[str] = set()
+        self.begun: dict[str, Ticket] = {}
+        self.rows: dict[str, StudyReport] = {}
+
+    def stop(self) -> None:
+        """End all that is not stored yet at its next tile, or where it waits for memory."""
+        self._stopped.set()
+        self._memory.close()
+
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or station."""
+        self._left.add(study)
+
+    def load(self, planned: PlannedStudy) -> Loaded:
+        """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
+        row = opening_row(planned)
+        self._left.discard(row.name)  # said of it when it was here before
+        if planned.action == "keep":
+            return StudyDone(replace(row, preview=self._preview_of(planned)))
+        if planned.action == "refuse":
+            return StudyDone(row)
+        self._peaks.enter(row.name)
+        self._tell(StudyStarted(planned))
+        ticket = Ticket(planned, row, Stopwatch(row.name, self._record))
+        return self._attempt(ticket, lambda: self._prepare(ticket))
+
+    def infer(self, loaded: Loaded, generator: SharedGenerator) -> Inferred:
+        """Run the network on a study."""
+        if isinstance(loaded, StudyDone):
+            return loaded
+        ticket, study = loaded
+        if not self._task.may_begin(ticket.row.name):
+            self.leave(ticket.row.name)
+        self.begun[ticket.row.name] = ticket
+
+        def on_tiles(done: int, total: int) -> None:
+            self._tell(TilesDone(ticket.row.name, done, total))
+            self._check_wanted(ticket)
+            if self._stopped.is_set():
+                raise StoppedError
+
+        return self._attempt(ticket, lambda: self._infer(ticket, study, generator, on_tiles))
+
+    def finish(self, inferred: Inferred) -> Finished:
+        """Bring a study back onto its scan's grid."""
+        if isinstance(inferred, StudyDone):
+            return inferred
+        ticket, study = inferred
+        task, watch = self._task, ticket.watch
+        return self._attempt(
+            ticket, lambda: finish_study(study, task.model, task.extras, watch, self._arrays.empty)
+        )
+
+    def store(self, finished: Finished) -> None:
+        """Write a study's result, and its row."""
+        if not isinstance(finished, StudyDone):
+            ticket, made = finished
+            stored = self._attempt(ticket, lambda: self._store(ticket, made))
+            finished = stored if isinstance(stored, StudyDone) else self._done(*stored)
+        self.rows[finished.row.name] = finished.row
+        self._tell(finished)
+
+    def _prepare(self, ticket: Ticket) -> PreparedStudy:
+        task, study, watch = self._task, ticket.planned.study, ticket.watch
+        files = InputFiles(study)
+        with running_beside(files.states) as states:
+            with files.unchanged():
+                volume = read_study(study, task.settings, watch, self._arrays.empty)
+            self._take_memory(ticket, volume)
+            with self._preparing:
+                prepared = prepare_study(
+                    volume, task.model, task.settings, watch, self._arrays.empty, task.extras
+                )
+            with watch.time("read"):
+                ticket.inputs = states()
+        return prepared
+
+    def _take_memory(self, ticket: Ticket, volume: Volume) -> None:
+        task = self._task
+        with ticket.watch.time("prepare"):
+            needed = footprint(volume, task.model.card, task.settings.patch, task.extras).peak
+        ticket.held = needed
+        if not self._memory.take(needed):
+            raise StoppedError
+
+    def _infer(
+        self, ticket: Ticket, study: PreparedStudy, generator: SharedGenerator, on_tiles: OnTiles
+    ) -> InferredStudy:
+        task = self._task
+        outcome = generator.do(
+            lambda opened: infer_study(
+                study,
+                Translator(task.model, opened, task.settings),
+                ticket.watch,
+                on_tiles,
+                self._arrays.empty,
+            )
+        )
+        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))
+        return outcome.result
+
+    def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
+        with ticket.watch.time("write"):
+            self._task.store.put(ticket.planned, made, ticket.inputs, self._gate)
+        return replace(
+            ticket.row,
+            status="translated",
+            voxels=made.volume.voxels.size,
+            tiles=made.tiles,
+            preview=self._preview_of(ticket.planned),
+            seams=made.seams,
+        )
+
+    def _preview_of(self, planned: PlannedStudy) -> Path | None:
+        return preview_of(planned.target) if self._task.extras.preview else None
+
+    def _attempt(
+        self, ticket: Ticket, stage: Callable[[], Made]
+    ) -> tuple[Ticket, Made] | StudyDone:
+        """The one place that keeps a study's failure, of any kind, from the rest of the batch.
+
+        Only text leaves it: the exception itself would keep the study's arrays alive.
+        """
+        try:
+            self._check_wanted(ticket)
+            return ticket, stage()
+        except LeftError:
+            return self._done(ticket, replace(ticket.row, status="interrupted"))
+        except Exception as error:
+            if self._gate.is_shut:
+                raise StoppedError from error
+            if self._task.hands_over and isinstance(error, CudaError) and error.is_sticky:
+                raise DeviceLostError(str(error)) from error
+            trace = "".join(traceback.format_exception(error))
+            failure = failure_of(error, ticket.watch.stage)
+        return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
+
+    def _check_wanted(self, ticket: Ticket) -> None:
+        if ticket.row.name in self._left:
+            raise LeftError
+
+    def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
+        self._memory.give(ticket.held)
+        row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
+        return StudyDone(row, trace)
+
+    def _record(self, span: Span) -> None:
+        self._tell(Worked(span))
+
+
+def opening_row(planned: PlannedStudy) -> StudyReport:
+    """A study's row before anything was done about it; the last one too, if nothing is due."""
+    row = StudyReport(
+        name=str(planned.study.name),
+        source=planned.study.files[0],
+        output=planned.target,
+        status="up to date",
+        notes=planned.study.notes,
+    )
+    if planned.refusal:
+        return replace(row, status="failed", failure=planned.refusal)
+    return row if planned.action == "keep" else replace(row, due=planned.reason)

@@ -1,0 +1,230 @@
+"""Studies through three stations at the same time: one is read, one translated, one stored."""
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from ...engine.recovery import SharedGenerator
+from ...io.files.atomic import remove_parts_of_this_process
+from ..progress.events import DeviceOpened, Event, Tuning
+from ..report.report import StudyReport
+from ..results.resume import PlannedStudy
+from .concurrency import Gate, Room, StoppedError
+from .stages import DeviceLostError, Finished, Inferred, Loaded, Stations, Task
+
+_READ, _INFER, _WRITE = "read", "infer", "write"
+"""Names of the threads; several of a kind are numbered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How much is under way at a time.
+
+    host_bytes: what all studies may hold together; one that needs more is worked on alone.
+    readers, networks, writers: threads, each with one study at most. A card is kept busy by two
+    networks: one study's tiles are computed while the last rows of another are copied out.
+    """
+
+    host_bytes: int
+    readers: int = 1
+    networks: int = 1
+    writers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The last that a thread has to say. error: what ended it before its time."""
+
+    thread: str
+    error: BaseException | None
+
+
+class Conveyor:
+    """Threads that carry studies from file to file.
+
+    A study that fails travels on as its row, so rows come in the order of the studies as long as
+    there is one reader and one writer. The threads are daemons: who cannot wait for them may
+    leave, since under a result's name nothing but a whole file ever appears.
+
+    An interrupt of the thread that listens may cost it an event, but no row.
+    """
+
+    def __init__(self, task: Task, studies: Iterable[PlannedStudy], lanes: Lanes) -> None:
+        self._task = task
+        self._studies = iter(studies)
+        self._next_study = threading.Lock()
+        self._lanes = lanes
+        self._ahead, self._behind = Room(lanes.readers), Room(lanes.writers)
+        self._stopped, self._gate = threading.Event(), Gate()
+        self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
+        self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
+        self._heard: SimpleQueue[Event | Over] = SimpleQueue()
+        self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put, self._gate)
+        self._reading, self._storing = lanes.readers, lanes.writers
+        self._counting = threading.Lock()
+        self._threads = [
+            *self._workers(_READ, lanes.readers, self._read_all),
+            *self._workers(_INFER, 1, self._infer_all),
+            *self._workers(_WRITE, lanes.writers, self._store_all),
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return not self._storing
+
+    def start(self) -> None:
+        """Set all threads to work, for `rest` to hear of."""
+        for thread in self._threads:
+            thread.start()
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over; raises what ended a thread."""
+        self.start()
+        while self._storing:
+            yield from self._told(self._heard.get())
+        for thread in self._threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Begin nothing more; what the network has done with is still stored."""
+        self._stopped.set()
+        self._stations.stop()
+        self._ahead.close()
+        self._behind.close()
+        self._loaded.put(None)
+        self._end_writers()
+
+    def leave(self, study: str) -> None:
+        """Let a study end, interrupted, at its next tile or station; all others go on."""
+        self._stations.leave(study)
+
+    def rest(self, seconds: float) -> Iterator[Event]:
+        """What still happens, for so long; raises what ended a thread."""
+        end = monotonic() + seconds
+        while self._storing and (left := end - monotonic()) > 0:
+            try:
+                yield from self._told(self._heard.get(timeout=left))
+            except Empty:
+                return
+
+    def cut(self) -> None:
+        """Store nothing more, and remove what is being stored; no part appears from then on."""
+        self._gate.shut()
+        if self._storing:
+            remove_parts_of_this_process(self._task.store.record.output)
+
+    def row(self, planned: PlannedStudy) -> StudyReport | None:
+        """What became of a study, if it was begun with."""
+        name = str(planned.study.name)
+        if name in self._stations.rows:
+            return self._stations.rows[name]
+        ticket = self._stations.begun.get(name)
+        return ticket and replace(ticket.timed(ticket.row), status="interrupted")
+
+    def _told(self, heard: Event | Over) -> Iterator[Event]:
+        if not isinstance(heard, Over):
+            yield heard
+            return
+        self._storing -= heard.thread.startswith(_WRITE)
+        stopped = StoppedError, *([DeviceLostError] if self._stopped.is_set() else [])
+        if heard.error and not isinstance(heard.error, stopped):
+            raise heard.error
+
+    def _workers(
+        self, name: str, count: int, work: Callable[[], None]
+    ) -> Generator[threading.Thread]:
+        def run(thread: str) -> None:
+            ended_by = None
+            try:
+                work()
+            except BaseException as error:
+                ended_by = error
+            self._heard.put(Over(thread, ended_by))
+
+        for number in range(1, count + 1):
+            own = name if count == 1 else f"{name} {number}"
+            yield threading.Thread(target=run, args=(own,), name=own, daemon=True)
+
+    def _read_all(self) -> None:
+        while self._ahead.take():
+            with self._next_study:
+                planned = next(self._studies, None)
+            if planned is None:
+                break
+            self._loaded.put(self._stations.load(planned))
+        self._loaded.put(None)
+
+    def _infer_all(self) -> None:
+        task = self._task
+        opening = SharedGenerator(
+            lambda precision: task.open_generator(precision, self._tune),
+            task.settings.precision,
+            task.precisions,
+        )
+        with opening as generator, self._loss_told():
+            self._heard.put(DeviceOpened(generator.device))
+            others = list(
+                self._workers(
+                    f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(generator)
+                )
+            )
+            for other in others:
+                other.start()
+            self._infer(generator)
+            for other in others:
+                other.join()
+        self._end_writers()
+
+    @contextmanager
+    def _loss_told(self) -> Generator[None]:
+        """Tell of a lost device before it is closed, which then may take for ever."""
+        try:
+            yield
+        except DeviceLostError as error:
+            self._heard.put(Over(_INFER, error))
+            raise
+
+    def _tune(self, what: str, share: float) -> None:
+        self._heard.put(Tuning(what, share))
+
+    def _infer(self, generator: SharedGenerator) -> None:
+        while (loaded := self._next_loaded()) is not None:
+            inferred = self._stations.infer(loaded, generator)
+            del loaded
+            if self._behind.take():
+                self._inferred.put(inferred)
+            del inferred
+
+    def _next_loaded(self) -> Loaded | None:
+        """The next study; None once all readers are done, for each thread that asks."""
+        while not self._stopped.is_set():
+            loaded = self._loaded.get()
+            if loaded is not None:
+                self._ahead.give()
+                return loaded
+            with self._counting:
+                self._reading -= 1
+                if self._reading <= 0:
+                    self._loaded.put(None)
+                    break
+        return None
+
+    def _store_all(self) -> None:
+        while (finished := self._finish_next()) is not None:
+            self._stations.store(finished)
+            del finished  # its voxels would stay while the next study is awaited
+            self._behind.give()
+
+    def _finish_next(self) -> Finished | None:
+        inferred = self._inferred.get()
+        if inferred is None or self._gate.is_shut:
+            return None
+        return self._stations.finish(inferred)
+
+    def _end_writers(self) -> None:
+        for _ in range(self._lanes.writers):
+            self._inferred.put(None)

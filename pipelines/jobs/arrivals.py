@@ -1,0 +1,71 @@
+"""A folder in which studies arrive: which of them are complete, and not queued yet."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ..results.manifest import load
+from .queue.job import StudyJob
+
+Marks: TypeAlias = tuple[tuple[str, int, int], ...]
+"""Name, size and change time of every file of a study."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    marks: Marks
+    since: float
+    handed_on: bool = False
+
+
+class Arrivals:
+    """Remembers what a folder held before.
+
+    settle: seconds for which nothing of a study may have changed before it counts as complete.
+    """
+
+    def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settle = settle
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+
+    def complete(self, jobs: Iterable[StudyJob]) -> list[StudyJob]:
+        """Those jobs whose studies have just become complete, each only once until it changes.
+
+        Results that are up to date by the manifest, as after a restart, are left out.
+        """
+        now = self._clock()
+        ready: list[StudyJob] = []
+        for job in jobs:
+            try:
+                marks = _marks(job)
+            except OSError:
+                continue  # it went while we looked
+            seen = self._seen.get(job.study)
+            if seen is None or seen.marks != marks:
+                self._seen[job.study] = _Seen(marks, now)
+            elif not seen.handed_on and now - seen.since >= self._settle:
+                seen.handed_on = True
+                ready.append(job)
+        return _without_done(ready)
+
+
+def _marks(job: StudyJob) -> Marks:
+    states = [(file, Path(file).stat()) for file in job.files]
+    return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
+
+
+def _without_done(jobs: list[StudyJob]) -> list[StudyJob]:
+    if not jobs:
+        return []
+    entries = load(Path(jobs[0].output))
+    due: list[StudyJob] = []
+    for job in jobs:
+        entry = entries.get(job.study)
+        made = entry and entry.status == "written" and entry.recipe.model == job.model_sha256
+        known = [(state.size, state.modified_ns) for state in entry.inputs] if entry else []
+        if not made or known != [(size, changed) for _, size, changed in _marks(job)]:
+            due.append(job)
+    return due

@@ -1,0 +1,121 @@
+"""The job queue as its workers see it: take, end, hand back and take over jobs."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from .queue import ALONE, PAUSED
+from .state import PRIORITIES, Claim, Lane
+from .tables import APPLICATION, NAMES, VERSION, QueueTables
+
+
+class Claims:
+    """What a worker does with a queue, under its own name.
+
+    worker: unique among all that live; its holder must own the name's lock (`queue_life`).
+    All methods raise QueueLostError while the database does not answer.
+    """
+
+    def __init__(self, tables: QueueTables, worker: str) -> None:
+        self._tables = tables
+        self.worker = worker
+
+    def lanes(self) -> list[Lane]:
+        """Where jobs may stand, the most urgent first; none while all work is paused."""
+        with self._tables.told():
+            names = {lane.name for lane in self._tables.client.list_queues()}
+        if PAUSED in names:
+            return []
+        lanes = [lane for name in names if (lane := Lane.parse(name))]
+        # Of equal priority, those that may start only now go first.
+        return sorted(lanes, key=lambda lane: (PRIORITIES.index(lane.priority), not lane.window))
+
+    def take(self, lane: Lane) -> Claim | None:
+        """The oldest job of a lane, which is ours from now on; None if there is none."""
+        token = str(uuid4())
+        with self._tables.told():
+            queue = self._tables.client.retrieve_queue(str(lane))
+            if queue is None:
+                return None
+            taken, _ = self._tables.store.start_queued_workflows(
+                queue, self.worker, VERSION, None, owner_xid=token
+            )
+            if not taken:
+                return None
+            [row] = self._tables.store.get_workflow_statuses(taken)
+        return Claim(
+            job=row["workflow_uuid"],
+            token=token,
+            tries=row["recovery_attempts"],
+            payload=json.loads(row["inputs"])["positionalArgs"][0],
+            lane=lane,
+            alone=row["priority"] == ALONE,
+        )
+
+    def ours(self, claims: Iterable[Claim]) -> set[str]:
+        """The tokens of those that are still ours, neither cancelled nor taken over."""
+        tokens = [claim.token for claim in claims]
+        query = sa.select(self._tables.jobs.c.owner_xid).where(*self._running(tokens))
+        with self._tables.told():
+            return {found for (found,) in self._tables.read(query)}
+
+    def end(self, claim: Claim, result: Mapping[str, Any], *, well: bool) -> bool:
+        """Record how a job of ours ended; False, and no record, if it is not ours any more."""
+        state = NAMES["done" if well else "failed"]
+        with self._tables.told():
+            return self._tables.store.update_workflow_outcome(
+                claim.job, state, output=json.dumps(result), owner_xid=claim.token
+            )
+
+    def give_up(self, claim: Claim) -> None:
+        """Take a job that ended every worker out of the queue."""
+        with self._tables.told():
+            self._tables.store.dead_letter_workflows([claim.job], min_recovery_attempts=claim.tries)
+
+    def hand_back(self, tokens: Collection[str]) -> None:
+        """Put jobs of ours back to their places in the queue, as if they had never been taken."""
+        self._queue_again(tokens, {"recovery_attempts": self._one_try_less()})
+
+    def held(self) -> dict[str, list[str]]:
+        """The tokens of all jobs that were taken and have not ended, by worker, living or dead."""
+        jobs = self._tables.jobs.c
+        query = sa.select(jobs.executor_id, jobs.owner_xid).where(
+            jobs.application_name == APPLICATION, jobs.status == NAMES["running"]
+        )
+        found: dict[str, list[str]] = {}
+        with self._tables.told():
+            for worker, token in self._tables.read(query):
+                found.setdefault(worker, []).append(token)
+        return found
+
+    def take_over(self, tokens: Collection[str]) -> int:
+        """Put back what a dead worker held; how many jobs that were.
+
+        A job that it had alone is held to be what it died of. Among several nobody can tell, so
+        none of them is blamed, and each is done alone the next time.
+        """
+        values: dict[str, Any] = {"priority": ALONE}
+        if len(tokens) > 1:
+            values["recovery_attempts"] = self._one_try_less()
+        return self._queue_again(tokens, values)
+
+    def wake(self) -> None:
+        """Queue the jobs whose time has come."""
+        with self._tables.told():
+            self._tables.store.transition_delayed_workflows()
+
+    def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
+        back = {"status": NAMES["queued"], "owner_xid": None, "started_at_epoch_ms": None}
+        with self._tables.told():
+            return self._tables.change(self._running(tokens), {**back, **values})
+
+    def _running(self, tokens: Collection[str]) -> list[Any]:
+        """The jobs of these tokens; the state, which they imply, has an index."""
+        jobs = self._tables.jobs.c
+        return [jobs.status == NAMES["running"], jobs.owner_xid.in_(tokens)]
+
+    def _one_try_less(self) -> Any:
+        return self._tables.jobs.c.recovery_attempts - 1

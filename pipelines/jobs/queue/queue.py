@@ -1,0 +1,234 @@
+"""The job queue as its users see it: submit, look, cancel, retry, pause, forget."""
+
+import json
+import secrets
+import time
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from dbos import EnqueueOptions, error
+
+from .job import StudyJob
+from .location import QueuePlace
+from .state import ENDED_BADLY, OPEN, BatchCount, JobRow, Lane, State, Submitted
+from .tables import APPLICATION, NAMES, STATES, VERSION, QueueTables
+
+PAUSED = "paused"
+"""While all work is paused, a lane of this name is registered."""
+
+ALONE, _WITH_OTHERS = 1, 2
+"""Order within a lane: a job that may have killed a worker goes first, and by itself."""
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_BATCH_LENGTH = len("20261121-abcdef")
+
+
+@contextmanager
+def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]:
+    """The queue at a place; create: make it if there is none. Raises QueueError."""
+    with QueueTables(place, create=create) as tables:
+        yield Queue(tables)
+
+
+class Queue:
+    """What people do with a queue.
+
+    All methods raise QueueLostError while the database does not answer.
+    """
+
+    def __init__(self, tables: QueueTables) -> None:
+        self._tables = tables
+
+    def submit(
+        self,
+        jobs: Sequence[StudyJob],
+        lane: Lane,
+        *,
+        name: str = "",
+        not_before: datetime | None = None,
+    ) -> Submitted:
+        """Add jobs as one batch, all or none; those whose work is open already are left out."""
+        keys = {job.key(): job for job in jobs}
+        batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
+        with self._tables.told():
+            self._tables.register(lane)
+            while True:
+                known = self._open_keys()
+                new = [(key, job) for key, job in keys.items() if key not in known]
+                rows = [
+                    (_options(f"{batch}/{number:05}", lane, key, name, not_before), job)
+                    for number, (key, job) in enumerate(new, start=1)
+                ]
+                try:
+                    self._add(rows)
+                except error.DBOSQueueDeduplicatedError:
+                    continue  # another submission was faster
+                return Submitted(batch, len(new), len(jobs) - len(new))
+
+    def batches(self) -> list[BatchCount]:
+        """All batches, oldest first."""
+        jobs = self._tables.jobs.c
+        batch = sa.func.substr(jobs.workflow_uuid, 1, _BATCH_LENGTH)
+        about = sa.func.min(sa.cast(jobs.attributes, sa.Text))
+        query = (
+            sa.select(batch, jobs.status, sa.func.count(), sa.func.min(jobs.created_at), about)
+            .where(jobs.application_name == APPLICATION)
+            .group_by(batch, jobs.status)
+        )
+        with self._tables.told():
+            rows = self._tables.read(query)
+        counts: dict[str, BatchCount] = {}
+        for name, status, count, submitted, attributes in rows:
+            label = str(json.loads(attributes)["name"])
+            before = counts.get(name, BatchCount(name, label, submitted / 1000, {}))
+            states: dict[State, int] = {**before.jobs, STATES[status]: count}
+            counts[name] = BatchCount(name, label, min(before.submitted, submitted / 1000), states)
+        return sorted(counts.values(), key=lambda count: count.submitted)
+
+    def jobs(self, batch: str, states: Collection[State] = ()) -> list[JobRow]:
+        """The jobs of a batch in their order; with states, only those in one of them.
+
+        batch: also one job of it, as `<batch>/<number>`.
+        """
+        tables, jobs = self._tables.store.tables, self._tables.jobs
+        inputs, outputs = tables.workflow_input, tables.workflow_output
+        query = (
+            sa.select(
+                *(jobs.c.workflow_uuid, jobs.c.status, jobs.c.attributes),
+                *(jobs.c.recovery_attempts, jobs.c.executor_id, jobs.c.created_at),
+                *(jobs.c.delay_until_epoch_ms, jobs.c.started_at_epoch_ms, jobs.c.completed_at),
+                *(inputs.c.inputs, outputs.c.output),
+            )
+            .select_from(jobs)
+            .join(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
+            .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
+            .where(*self._within(batch, states))
+            .order_by(jobs.c.workflow_uuid)
+        )
+        with self._tables.told():
+            return [_row(*fields) for fields in self._tables.read(query)]
+
+    def cancel(self, batch: str) -> int:
+        """Cancel what is open of a batch, or one job; a running job stops within seconds."""
+        values = {
+            "status": NAMES["cancelled"],
+            "owner_xid": None,
+            "queue_name": None,
+            "deduplication_id": None,
+            "completed_at": self._tables.now(),
+        }
+        with self._tables.told():
+            return self._tables.change(self._within(batch, OPEN), values)
+
+    def retry(self, batch: str) -> int:
+        """Queue again what ended badly of a batch, or one job."""
+        lanes = {row.lane for row in self.jobs(batch, ENDED_BADLY)}
+        with self._tables.told():
+            return sum(self._retry(batch, lane) for lane in lanes)
+
+    def _retry(self, batch: str, lane: Lane) -> int:
+        self._tables.register(lane)
+        values = {
+            "status": NAMES["queued"],
+            "queue_name": str(lane),
+            "recovery_attempts": 0,
+            "priority": _WITH_OTHERS,
+            "owner_xid": None,
+            "started_at_epoch_ms": None,
+            "completed_at": None,
+        }
+        in_lane = sa.cast(self._tables.jobs.c.attributes, sa.Text).contains(
+            f'"lane": "{lane}"', autoescape=True
+        )
+        return self._tables.change([*self._within(batch, ENDED_BADLY), in_lane], values)
+
+    def prune(self, before: datetime) -> int:
+        """Forget jobs that ended before a moment; how many that were."""
+        jobs = self._tables.jobs.c
+        ended = jobs.completed_at < int(before.timestamp() * 1000)
+        with self._tables.told():
+            query = sa.select(jobs.workflow_uuid).where(*self._within("", ()), ended)
+            ids = [job for (job,) in self._tables.read(query)]
+            self._tables.client.delete_workflows(ids)
+        return len(ids)
+
+    def pause(self) -> None:
+        """Let no job start from now on; those that run go on to their end."""
+        with self._tables.told():
+            self._tables.client.register_queue(PAUSED, on_conflict="never_update")
+
+    def resume(self) -> None:
+        """Let jobs start again."""
+        with self._tables.told():
+            self._tables.client.delete_queue(PAUSED)
+
+    def is_paused(self) -> bool:
+        """Whether no job may start."""
+        with self._tables.told():
+            return any(lane.name == PAUSED for lane in self._tables.client.list_queues())
+
+    def _add(self, rows: Sequence[tuple[EnqueueOptions, StudyJob]]) -> None:
+        with self._tables.begin() as connection:
+            for options, job in rows:
+                self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
+
+    def _open_keys(self) -> set[str]:
+        key = self._tables.jobs.c.deduplication_id
+        return {text for (text,) in self._tables.read(sa.select(key).where(key.isnot(None)))}
+
+    def _within(self, batch: str, states: Collection[State]) -> list[Any]:
+        jobs = self._tables.jobs.c
+        where = [jobs.application_name == APPLICATION]
+        if "/" in batch:
+            where.append(jobs.workflow_uuid == batch)
+        elif batch:
+            where.append(jobs.workflow_uuid.startswith(f"{batch}/", autoescape=True))
+        return [*where, self._tables.are(states)] if states else where
+
+
+def _options(
+    job: str, lane: Lane, key: str, name: str, not_before: datetime | None
+) -> EnqueueOptions:
+    options = EnqueueOptions(
+        workflow_name="translate_study",
+        queue_name=str(lane),
+        workflow_id=job,
+        app_version=VERSION,
+        deduplication_id=key,
+        priority=_WITH_OTHERS,
+        attributes={"name": name, "lane": str(lane)},
+    )
+    if not_before is not None:
+        options["delay_seconds"] = max(not_before.timestamp() - time.time(), 0.0)
+    return options
+
+
+def _row(
+    job: str,
+    status: str,
+    attributes: Any,
+    tries: int,
+    worker: str | None,
+    *rest: Any,
+) -> JobRow:
+    submitted, not_before, started, ended, payload, result = rest
+    return JobRow(
+        job=job,
+        state=STATES[status],
+        lane=Lane.parse(attributes["lane"]),
+        tries=tries,
+        worker=worker,
+        submitted=submitted / 1000,
+        not_before=_seconds(not_before),
+        started=_seconds(started),
+        ended=_seconds(ended),
+        payload=json.loads(payload)["positionalArgs"][0],
+        result=json.loads(result) if result and ended else {},
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,154 @@
+"""The queue's tables: DBOS's durable workflows, in a SQLite file or on PostgreSQL.
+
+DBOS's own runner is not used: a worker must decide at each moment whether it may take a job
+(windows of the day, pauses, a busy card, a stop), and the runner claims by itself. Rows are never
+decoded by DBOS: one may be marked as a pickle, which would be executed.
+"""
+
+import logging
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import sqlalchemy as sa
+from dbos import DBOSClient, DBOSPortableJSONSerializer
+from dbos._migration import get_migration_versions, get_sqlite_migration_versions
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+
+from ...errors import QueueError, QueueLostError
+from .location import QueuePlace, check_private, make_private
+from .state import Lane, State
+
+APPLICATION = "cuda-cyclegan"
+VERSION = "1"
+"""DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
+
+STATES: dict[str, State] = {
+    "DELAYED": "waiting",
+    "ENQUEUED": "queued",
+    "PENDING": "running",
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "given up",
+    "CANCELLED": "cancelled",
+}
+NAMES = {state: name for name, state in STATES.items()}
+
+
+class QueueTables:
+    """Open tables; a context manager that owns the connections.
+
+    create: make the queue if there is none, and bring an older one's tables up to date.
+    """
+
+    def __init__(self, place: QueuePlace, *, create: bool) -> None:
+        self.place = place
+        self._create = create
+
+    def __enter__(self) -> Self:
+        file = self.place.file
+        if file and self._create:
+            make_private(file)
+        elif file:
+            check_private(file)
+            if not file.exists():
+                raise QueueError(
+                    f"There is no queue at {file} yet; submit some studies, or name another queue "
+                    "with --queue."
+                )
+        logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
+        self.client = DBOSClient(
+            system_database_url=self.place.url,
+            serializer=DBOSPortableJSONSerializer(),
+            application_name=APPLICATION,
+            lazy=True,
+            retry_connection_errors=False,
+        )
+        self.store: Any = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
+        self.jobs: Any = self.store.tables.workflow_status
+        try:
+            self._prepare()
+        except BaseException:
+            self.client.destroy()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.client.destroy()
+
+    def begin(self) -> AbstractContextManager[Any]:
+        """A connection in a transaction."""
+        return self.store.engine.begin()
+
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Turn what the database raises in the block into QueueLostError or QueueError."""
+        try:
+            yield
+        except (DBAPIError, SQLAlchemyError, OSError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            why = " ".join(str(cause).split())[:200]
+            if isinstance(error, OperationalError) or getattr(
+                error, "connection_invalidated", False
+            ):
+                raise QueueLostError(
+                    f"The queue {self.place} does not answer ({why}); see that its disk or server "
+                    "is there and not full."
+                ) from error
+            raise QueueError(f"The queue {self.place} cannot be used ({why}).") from error
+
+    def read(self, query: Any) -> Sequence[Any]:
+        """All rows of a query."""
+        with self.begin() as connection:
+            return connection.execute(query).fetchall()
+
+    def change(self, where: Sequence[Any], values: Mapping[str, Any]) -> int:
+        """Update the jobs for which all of `where` holds; how many that were."""
+        values = {**values, "updated_at": self.now()}
+        with self.begin() as connection:
+            return connection.execute(sa.update(self.jobs).where(*where).values(values)).rowcount
+
+    def now(self) -> Any:
+        """The database's clock in milliseconds, for all hosts alike."""
+        return self.store._now_ms_sql()
+
+    def are(self, states: Collection[State]) -> Any:
+        """The condition that a job is in one of these states."""
+        return self.jobs.c.status.in_([NAMES[state] for state in states])
+
+    def register(self, lane: Lane) -> None:
+        """Let workers know of a lane."""
+        self.client.register_queue(str(lane), worker_concurrency=1, on_conflict="never_update")
+
+    def _prepare(self) -> None:
+        with self.told():
+            if self._create:
+                if self.place.file:
+                    with self.begin() as connection:
+                        connection.execute(sa.text("PRAGMA journal_mode=WAL"))
+                self.store.run_migrations()
+            made, known = self._versions()
+        if made > known:
+            raise QueueError(
+                f"The queue {self.place} was made by a newer version of cuda-cyclegan; update this "
+                "one, or name another queue with --queue."
+            )
+        if made < known:
+            raise QueueError(
+                f"The queue {self.place} is empty or of an older version; submit a study to bring "
+                "it up to date."
+            )
+
+    def _versions(self) -> tuple[int, int]:
+        """Of the tables: the version they have, and the one that this program knows."""
+        if self.place.file:
+            return get_sqlite_migration_versions(self.store.engine)
+        return get_migration_versions(
+            self.store.engine, self.store.schema, self.store.use_listen_notify
+        )

@@ -1,0 +1,67 @@
+"""Times of day at which jobs may start, by the wall clock of the machine that works."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Self
+
+from ..errors import SettingsError
+
+NIGHT = "19:00-07:00"
+_WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From `opens` up to `closes`, over midnight if that comes first.
+
+    Judged anew from the wall clock each time, so that neither a restart nor a clock that is set or
+    jumps for daylight saving can leave it open or closed.
+    """
+
+    opens: time
+    closes: time
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A window from `HH:MM-HH:MM` or `night`. Raises SettingsError."""
+        found = _WINDOW.fullmatch(NIGHT if text == "night" else text)
+        if found is None or found[1] + found[2] == found[3] + found[4]:
+            raise SettingsError(
+                f"{text!r} is not a window of times such as 19:00-07:00; give two different times, "
+                "or night."
+            )
+        opens_hour, opens_minute, closes_hour, closes_minute = map(int, found.groups())
+        return cls(time(opens_hour, opens_minute), time(closes_hour, closes_minute))
+
+    def __str__(self) -> str:
+        return f"{self.opens:%H:%M}-{self.closes:%H:%M}"
+
+    def is_open(self, now: datetime) -> bool:
+        """Whether a job may start at `now`, in local time."""
+        clock = now.time().replace(tzinfo=None)
+        if self.opens < self.closes:
+            return self.opens <= clock < self.closes
+        return clock >= self.opens or clock < self.closes
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """A moment from `HH:MM` (the next such time) or ISO 8601, local unless it names a zone.
+
+    now: with a zone. Raises SettingsError for what is neither, or is past.
+    """
+    try:
+        clock = time.fromisoformat(text) if len(text) <= len("HH:MM:SS") else None
+        moment = datetime.fromisoformat(text) if clock is None else None
+    except ValueError as error:
+        raise SettingsError(f"{text!r} is not a time such as 19:30 or 2026-12-24T19:30.") from error
+    if moment is None:
+        moment = datetime.combine(now.date(), clock or time())
+        if moment <= now.replace(tzinfo=None):
+            moment = datetime.fromordinal(now.toordinal() + 1).replace(
+                hour=moment.hour, minute=moment.minute, second=moment.second
+            )
+    moment = moment.astimezone()
+    if moment <= now:
+        raise SettingsError(f"{text} is past; give a time to come.")
+    return moment

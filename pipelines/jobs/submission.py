@@ -1,0 +1,60 @@
+"""From what a user asks for to one job a study."""
+
+import os
+from dataclasses import dataclass
+
+from ...engine.model.model import load_model
+from ...io.search import Skipped
+from ..results.earlier_results import discover_scans
+from ..translate import Request, check_channels
+from .queue.job import StudyJob
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
+
+    refused: names of studies and why, in words.
+    """
+
+    jobs: tuple[StudyJob, ...]
+    skipped: tuple[Skipped, ...]
+    refused: dict[str, str]
+
+
+def jobs_of(request: Request) -> Submission:
+    """Check a request against its model, and find its studies; reads no scan and needs no device.
+
+    What a device must be able to do is judged by the worker. Raises ModelFileError,
+    PatchShapeError, SettingsError or ScanError.
+    """
+    model = load_model(request.model)
+    check_channels(model)
+    patch = request.patch or model.card.patch
+    model.network.graph.check_patch(patch)
+    found = discover_scans(request.inputs, request.output, request.choice)
+    jobs = tuple(
+        StudyJob(
+            study=str(study.name),
+            files=tuple(os.path.abspath(file) for file in study.files),  # noqa: PTH100
+            output=os.path.abspath(request.output),  # noqa: PTH100
+            model=os.path.abspath(request.model),  # noqa: PTH100
+            model_sha256=model.sha256,
+            patch=patch,
+            overlap=request.overlap,
+            blend=request.blend,
+            precision=request.precision,
+            volume_index=request.volume_index,
+            overwrite=request.overwrite,
+            output_format=request.choice.format,
+            fewest_slices=request.choice.fewest_slices,
+            allow_uneven=request.choice.allow_uneven,
+            preview=request.extras.preview,
+            seam_score=request.extras.seam_score,
+            keep_private=request.choice.keep_private,
+        )
+        for study in found.studies
+        if study.obstacle is None
+    )
+    refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
+    return Submission(jobs, found.skipped, refused)

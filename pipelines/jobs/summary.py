@@ -1,0 +1,67 @@
+"""A batch of jobs as the report that `translate` makes of a run."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import QueueError
+from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
+from ..report.study_row import from_json
+from ..settings import TranslateSettings
+from .queue.job import StudyJob
+from .queue.state import OPEN, JobRow
+
+
+def report_of(rows: Sequence[JobRow]) -> BatchReport:
+    """The report of one batch's rows; jobs that are open count as not reached.
+
+    Raises QueueError if no job can be read.
+    """
+    first = next((job for row in rows if (job := _job(row))), None)
+    if first is None:
+        first = StudyJob.from_json(rows[0].payload)
+    ended = [_study(row) for row in rows if row.state not in OPEN]
+    workers = {row.worker for row in rows if row.worker}
+    starts = [row.started for row in rows if row.started]
+    ends = [row.ended for row in rows if row.ended]
+    return BatchReport(
+        model=ModelName(Path(first.model).stem, Path(first.model), first.model_sha256),
+        settings=TranslateSettings(
+            first.patch, first.overlap, first.blend, first.precision or "fp32", first.volume_index
+        ),
+        device=", ".join(sorted(workers)),
+        output=Path(first.output),
+        started=datetime.fromtimestamp(rows[0].submitted).astimezone().isoformat(),
+        seconds=max(ends) - min(starts) if starts and ends else 0.0,
+        use=_use(ended, max(ends) - min(starts) if starts and ends else 0.0, workers),
+        studies=tuple(ended),
+        skipped=(),
+        not_reached=len(rows) - len(ended),
+    )
+
+
+def _use(studies: Sequence[StudyReport], wall: float, workers: Collection[str]) -> Use:
+    spent = [stages for study in studies if (stages := study.stages)]
+    busy = sum(seconds for stages in spent for seconds in stages.values())
+    computing = sum(stages.get("infer", 0.0) for stages in spent)
+    return Use(wall, busy, computing, len(workers))
+
+
+def _job(row: JobRow) -> StudyJob | None:
+    try:
+        return StudyJob.from_json(row.payload)
+    except QueueError:
+        return None
+
+
+def _study(row: JobRow) -> StudyReport:
+    job = _job(row)
+    name, source, output = row.job, Path(), Path()
+    if job:
+        name, source, output = job.study, Path(job.files[0]), job.target
+    if "row" in row.result:
+        return from_json(row.result["row"], name, source, output)
+    if row.state == "cancelled":
+        return StudyReport(name, source, output, "interrupted")
+    failure = Failure("internal", row.reason or "", None)
+    return StudyReport(name, source, output, "failed", failure=failure)

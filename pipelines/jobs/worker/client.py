@@ -1,0 +1,153 @@
+"""Where a worker gets its jobs and hands them in."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ...errors import QueueError, QueueLostError, SettingsError
+from ...report.report import Failure, StudyReport
+from ...report.study_row import to_json
+from ...report.writing import program_version
+from ..queue.claims import Claims
+from ..queue.job import StudyJob
+from ..queue.state import Claim, Lane
+from ..schedule import Window
+from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
+
+PAUSE_SECONDS = 1.0
+"""Between two questions to a queue that has no job, or does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job that was taken, and what it asks for."""
+
+    claim: Claim
+    job: StudyJob
+
+
+class Desk:
+    """Jobs in hand are those that were taken and whose end is not recorded; any thread may call.
+
+    hindrance: why no job may start now, whatever the queue holds, or None.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        settings: WorkerSettings,
+        tell: Tell,
+        hindrance: Callable[[], str | None],
+    ) -> None:
+        self.hindrance = hindrance
+        self.is_open = True
+        self._claims = claims
+        self._tries = settings.tries
+        self._tell = tell
+        self._orders: dict[str, Order] = {}
+        self._changed = threading.Condition()
+
+    def close(self) -> None:
+        """Let no job start from now on. Takes no lock: a signal may have come at any moment."""
+        self.is_open = False
+
+    def in_hand(self) -> tuple[Order, ...]:
+        """The jobs at work, and any that waits for them."""
+        with self._changed:
+            return tuple(self._orders.values())
+
+    def wait_for_a_change(self) -> None:
+        """Wait until a job is handed in, but not for long."""
+        with self._changed:
+            self._changed.wait(PAUSE_SECONDS)
+
+    def others_work(self) -> bool:
+        """Whether any worker holds a job. Raises QueueLostError."""
+        return bool(self._claims.held())
+
+    def take(self) -> Order | None:
+        """The most urgent job that may start now, in hand from then on. Raises QueueLostError.
+
+        Jobs that cannot be read, or that too many workers died of, end on the way.
+        """
+        while (claim := self._claim()) is not None:
+            if claim.tries > self._tries:
+                self._record(lambda claim=claim: self._claims.give_up(claim))
+                self._tell(JobEnded(claim.job, None))
+                continue
+            self._tell(JobStarted(claim.job))
+            try:
+                order = Order(claim, StudyJob.from_json(claim.payload))
+            except QueueError as error:
+                failure = Failure("unsupported", str(error), None)
+                self._end(claim, StudyReport("", Path(), Path(), "failed", failure=failure))
+                continue
+            with self._changed:
+                self._orders[claim.job] = order
+            return order
+        return None
+
+    def may_start(self, order: Order) -> bool:
+        """Whether a job that was taken a while ago may still start."""
+        if not self.is_open or self.hindrance():
+            return False
+        try:
+            return order.claim.lane in self._open_lanes()
+        except QueueLostError:
+            return _is_open(order.claim.lane)
+
+    def hand_in(self, order: Order, row: StudyReport) -> None:
+        """Record how a job ended; an interrupted one goes back to its place in the queue."""
+        self._end(order.claim, row)
+        self._let_go(order)
+
+    def put_apart(self, orders: Sequence[Order]) -> None:
+        """Put jobs back, one of which has harmed the device; each will be done alone."""
+        tokens = [order.claim.token for order in orders]
+        self._record(lambda: self._claims.take_over(tokens))
+        for order in orders:
+            self._let_go(order)
+
+    def _let_go(self, order: Order) -> None:
+        with self._changed:
+            del self._orders[order.claim.job]
+            self._changed.notify_all()
+
+    def _claim(self) -> Claim | None:
+        if not self.is_open or self.hindrance():
+            return None
+        return next(
+            (claim for lane in self._open_lanes() if (claim := self._claims.take(lane))), None
+        )
+
+    def _open_lanes(self) -> list[Lane]:
+        return [lane for lane in self._claims.lanes() if _is_open(lane)]
+
+    def _end(self, claim: Claim, row: StudyReport) -> None:
+        if row.status == "interrupted":
+            self._record(lambda: self._claims.hand_back([claim.token]))
+        else:
+            result = {"row": to_json(row), "program": program_version()}
+            well = row.status != "failed"
+            self._record(lambda: self._claims.end(claim, result, well=well))
+        self._tell(JobEnded(claim.job, row))
+
+    def _record(self, step: Callable[[], object]) -> None:
+        """Tell the queue what became of a job, for as long as it takes."""
+        while True:
+            try:
+                step()
+                return
+            except QueueLostError as error:
+                self._tell(Waiting(str(error)))
+                time.sleep(PAUSE_SECONDS)
+
+
+def _is_open(lane: Lane) -> bool:
+    try:
+        return not lane.window or Window.parse(lane.window).is_open(datetime.now())
+    except SettingsError:
+        return False  # made by a program that knows other windows

@@ -1,0 +1,75 @@
+"""Other programs on a GPU, to which a worker may give way."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pynvml as _pynvml
+
+from ...errors import QueueError
+from .messages import Manners
+
+pynvml: Any = _pynvml  # the package ships no types
+
+
+class Neighbours:
+    """The other processes on one card.
+
+    device: as CUDA counts, `cuda:N`. The driver must show this process under its own id, which it
+    does not in a container without the host's ids.
+    """
+
+    def __init__(self, device: str, manners: Manners) -> None:
+        self._manners = manners
+        try:
+            pynvml.nvmlInit()
+            self._card = _card(device)
+        except pynvml.NVMLError as error:
+            raise QueueError(
+                f"What others do on {device} cannot be seen ({error}); leave --yield-to-others out."
+            ) from error
+        self._seen_until = 0
+
+    def hindrance(self) -> str | None:
+        """Why no job should start now, or None."""
+        try:
+            memory, load = self._memory(), self._load()
+        except pynvml.NVMLError as error:
+            return f"the card does not answer ({error})"
+        if memory > self._manners.memory:
+            return f"other programs hold {memory / 2**20:.0f} MiB of the card"
+        if load > self._manners.load:
+            return f"other programs keep the card busy {load} % of the time"
+        return None
+
+    def _memory(self) -> int:
+        held: dict[int, int] = {}
+        for ask in (
+            pynvml.nvmlDeviceGetComputeRunningProcesses,
+            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        ):
+            held |= {process.pid: process.usedGpuMemory or 0 for process in ask(self._card)}
+        return sum(memory for process, memory in held.items() if process != os.getpid())
+
+    def _load(self) -> int:
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._card, self._seen_until)
+        except (pynvml.NVMLError_NotFound, pynvml.NVMLError_NotSupported):
+            return 0  # nothing new, or a part of a card: there only memory counts
+        self._seen_until = max((sample.timeStamp for sample in samples), default=self._seen_until)
+        return _sum_of_newest(sample for sample in samples if sample.pid not in (0, os.getpid()))
+
+
+def _sum_of_newest(samples: Iterable[Any]) -> int:
+    newest = {sample.pid: sample for sample in sorted(samples, key=lambda one: one.timeStamp)}
+    return sum(sample.smUtil for sample in newest.values())
+
+
+def _card(device: str) -> Any:
+    """The driver's handle; CUDA_VISIBLE_DEVICES renumbers cards for CUDA only."""
+    number = int(device.partition(":")[2] or 0)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    name = visible.split(",")[number].strip() if visible else str(number)
+    if name.isdecimal():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(name))
+    return pynvml.nvmlDeviceGetHandleByUUID(name.encode())

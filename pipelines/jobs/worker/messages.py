@@ -1,0 +1,80 @@
+"""How a worker is told to work, and what it tells; imports nothing heavy, for its parent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ....engine.options import NO_LIMITS, CudaLimits
+
+if TYPE_CHECKING:
+    from ...report.report import StudyReport
+
+End: TypeAlias = Literal["stopped", "empty", "shaken"]
+"""Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """How much of a GPU others may use before a worker starts no job.
+
+    memory: bytes. load: percent of the time in which their kernels run.
+    """
+
+    memory: int
+    load: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker goes about it.
+
+    until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
+    tries: workers that may die of a job before it is given up. manners: towards other programs on
+    the GPU; None takes no notice of them. limits: of what this program may take there. sharing:
+    workers that were started together, among which the machine is divided.
+    """
+
+    until_empty: bool = False
+    tries: int = 3
+    manners: Manners | None = None
+    limits: CudaLimits = NO_LIMITS
+    sharing: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A job was taken."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job is over: its row, or None if it was given up."""
+
+    job: str
+    row: "StudyReport | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No job starts for now. reason: in words, None if there simply is none."""
+
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TuningBegan:
+    """The device tries plans, which may take as long as its worker was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningEnded:
+    """So many seconds later a plan is known for each of so many convolutions, and kept."""
+
+    seconds: float
+    plans: int
+
+
+WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting | TuningBegan | TuningEnded
+Tell: TypeAlias = Callable[[WorkerEvent], None]

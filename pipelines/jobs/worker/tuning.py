@@ -1,0 +1,27 @@
+"""What a worker tells of the search for plans: when it begins, and what it came to."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from ....engine.cuda.plan_cache import Progress
+from .messages import Tell, TuningBegan, TuningEnded
+
+
+@contextmanager
+def tuning_told(tell: Tell) -> Generator[Progress]:
+    """Progress to open one generator with; a search that fails is told by what it raises."""
+    began = ended = 0.0
+    plans = 0
+
+    def hear(_what: str, share: float) -> None:
+        nonlocal began, ended, plans
+        if not began:
+            began = time.monotonic()
+            tell(TuningBegan())
+        ended = time.monotonic()
+        plans += share < 1
+
+    yield hear
+    if began:
+        tell(TuningEnded(ended - began, plans))

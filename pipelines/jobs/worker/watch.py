@@ -1,0 +1,85 @@
+"""What a worker keeps an eye on besides its job, in a thread of its own."""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from ...errors import QueueLostError
+from ..queue.claims import Claims
+from ..queue.liveness import Life
+from .worker import Worker
+
+WATCH_SECONDS = 1.0
+STRAY_SECONDS = 5.0
+"""How long a job may be ours and not in hand, as it is for a moment while it is taken."""
+
+
+class Watch:
+    """A context manager that owns the thread.
+
+    It renews the worker's life, takes over from dead workers, wakes jobs whose time has come, lets
+    the worker leave jobs that were cancelled or taken over, puts back those that it was given in an
+    answer which never came, and stops it when its parent is gone.
+    """
+
+    def __init__(self, claims: Claims, life: Life, worker: Worker) -> None:
+        self._claims = claims
+        self._life = life
+        self._worker = worker
+        self._strays: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=WATCH_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            self._mind_parent()
+            with suppress(QueueLostError):
+                self._life.renew()
+                self._claims.wake()
+                self._mind_jobs()
+                self._take_over()
+
+    def _mind_jobs(self) -> None:
+        in_hand = self._worker.desk.in_hand()
+        ours = self._claims.ours(order.claim for order in in_hand) if in_hand else set[str]()
+        for order in in_hand:
+            if order.claim.token not in ours:
+                self._worker.leave(order)
+
+    def _mind_parent(self) -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
+            self._worker.stop()
+
+    def _take_over(self) -> None:
+        held = self._claims.held()
+        self._put_back_strays(held.pop(self._life.name, ()))
+        for worker, tokens in held.items():
+            if self._life.is_dead(worker):
+                self._claims.take_over(tokens)
+
+    def _put_back_strays(self, held: Collection[str]) -> None:
+        """held: the tokens of all jobs that are ours by what the queue says."""
+        in_hand = {order.claim.token for order in self._worker.desk.in_hand()}
+        now = time.monotonic()
+        self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}
+        lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]
+        if lost:
+            self._claims.hand_back(lost)

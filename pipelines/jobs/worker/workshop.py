@@ -1,0 +1,232 @@
+"""What a worker does its jobs with: the code that `translate` runs, with the model kept warm."""
+
+import os
+import platform
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Self
+
+from ....engine.devices import Device, choose_device, open_generator
+from ....engine.errors import ModelFileError
+from ....engine.model.model import Model, load_model
+from ....engine.onnxruntime.session import Generator
+from ....engine.options import Precision
+from ....io.choice import Choice
+from ....io.discovery import discover
+from ....io.errors import ScanError, UnreadableScanError
+from ....io.files.atomic import remove_leftovers
+from ....io.volume import Study
+from ...errors import OutputFolderError, SettingsError
+from ...execution.stages import Task
+from ...execution.study_pipeline import Lanes
+from ...report.failures import failure_of
+from ...report.report import Failure, StudyReport
+from ...results.manifest import Manifest, Recipe
+from ...results.resume import PlannedStudy, Planner
+from ...results.storing import Store
+from ...settings import Extras, TranslateSettings
+from ...translate import lanes_of
+from ..queue.job import StudyJob
+from .messages import Tell, WorkerSettings
+from .tuning import tuning_told
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """A model and the patches that it is opened for."""
+
+    path: str
+    sha256: str
+    patch: tuple[int, int, int]
+    model: Model
+
+
+class Workshop:
+    """One device with the last model on it, and the last output folder; a context manager.
+
+    device: as `--device` takes it, but at most one GPU.
+    """
+
+    def __init__(self, device: str, settings: WorkerSettings, tell: Tell) -> None:
+        self._device: Device = choose_device(device, settings.limits)
+        self._sharing = settings.sharing
+        self._tell = tell
+        self._tool: _Tool | None = None
+        self._generator: tuple[Precision, Generator] | None = None
+        self._manifest: Manifest | None = None
+        self._generator_stack = ExitStack()
+        self._folder_stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.rest()
+        self._close_generator()
+
+    def rest(self) -> None:
+        """Let go of the output folder, so that other programs may have it.
+
+        What workers beside this one left there when they were killed goes first.
+        """
+        if self._manifest:
+            with suppress(OSError):
+                remove_leftovers(self._manifest.output)
+        self._manifest = None
+        self._folder_stack.close()
+
+    def plan(self, job: StudyJob) -> PlannedStudy:
+        """What is to be done about a job's study.
+
+        Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
+        """
+        study = find_study(job)
+        manifest = self._open_folder(Path(job.output))
+        recipe = Recipe(job.model_sha256, self._settings(job).sha256())
+        entries = manifest.entries
+        planner = Planner(manifest.output, entries, recipe, job.overwrite, job.preview)
+        [planned] = planner.plan([study])
+        if planned.refreshed:
+            manifest.append(planned.refreshed)
+        return planned
+
+    def task(self, job: StudyJob, may_begin: Callable[[str], bool]) -> Task:
+        """All that is needed for a job and those that are `like` it, with the model open.
+
+        Raises EngineError, OutputFolderError or SettingsError.
+        """
+        settings = self._settings(job)
+        manifest = self._open_folder(Path(job.output))
+        tool = self._open_tool(job)
+        self._open_generator(tool, settings.precision)  # what it raises is about this job
+        return Task(
+            model=tool.model,
+            settings=settings,
+            open_generator=lambda precision, _: nullcontext(self._open_generator(tool, precision)),
+            store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
+            precisions=self._device.precisions,
+            extras=Extras(job.preview, job.seam_score),
+            hands_over=True,
+            may_begin=may_begin,
+        )
+
+    def lanes(self) -> Lanes:
+        """How much may be under way here at a time."""
+        return lanes_of(self._device, self._sharing)
+
+    def _settings(self, job: StudyJob) -> TranslateSettings:
+        return TranslateSettings(
+            patch=job.patch,
+            overlap=job.overlap,
+            blend=job.blend,
+            precision=self._precision(job),
+            volume_index=job.volume_index,
+            keep_private=job.keep_private,
+        )
+
+    def _open_generator(self, tool: _Tool, precision: Precision) -> Generator:
+        """The one that is open, which stays open until another takes its room on the device."""
+        if self._generator and self._generator[0] == precision:
+            return self._generator[1]
+        self._close_generator()
+        network = tool.model.network
+        with tuning_told(self._tell) as progress:
+            opening = open_generator(network, self._device, precision, tool.patch, progress)
+            generator = self._generator_stack.enter_context(opening)
+        self._generator = precision, generator
+        return generator
+
+    def _close_generator(self) -> None:
+        self._generator = None
+        self._generator_stack.close()
+
+    def _open_folder(self, output: Path) -> Manifest:
+        if self._manifest and self._manifest.output == output:
+            self._manifest.refresh()
+            return self._manifest
+        self.rest()
+        self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
+        remove_leftovers(output)
+        return self._manifest
+
+    def _open_tool(self, job: StudyJob) -> _Tool:
+        tool = self._tool
+        wanted = job.model, job.model_sha256, job.patch
+        if tool and (tool.path, tool.sha256, tool.patch) == wanted:
+            return tool
+        self._tool = None
+        self._close_generator()
+        model = load_model(Path(job.model))
+        if model.sha256 != job.model_sha256:
+            raise ModelFileError(
+                f"{job.model} is another model than when the job was submitted; submit again, or "
+                "put the old file back."
+            )
+        model.network.graph.check_patch(job.patch)
+        self._tool = _Tool(*wanted, model)
+        return self._tool
+
+    def _precision(self, job: StudyJob) -> Precision:
+        precision = job.precision or self._device.default_precision
+        if precision not in self._device.precisions:
+            raise SettingsError(
+                f"The {self._device.kind} device of this worker does not compute in {precision}; "
+                "submit without --precision, or work with another --device."
+            )
+        return precision
+
+
+def find_study(job: StudyJob) -> Study:
+    """The study of a job, found again among its files. Raises ScanError."""
+    for file in job.files:
+        if not os.path.lexists(file):
+            raise UnreadableScanError(
+                f"{file} does not exist on {platform.node()}; put it back, or mount it there if "
+                "other hosts have it, then 'jobs retry'."
+            )
+    choice = Choice(
+        fewest_slices=job.fewest_slices,
+        allow_uneven=job.allow_uneven,
+        format=job.output_format,
+        keep_private=job.keep_private,
+    )
+    found = discover([Path(file) for file in job.files], Path(job.output), choice)
+    for study in found.studies:
+        if set(map(str, study.files)) == set(job.files):
+            return replace(study, name=PurePosixPath(job.study))
+    why = f" ({found.skipped[0].reason})" if found.skipped else ""
+    raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def row_of(job: StudyJob) -> StudyReport:
+    """The row of a job about which nothing else is known."""
+    return StudyReport(
+        name=job.study, source=Path(job.files[0]), output=job.target, status="up to date"
+    )
+
+
+def failed(job: StudyJob, error: Exception) -> StudyReport:
+    """The row of a job that could not be begun with."""
+    return replace(row_of(job), status="failed", failure=_failure(error))
+
+
+def _failure(error: Exception) -> Failure:
+    match error:
+        case OutputFolderError():
+            return Failure("write", str(error), None)
+        case SettingsError():
+            return Failure("engine", str(error), None)
+        case OSError():
+            path, why = error.filename or "A file", error.strerror or error
+            return Failure("write", f"{path} cannot be used ({why}).", None)
+        case _:
+            failure = failure_of(error, None)
+            return replace(failure, kind="unreadable") if type(error) is ScanError else failure

@@ -1,0 +1,98 @@
+"""What a generator was trained for, which no checkpoint tells and only a person can say."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ...engine.checkpoint.recognise.recognition import Finding, Question
+from ...engine.model.card import IntensityMap, SmallVolumePadding
+from ...engine.network.graph import Triple
+
+Spacing: TypeAlias = tuple[float, float, float] | Literal["native"]
+
+SMALL_VOLUME_PADDING: SmallVolumePadding = "edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What the training data were like; None is not said yet.
+
+    source, target: names of the input and output channels, in the network's order.
+    axes, spacing, patch: as in ModelCard; spacing "native" takes every scan at its own.
+    name: of the model; by default made of source and target.
+    """
+
+    source: tuple[str, ...] | None = None
+    target: tuple[str, ...] | None = None
+    intensity_in: IntensityMap | None = None
+    intensity_out: IntensityMap | None = None
+    axes: str | None = None
+    spacing: Spacing | None = None
+    patch: Triple | None = None
+    small_volume_padding: SmallVolumePadding | None = None
+    name: str | None = None
+    licence: str | None = None
+
+    def undecided(self) -> tuple[Question, ...]:
+        """What has not been said although a guess would spoil images without any error."""
+        return tuple(item for item in _QUESTIONS if getattr(self, item.field) is None)
+
+    def assumed(self) -> Iterator[Finding]:
+        """What has not been said and is taken for granted."""
+        if self.small_volume_padding is None:
+            reason = "how a scan smaller than a patch grows; --small-volume-padding changes it"
+            yield Finding("small volumes", SMALL_VOLUME_PADDING, reason)
+        if self.name is None and self.source and self.target:
+            reason = "of the model, in reports; --name changes it"
+            yield Finding("name", default_name(self.source, self.target), reason)
+        if self.licence is None:
+            yield Finding("licence", "not stated", "of the weights; --licence states it")
+
+
+def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
+    """T1 to CT, T1+FLAIR to CT."""
+    return f"{'+'.join(source)} to {'+'.join(target)}"
+
+
+_MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity")
+_QUESTIONS = (
+    Question(
+        "source",
+        "--source",
+        ("NAME",),
+        "contrast that goes in, such as T1; the generator of the other direction looks the same",
+    ),
+    Question("target", "--target", ("NAME",), "contrast that comes out, such as CT"),
+    Question(
+        "intensity_in",
+        "--intensity-in",
+        _MAPS,
+        "how the training code brought scan values to [-1, 1]; another way changes the contrast",
+    ),
+    Question(
+        "intensity_out",
+        "--intensity-out",
+        _MAPS,
+        "how the training code did so with target scans, such as window:-1000,2000 for CT in HU; "
+        "it is undone on the result",
+    ),
+    Question(
+        "axes",
+        "--axes",
+        ("RAS", "LPS", "SPL", "..."),
+        "where the axes of the training patches point: arrays from nibabel in canonical "
+        "orientation are RAS, from SimpleITK mostly SPL",
+    ),
+    Question(
+        "spacing",
+        "--spacing",
+        ("D,H,W", "native"),
+        "voxel size in mm that training scans were resampled to; native if they never were",
+    ),
+    Question(
+        "patch",
+        "--patch",
+        ("D,H,W",),
+        "extents of the training patches; normalisation depends on them",
+    ),
+)

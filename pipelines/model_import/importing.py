@@ -1,0 +1,178 @@
+"""A training checkpoint becomes a model: what it tells, what is assumed, what must be said."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ...engine.checkpoint.read.checkpoint import read_checkpoint
+from ...engine.checkpoint.read.reference_file import read_reference
+from ...engine.checkpoint.recognise.layouts import recognise
+from ...engine.checkpoint.recognise.recognition import Choices, Finding, Question, Recognised, flag
+from ...engine.checkpoint.recognise.reference_search import resolve
+from ...engine.errors import CheckpointError
+from ...engine.model.card import ModelCard, Provenance, Reference
+from ...engine.model.model import Model, decode_model, encode_model
+from ...engine.model.reference import Verification, array_sha256, make_reference, verify
+from ...engine.network.architectures import build
+from ...engine.network.graph import FloatArray, Graph, Network
+from ..errors import SettingsError
+from ..report.writing import program_version
+from .card_draft import SMALL_VOLUME_PADDING, Purpose, default_name
+
+Pair: TypeAlias = tuple[FloatArray, FloatArray]
+
+_DECIDED = ("said with", "only this computes")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """A checkpoint and all that the user says about it.
+
+    reference: .npz or .pt file of a patch and what the training code made of it.
+    """
+
+    checkpoint: Path
+    choices: Choices
+    purpose: Purpose
+    reference: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A checkpoint held against the request; a model can be made once `undecided` is empty."""
+
+    recognised: Recognised
+    purpose: Purpose
+    reference: Pair | None
+
+    @property
+    def told(self) -> tuple[Finding, ...]:
+        """What the file, the reference or the user says about the network."""
+        return self.recognised.told
+
+    @property
+    def assumed(self) -> tuple[Finding, ...]:
+        """What nobody said and what is taken for granted."""
+        return (*self.recognised.defaulted, *self.purpose.assumed())
+
+    @property
+    def undecided(self) -> tuple[Question, ...]:
+        """What only a person can answer: about the network first, then about its data."""
+        return self.recognised.undecided + self.purpose.undecided()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model as it comes back from the bytes of its file, and its proof."""
+
+    model: Model
+    content: bytes
+    verification: Verification
+
+
+def survey(request: ImportRequest) -> Survey:
+    """Read a checkpoint and hold it against what was said about it; writes nothing.
+
+    A reference settles what the checkpoint leaves open. Raises EngineError or SettingsError.
+    """
+    recognised = recognise(read_checkpoint(request.checkpoint), request.choices)
+    graph = build(recognised.spec)
+    _check_purpose(request.purpose, graph)
+    reference = read_reference(request.reference) if request.reference else None
+    if reference:
+        _check_reference(reference[0], graph)
+        recognised = resolve(recognised, *reference)
+    return Survey(recognised, request.purpose, reference)
+
+
+def make_model(survey: Survey) -> Imported:
+    """The model of a survey with nothing undecided.
+
+    Without a reference from the training code this program makes its own. Raises ModelFileError
+    if what was said makes no model card.
+    """
+    recognised = survey.recognised
+    network = Network(build(recognised.spec), recognised.weights)
+    pair = survey.reference or make_reference(network)
+    reference = Reference(
+        input_sha256=array_sha256(pair[0]),
+        output_sha256=array_sha256(pair[1]),
+        made_by="training code" if survey.reference else "cuda-cyclegan",
+    )
+    content = encode_model(_card(survey, reference), network, *pair)
+    model = decode_model(content)
+    return Imported(model, content, verify(model))
+
+
+def _check_purpose(purpose: Purpose, graph: Graph) -> None:
+    for field, names, channels in (
+        ("source", purpose.source, graph.in_channels),
+        ("target", purpose.target, graph.out_channels),
+    ):
+        if names is not None and len(names) != channels:
+            raise SettingsError(
+                f"{flag(field)} must name {channels} of the network's channels, separated by "
+                f"commas, not {len(names)}."
+            )
+    if purpose.patch:
+        graph.check_patch(purpose.patch)
+
+
+def _check_reference(patch: FloatArray, graph: Graph) -> None:
+    channels, depth, height, width = patch.shape[1:]
+    if channels != graph.in_channels:
+        raise CheckpointError(
+            f"The reference input has {channels} channels, but this generator takes "
+            f"{graph.in_channels}; make it for this very checkpoint."
+        )
+    graph.check_patch((depth, height, width))
+
+
+def _card(survey: Survey, reference: Reference) -> ModelCard:
+    purpose = survey.purpose
+    if (
+        survey.recognised.undecided
+        or purpose.source is None
+        or purpose.target is None
+        or purpose.intensity_in is None
+        or purpose.intensity_out is None
+        or purpose.axes is None
+        or purpose.spacing is None
+        or purpose.patch is None
+    ):
+        raise ValueError("a model can only be made once nothing is undecided")
+    return ModelCard(
+        name=purpose.name or default_name(purpose.source, purpose.target),
+        architecture=survey.recognised.spec,
+        source=", ".join(purpose.source),
+        target=", ".join(purpose.target),
+        input_channels=purpose.source,
+        output_channels=purpose.target,
+        axes=purpose.axes,
+        spacing=None if purpose.spacing == "native" else purpose.spacing,
+        patch=purpose.patch,
+        intensity_in=purpose.intensity_in,
+        intensity_out=purpose.intensity_out,
+        small_volume_padding=purpose.small_volume_padding or SMALL_VOLUME_PADDING,
+        provenance=_provenance(survey),
+        reference=reference,
+    )
+
+
+def _provenance(survey: Survey) -> Provenance:
+    """Where the weights came from, with every decision that the weights do not force."""
+    recognised = survey.recognised
+    notes = [
+        f"{finding.subject}: {finding.value} ({finding.reason})"
+        for finding in recognised.told
+        if finding.reason.startswith(_DECIDED)
+    ]
+    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in recognised.defaulted]
+    return Provenance(
+        source=recognised.checkpoint.path.name,
+        sha256=recognised.checkpoint.sha256,
+        layout=recognised.layout,
+        importer=f"cuda-cyclegan {program_version()}",
+        notes="; ".join(notes),
+        licence=survey.purpose.licence or "",
+    )

@@ -1,0 +1,75 @@
+"""What a batch tells its caller while it runs, so that nothing in here prints."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..report.report import StudyReport
+from ..results.resume import PlannedStudy
+from ..stopwatch import Span
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """Every study has its plan."""
+
+    planned: tuple[PlannedStudy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A device that is being opened tries out plans, which it keeps for later starts.
+
+    what: the convolution at hand. share: of the convolutions, how many are done; 1 at the end.
+    """
+
+    what: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOpened:
+    """A device is ready to compute. note: why it was taken, if nobody asked for it."""
+
+    device: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyStarted:
+    """A study is about to be read; studies that are kept or refused never start.
+
+    While one study is in the network, the next one is read and the one before is stored.
+    """
+
+    planned: PlannedStudy
+
+
+@dataclass(frozen=True, slots=True)
+class TilesDone:
+    """So many of a study's tiles are translated; 0 comes once, before the first."""
+
+    study: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """A stage worked on a study for some time."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDone:
+    """A study has its row. trace: the traceback of what made it fail."""
+
+    row: StudyReport
+    trace: str | None = None
+
+
+Event: TypeAlias = (
+    BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
+)
+Listen: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,158 @@
+"""How fast earlier batches went on this machine, to tell how long the next one will take."""
+
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import fsum
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from ...io.errors import WriteError
+from ...io.files.atomic import whole_file
+from ...io.volume import Study
+from ..report.report import StudyReport
+from ..stopwatch import Stage
+
+_NETWORK: tuple[Stage, ...] = ("infer", "blend")
+
+
+@dataclass(frozen=True, slots=True)
+class HostRates:
+    """Seconds a voxel of the scan: of reading and preparing, and of finishing and writing."""
+
+    load: float
+    store: float
+
+    @classmethod
+    def measured(cls, rows: Iterable[StudyReport]) -> "HostRates | None":
+        """The rates of what was translated; None if that is nothing."""
+        done = _done(rows)
+        voxels = sum(row.voxels for row in done)
+        if not voxels:
+            return None
+        return cls(
+            load=_seconds(done, ("read", "prepare")) / voxels,
+            store=_seconds(done, ("finish", "write")) / voxels,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRates:
+    """Seconds: of the network a tile, and of opening the device."""
+
+    tile: float
+    opening: float
+
+    @classmethod
+    def measured(cls, rows: Iterable[StudyReport], opening: float) -> "NetworkRates | None":
+        """The rates of what was translated; None if that is nothing."""
+        done = _done(rows)
+        tiles = sum(row.tiles for row in done)
+        return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Predicted seconds of one study at its three stations."""
+
+    load: float
+    network: float
+    store: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.load + self.network + self.store
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Who works on a batch: readers, devices and writers; opening: seconds until a device is ready.
+
+    As many studies as there are readers may be read or wait for a device, and as many as there are
+    writers may be written or wait for it.
+    """
+
+    readers: int = 1
+    devices: int = 1
+    writers: int = 1
+    opening: float = 0.0
+
+
+def wall_seconds(batch: Sequence[Work], line: Line) -> float:
+    """How long a batch takes when each study goes to whoever is free first."""
+    devices = [line.opening] * line.devices
+    taken: list[float] = []
+    stored: list[float] = []
+    for number, work in enumerate(batch):
+        begun = taken[number - line.readers] if number >= line.readers else 0.0
+        free = devices.index(min(devices))
+        taken.append(max(devices[free], begun + work.load))
+        room = stored[number - line.writers] if number >= line.writers else 0.0
+        devices[free] = max(taken[-1] + work.network, room)
+        stored.append(devices[free] + work.store)
+    return max(stored, default=0.0)
+
+
+Rates: TypeAlias = HostRates | NetworkRates
+R = TypeVar("R", HostRates, NetworkRates)
+
+
+class RateCache:
+    """Rates by what they depend on, in one file; one that cannot be read counts as empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "rates.json"
+
+    def get(self, kind: type[R], *keys: str) -> R | None:
+        """The rates last measured under the first of the keys that is known."""
+        for key in keys:
+            try:
+                found: Any = json.loads(self._path.read_text())[key]
+                return kind(**{name: float(value) for name, value in found.items()})
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                continue
+        return None
+
+    def put(self, rates: Rates, *keys: str) -> None:
+        """Keep rates; a folder that cannot be written costs the next plan its seconds."""
+        try:
+            content: Any = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            content = {}
+        if not isinstance(content, dict):
+            content = {}
+        for key in keys:
+            content[key] = asdict(rates)
+        try:
+            with whole_file(self._path) as part:
+                part.write_text(json.dumps(content, indent=1))
+        except WriteError:
+            pass
+
+
+def opening_key(devices: str) -> str:
+    """What the seconds of opening depend on most; devices: as the user chose them."""
+    return f"{platform.node()}, network, {devices}"
+
+
+def network_key(model: str, patch: Sequence[int], precision: str, devices: str) -> str:
+    """What a network's rates depend on; model: its file's hash."""
+    extents = "x".join(map(str, patch))
+    return f"{opening_key(devices)}, {precision}, {extents}, {model}"
+
+
+def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:
+    """What a study's rates depend on: with the model, which may resample, and next best without."""
+    packing = ", gzip" if study.files[0].suffix == ".gz" else ""
+    kind = f"{platform.node()}, host, {study.format}{packing} to {result_format}"
+    return f"{kind}, {model}", kind
+
+
+def _done(rows: Iterable[StudyReport]) -> list[StudyReport]:
+    return [row for row in rows if row.status == "translated"]
+
+
+def _seconds(rows: Iterable[StudyReport], stages: Sequence[Stage]) -> float:
+    return fsum(row.stages.get(stage, 0.0) for row in rows for stage in stages)

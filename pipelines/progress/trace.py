@@ -1,0 +1,49 @@
+"""A batch as a picture of all its stages and threads, in Chrome's trace format."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...io.files.atomic import whole_file
+from ..stopwatch import Span
+from .events import Event, Worked
+
+
+class Trace:
+    """Hears a batch and keeps every span of work."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, Worked):
+            self._spans.append(event.span)
+
+    def write(self, path: Path) -> None:
+        """Store the spans, for chrome://tracing or ui.perfetto.dev; raises WriteError.
+
+        One row a lane; times count from the first span, in microseconds.
+        """
+        spans = self._spans
+        lanes = {lane: row for row, lane in enumerate(dict.fromkeys(s.lane for s in spans), 1)}
+        start = min((span.start for span in spans), default=0.0)
+        events: list[dict[str, Any]] = [
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": lane}}
+            for lane, row in lanes.items()
+        ]
+        events += [
+            {
+                "name": span.stage,
+                "cat": "stage",
+                "ph": "X",
+                "ts": (span.start - start) * 1e6,
+                "dur": span.seconds * 1e6,
+                "pid": 1,
+                "tid": lanes[span.lane],
+                "args": {"study": span.study},
+            }
+            for span in spans
+        ]
+        with whole_file(path) as part:
+            part.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")

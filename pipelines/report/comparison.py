@@ -1,0 +1,127 @@
+"""Two batches beside each other: the same studies, and how the second went against the first."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..stopwatch import STAGES, Stage
+from .reading import StoredReport
+from .report import BatchReport, StudyReport
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPair:
+    """One study in both batches."""
+
+    first: StudyReport
+    second: StudyReport
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast the second was."""
+        return _ratio(self.first.seconds, self.second.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The second batch against the first, over the studies that both translated.
+
+    pairs: studies of one name and as many voxels. unmatched: how many of either have no partner.
+    differences: conditions that are not the same, by name.
+    """
+
+    first: StoredReport
+    second: StoredReport
+    pairs: tuple[StudyPair, ...]
+    unmatched: tuple[int, int]
+    differences: Mapping[str, tuple[str, str]]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Wall time of the pairs in each batch."""
+        return (
+            math.fsum(pair.first.seconds for pair in self.pairs),
+            math.fsum(pair.second.seconds for pair in self.pairs),
+        )
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast the second was over all pairs."""
+        return _ratio(*self.seconds)
+
+    def stages(self) -> dict[Stage, tuple[float, float]]:
+        """Seconds of the pairs by stage in each batch."""
+        return {
+            stage: (
+                math.fsum(pair.first.stages.get(stage, 0.0) for pair in self.pairs),
+                math.fsum(pair.second.stages.get(stage, 0.0) for pair in self.pairs),
+            )
+            for stage in STAGES
+            if stage != "copy"
+            or any("copy" in {*p.first.stages, *p.second.stages} for p in self.pairs)
+        }
+
+    @property
+    def peaks(self) -> tuple[int | None, int | None]:
+        """Largest peak memory of the pairs in each batch, in bytes."""
+        return _peak([p.first for p in self.pairs]), _peak([p.second for p in self.pairs])
+
+
+def compare(first: StoredReport, second: StoredReport) -> Comparison:
+    """Match the studies of two reports by name."""
+    ones = {row.name: row for row in first.batch.translated()}
+    others = {row.name: row for row in second.batch.translated()}
+    pairs = tuple(
+        StudyPair(row, others[name])
+        for name, row in ones.items()
+        if name in others and others[name].voxels == row.voxels
+    )
+    before, after = conditions(first), conditions(second)
+    return Comparison(
+        first,
+        second,
+        pairs,
+        (len(ones) - len(pairs), len(others) - len(pairs)),
+        {
+            name: (before.get(name, ""), after.get(name, ""))
+            for name in {**before, **after}
+            if before.get(name) != after.get(name)
+        },
+    )
+
+
+def conditions(stored: StoredReport) -> dict[str, str]:
+    """Under what a batch ran, in words by name."""
+    batch, machine = stored.batch, stored.machine
+    settings = batch.settings
+    return {
+        "model": f"{batch.model.name} ({batch.model.sha256[:12]})",
+        "device": batch.device,
+        "precision": settings.precision,
+        "patch": " x ".join(map(str, settings.patch)),
+        "overlap": f"{settings.overlap:g}",
+        "blend": settings.blend,
+        **({} if settings.volume_index is None else {"volume": str(settings.volume_index)}),
+        "extras": _extras(batch),
+        "host": machine.host,
+        "system": machine.system,
+        "cores": str(machine.cores),
+        "memory": f"{machine.memory / 2**30:.1f} GiB",
+        "cuda-cyclegan": stored.program,
+        **{name: number or "not installed" for name, number in stored.libraries.items()},
+    }
+
+
+def _extras(batch: BatchReport) -> str:
+    """What the batch made besides its results, which took time too."""
+    made = batch.translated()
+    previews = ["previews"] if any(row.preview for row in made) else []
+    return ", ".join([*previews, *(["seam scores"] if any(row.seams for row in made) else [])])
+
+
+def _ratio(first: float, second: float) -> float | None:
+    return first / second if first and second else None
+
+
+def _peak(rows: list[StudyReport]) -> int | None:
+    return max((row.peak_memory.bytes for row in rows if row.peak_memory), default=None)

@@ -1,0 +1,38 @@
+"""From the exception that ended a study to its class and one line."""
+
+from ...engine.errors import EngineError
+from ...io.errors import UnreadableScanError, UnsupportedScanError, WriteError
+from ..errors import OccupiedError, PreparationError
+from ..stopwatch import Stage
+from .report import Failure, FailureClass
+
+_CLASSES: dict[FailureClass, type[Exception]] = {
+    "unreadable": UnreadableScanError,
+    "unsupported": UnsupportedScanError,
+    "preparation": PreparationError,
+    "engine": EngineError,
+    "occupied": OccupiedError,
+    "write": WriteError,
+    "memory": MemoryError,
+}
+
+
+def failure_of(error: Exception, stage: Stage | None) -> Failure:
+    """What the user is told about an exception that came in this stage."""
+    kind = _class(error)
+    reason = str(error)
+    if kind == "memory":
+        reason = "There is not enough memory for this study; close other programs."
+    if kind == "internal":
+        reason = (
+            f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
+            "report it with what --verbose prints."
+        )
+    return Failure(kind, " ".join(reason.split()), stage)
+
+
+def _class(error: Exception) -> FailureClass:
+    for kind, errors in _CLASSES.items():
+        if isinstance(error, errors):
+            return kind
+    return "internal"

@@ -1,0 +1,191 @@
+"""What became of a study and of a batch."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ..host.memory import PeakMemory
+from ..settings import TranslateSettings
+from ..stopwatch import STAGES, Stage
+from ..study.seam_score import SeamScore
+
+Status: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
+FailureClass: TypeAlias = Literal[
+    "unreadable",
+    "unsupported",
+    "preparation",
+    "engine",
+    "memory",
+    "occupied",
+    "write",
+    "internal",
+]
+"""Whose fault it was: the scan's (the first three), the machine's, or, "internal", ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a study has no result: the class, one line, and the stage in which it stopped."""
+
+    kind: FailureClass
+    reason: str
+    stage: Stage | None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyReport:
+    """One study's row.
+
+    name: its place below the output folder. due: why an older result was made anew, if there was
+    one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
+    Reading includes hashing the input, writing includes hashing the output, finishing includes
+    preview and seam score. when: first and last moment of each stage, in seconds from the start of
+    the batch, where that was recorded. voxels: of the source grid.
+    peak_memory: while it was under way, with whatever was worked on beside it. preview: the
+    picture beside the result, if one was asked for. notes: what a user should know about how the
+    study was taken.
+    """
+
+    name: str
+    source: Path
+    output: Path
+    status: Status
+    due: str | None = None
+    seconds: float = 0.0
+    stages: Mapping[Stage, float] = field(default_factory=dict[Stage, float])
+    when: Mapping[Stage, tuple[float, float]] = field(
+        default_factory=dict[Stage, tuple[float, float]]
+    )
+    voxels: int = 0
+    tiles: int = 0
+    peak_memory: PeakMemory | None = None
+    preview: Path | None = None
+    seams: SeamScore | None = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def under_way(self) -> tuple[float, float] | None:
+        """From the first work on the study to the last; None if that was not recorded."""
+        if not self.when:
+            return None
+        starts, stops = zip(*self.when.values(), strict=True)
+        return min(starts), max(stops)
+
+    @property
+    def voxels_per_second(self) -> float | None:
+        """Source voxels by the study's seconds; None unless it was translated."""
+        return _rate(self.voxels, self.seconds) if self.status == "translated" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """Which model a batch ran."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Something among the inputs that looks like a scan or was asked for, and is not a study."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the seconds of a batch were used for.
+
+    wall: from the first work on any study to the last. busy: of all stages of all studies
+    together. computing: in which a device ran the network, of all devices together.
+    """
+
+    wall: float
+    busy: float
+    computing: float
+    devices: int
+
+    @property
+    def overlap(self) -> float:
+        """Stages that were at work at a time, on average; 1 where nothing overlapped."""
+        return self.busy / self.wall if self.wall else 0.0
+
+    @property
+    def computing_share(self) -> float:
+        """Share of the wall time in which the devices ran the network."""
+        return self.computing / (self.wall * self.devices) if self.wall and self.devices else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A batch's rows, and under what they were made.
+
+    started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
+    not_reached: studies that the network had not begun with when the batch was interrupted.
+    """
+
+    model: ModelName
+    settings: TranslateSettings
+    device: str
+    output: Path
+    started: str
+    seconds: float
+    use: Use
+    studies: tuple[StudyReport, ...]
+    skipped: tuple[Skip, ...]
+    ignored: int = 0
+    not_reached: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended the batch before its last study."""
+        return self.not_reached > 0 or self.count("interrupted") > 0
+
+    @property
+    def failures(self) -> tuple[StudyReport, ...]:
+        """The failed rows."""
+        return tuple(row for row in self.studies if row.status == "failed")
+
+    def count(self, status: Status) -> int:
+        """How many rows have this status."""
+        return sum(row.status == status for row in self.studies)
+
+    def translated(self) -> tuple[StudyReport, ...]:
+        """The rows that were made in this run."""
+        return tuple(row for row in self.studies if row.status == "translated")
+
+    def stages(self) -> dict[Stage, float]:
+        """Seconds a stage over all translated studies; only a card has copies to tell of."""
+        rows = self.translated()
+        spent: dict[Stage, float] = {}
+        for stage in STAGES:
+            seconds = math.fsum(row.stages.get(stage, 0.0) for row in rows)
+            if seconds or stage != "copy":
+                spent[stage] = seconds
+        return spent
+
+    @property
+    def voxels_per_second(self) -> float | None:
+        """Source voxels of the translated studies by the wall time in which any was under way."""
+        return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
+
+    @property
+    def worst_seam(self) -> float | None:
+        """The largest seam score of any study."""
+        scores = [row.seams.worst for row in self.studies if row.seams]
+        return max((score for score in scores if score is not None), default=None)
+
+    @property
+    def peak_memory(self) -> PeakMemory | None:
+        """The largest peak of any study."""
+        peaks = [row.peak_memory for row in self.studies if row.peak_memory]
+        return max(peaks, key=lambda peak: peak.bytes, default=None)
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if amount and seconds else None

@@ -1,0 +1,67 @@
+"""Studies below the inputs, without the results of earlier runs among them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from ...io.choice import Choice
+from ...io.discovery import Discovery, discover
+from ...io.search import Skipped
+from ...io.volume import Study
+from ..errors import OutputFolderError
+from .manifest import Entry, load
+
+
+def discover_scans(inputs: Sequence[Path], output: Path | None, choice: Choice) -> Discovery:
+    """As `discover`, with what an output folder below an input folder says it holds left out.
+
+    Who names such a folder, or a file in it, as an input has its results translated again. A file
+    that was changed since counts as a scan. Raises ScanError.
+    """
+    found = discover(inputs, output, choice)
+    named = frozenset(Path(os.path.abspath(path)) for path in inputs)  # noqa: PTH100
+    entries = cache(_entries)
+    studies: list[Study] = []
+    skipped = list(found.skipped)
+    for study in found.studies:
+        if any(_holds(entries(folder), folder, study) for folder in _between(study, named)):
+            skipped.append(Skipped(study.files[0], _REASON))
+        else:
+            studies.append(study)
+    skipped.sort(key=lambda row: row.path)
+    return replace(found, studies=tuple(studies), skipped=tuple(skipped))
+
+
+_REASON = "it was made by this program; name it, or its output folder, to translate it again"
+
+
+def _between(study: Study, named: frozenset[Path]) -> Iterator[Path]:
+    """The folders around a study, up to the one that was named and without it."""
+    file = study.files[0]
+    if file in named:
+        return
+    for folder in file.parents:
+        if folder in named:
+            return
+        yield folder
+
+
+def _entries(folder: Path) -> dict[str, Entry]:
+    with suppress(OutputFolderError):
+        return load(folder)
+    return {}
+
+
+def _holds(entries: dict[str, Entry], folder: Path, study: Study) -> bool:
+    entry = entries.get(study.files[0].relative_to(folder).as_posix())
+    if entry is None or entry.status != "written":
+        return False
+    try:
+        state = study.files[0].stat()
+    except OSError:
+        return False
+    marks = state.st_size, state.st_mtime_ns
+    return any((output.size, output.modified_ns) == marks for output in entry.outputs)

@@ -1,0 +1,176 @@
+"""Which studies are due, which are up to date, and which have something foreign in their way."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ...io.volume import Study
+from ...io.writing import files_at, places
+from ..report.report import Failure
+from .manifest import Entry, FileState, Recipe
+
+Action: TypeAlias = Literal["translate", "keep", "refuse"]
+
+
+def preview_of(target: Path) -> Path:
+    """Where the preview of a result stands: a name that is never taken for a scan."""
+    return target.with_name(f"{target.name}.preview.png")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStudy:
+    """What a batch will do about one study.
+
+    reason: why an older result is made anew, or why the study is refused; None if there is
+    nothing to say. replaces: whether what stands at the target may be replaced. refreshed: the
+    manifest's entry with new marks, if files were touched or moved but hold the same bytes.
+    stale: a preview of the older result, which would not show the new one.
+    """
+
+    study: Study
+    target: Path
+    action: Action
+    reason: str | None = None
+    replaces: bool = False
+    refreshed: Entry | None = None
+    stale: Path | None = None
+
+    @property
+    def refusal(self) -> Failure | None:
+        """The failure that a refused study is reported with."""
+        if self.action != "refuse":
+            return None
+        kind = self.study.obstacle.kind if self.study.obstacle else "occupied"
+        return Failure(kind, self.reason or "", None)
+
+    def begun_again(self, why: str) -> "PlannedStudy":
+        """The same with a note on what ended its first try."""
+        notes = *self.study.notes, f"{why} It was begun again in another process."
+        return replace(self, study=replace(self.study, notes=notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Judges studies against an output folder and its manifest; changes nothing.
+
+    overwrite: whether everything is made anew and foreign files are replaced. preview: whether
+    each result is to have one.
+    """
+
+    output: Path
+    entries: Mapping[str, Entry]
+    recipe: Recipe
+    overwrite: bool
+    preview: bool = False
+
+    def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
+        """One plan a study, in their order."""
+        sources = _identities(file for study in studies for file in study.files)
+        return tuple(self._plan(study, sources) for study in studies)
+
+    def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
+        target = self.output / study.name
+        entry = self.entries.get(str(study.name))
+        if study.obstacle:
+            return PlannedStudy(study, target, "refuse", study.obstacle.reason)
+        due = PlannedStudy(study, target, "translate", stale=self._stale(target, entry))
+        wanted = (*places(target), preview_of(target)) if self.preview else places(target)
+        standing = [file for file in wanted if os.path.lexists(file)]
+        if inputs := [file for file in standing if _identities([file]) & sources]:
+            reason = f"{inputs[0]} is itself an input; choose another output folder"
+            return replace(due, action="refuse", reason=reason)
+        if self.overwrite:
+            return replace(due, replaces=True)
+        if not standing:
+            missing = entry is not None and entry.status == "written"
+            return replace(due, reason="its result was deleted" if missing else None)
+        if entry is None or entry.status == "failed":
+            return _refused(due, standing[0], "was not made by this program")
+        ours = replace(due, replaces=True)
+        if entry.status == "writing":
+            return replace(ours, reason="an earlier run was stopped while writing it")
+        return self._judge(ours, entry)
+
+    def _judge(self, ours: PlannedStudy, entry: Entry) -> PlannedStudy:
+        """A study whose result is there and was written by an earlier run."""
+        picture = preview_of(ours.target)
+        pictures = tuple(state for state in entry.outputs if state.name == picture.name)
+        if self.preview and not pictures and os.path.lexists(picture):
+            return _refused(ours, picture, "was not made by this program")
+        unasked = () if self.preview else pictures
+        recorded = tuple(state for state in entry.outputs if state not in unasked)
+        try:
+            outputs = _again(recorded, _files_of(ours.target, [s.name for s in recorded]))
+        except FileNotFoundError:
+            return replace(ours, reason="a part of its result was deleted")
+        except OSError as error:
+            return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
+        if _hashes(outputs) != _hashes(recorded):
+            return _refused(ours, ours.target, "was changed after this program wrote it")
+        if entry.recipe.model != self.recipe.model:
+            return replace(ours, reason="the model changed")
+        if entry.recipe.settings != self.recipe.settings:
+            return replace(ours, reason="the settings changed")
+        try:
+            inputs = _again(entry.inputs, ours.study.files)
+        except OSError:
+            return ours  # reading it will say what is wrong
+        if _hashes(inputs) != _hashes(entry.inputs):
+            return replace(ours, reason="the input changed")
+        if self.preview and not pictures:
+            return replace(ours, reason="it has no preview yet")
+        now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked))
+        return replace(ours, action="keep", refreshed=now if now != entry else None)
+
+    def _stale(self, target: Path, entry: Entry | None) -> Path | None:
+        """The preview of an earlier run, unless this one replaces it or a user changed it."""
+        picture = preview_of(target)
+        if self.preview or entry is None:
+            return None
+        for state in entry.outputs:
+            with suppress(OSError):
+                if state.name == picture.name and state.again(picture).sha256 == state.sha256:
+                    return picture
+        return None
+
+
+def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
+    reason = f"{file} {trouble}; move it away or use --overwrite"
+    return replace(due, action="refuse", reason=reason)
+
+
+def _files_of(target: Path, recorded: Sequence[str]) -> list[Path]:
+    """The files of an earlier result, with all others that a result folder holds now."""
+    beside = [target.with_name(name) for name in recorded]
+    if not target.is_dir():
+        return beside
+    pictures = [path for path in beside if path == preview_of(target)]
+    found = files_at(target)
+    if missing := set(recorded) - {path.name for path in (*found, *pictures)}:
+        raise FileNotFoundError(*missing)
+    return [*found, *pictures]
+
+
+def _again(states: Sequence[FileState], files: Sequence[Path]) -> tuple[FileState, ...]:
+    if len(states) != len(files):
+        return tuple(FileState.of(file) for file in files)
+    return tuple(state.again(file) for state, file in zip(states, files, strict=True))
+
+
+def _hashes(states: Iterable[FileState]) -> list[str]:
+    return [state.sha256 for state in states]
+
+
+def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:
+    """Device and inode of every file that is there, so that links do not hide a file."""
+    found: set[tuple[int, int]] = set()
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found

@@ -1,0 +1,100 @@
+"""A result onto disk and onto the record, in an order that a kill at any moment leaves in order."""
+
+import hashlib
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ...engine.model.card import ModelCard
+from ...io.errors import WriteError
+from ...io.files.atomic import Gate
+from ...io.volume import Derivation
+from ...io.writing import files_at, places, write
+from ..errors import OccupiedError
+from ..report.writing import program_version
+from ..study.translation import Translated
+from .manifest import Entry, FileState, Recipe
+from .output_file import save
+from .resume import PlannedStudy, preview_of
+
+
+class Record(Protocol):
+    """A manifest, or the way to one in another process; output: the folder that it is of."""
+
+    @property
+    def output(self) -> Path: ...
+
+    def append(self, entry: Entry) -> None:
+        """Store an entry on disk before returning. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where results are recorded, and what all of them are made with; card: the model's."""
+
+    record: Record
+    recipe: Recipe
+    card: ModelCard
+
+    def put(
+        self,
+        planned: PlannedStudy,
+        made: Translated,
+        inputs: tuple[FileState, ...],
+        gate: Gate = nullcontext,
+    ) -> None:
+        """Write a result and record it; inputs: the states of the files before they were read.
+
+        Raises WriteError, or OccupiedError if a file appeared since the study was planned.
+        """
+        entry = Entry(
+            output=str(planned.study.name),
+            status="writing",
+            program=program_version(),
+            recipe=self.recipe,
+            inputs=inputs,
+        )
+        target = planned.target
+        files = (*places(target), preview_of(target)) if made.preview else places(target)
+        appeared = [file for file in files if os.path.lexists(file)]
+        if appeared and not planned.replaces:
+            raise OccupiedError(
+                f"{appeared[0]} appeared while the study was translated; move it away or use "
+                "--overwrite"
+            )
+        try:
+            self.record.append(entry)
+            if planned.stale:
+                planned.stale.unlink(missing_ok=True)
+            if made.preview:
+                save(preview_of(target), made.preview, gate)
+            hashes = write(made.volume, target, self._derivation(inputs), gate)
+            pictures = [preview_of(target)] if made.preview else []
+            written = [*files_at(target), *pictures]
+            outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
+            self.record.append(replace(entry, status="written", outputs=outputs))
+        except OSError as error:
+            raise WriteError(
+                f"{target} could not be stored ({error.strerror}); free some space or choose "
+                "another output folder."
+            ) from error
+        finally:
+            if not os.path.lexists(target):
+                with suppress(OSError):
+                    if made.preview:
+                        preview_of(target).unlink(missing_ok=True)
+                    self.record.append(replace(entry, status="failed"))
+
+    def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
+        program = program_version()
+        hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
+        return Derivation(
+            model=self.card.name,
+            source=self.card.source,
+            target=self.card.target,
+            program=program,
+            fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
+        )

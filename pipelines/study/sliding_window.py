@@ -1,0 +1,185 @@
+"""A prepared array through the generator, patch by patch."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from ...engine.errors import DeviceMemoryError
+from ...engine.model.card import SmallVolumePadding
+from ...engine.network.graph import FloatArray, Triple
+from ...engine.onnxruntime.session import Generator, Sweeping
+from ...engine.scaling import Stored, VoxelArray
+from ...engine.sliding_window import Grid, Part, Window
+from ..errors import PreparationError
+from ..settings import Blend
+from ..stopwatch import Stage, Stopwatch
+from .blending import Blender, Slab, patch_weights
+from .tiling import Tile, Tiling
+from .voxels.orientation import memory_order
+from .voxels.statistics import extremes
+
+Value = TypeVar("Value")
+
+_STAGES: dict[Part, Stage] = {
+    "copy in": "copy",
+    "cut": "blend",
+    "compute": "infer",
+    "blend": "blend",
+    "copy out": "copy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """How an array is gone over; padding: how one smaller than the patch grows."""
+
+    tiling: Tiling
+    blend: Blend
+    padding: SmallVolumePadding
+
+
+def translate_array(
+    source: Stored,
+    target: Stored,
+    generator: Generator,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> None:
+    """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
+
+    A generator that can cut and blend on its device does so where there is room for it; to others
+    the tiles are handed one by one. on_tiles: told how many more tiles are done. What the generator
+    raises passes through, and so does an interrupt; nothing is left behind. Raises PreparationError
+    if a generator made values that are not finite and did not say so itself.
+    """
+    tiling = window.tiling
+    for array in (source.values, target.values):
+        if array.shape[1:] != tiling.extents:
+            raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
+    if isinstance(generator, Sweeping):
+        with suppress(DeviceMemoryError):
+            _sweep(source, target, generator, window, watch, on_tiles)
+            return
+    blender = Blender(tiling, generator.graph.out_channels, window.blend)
+    cutter = _Cutter(source, tiling, window.padding)
+    for tile in tiling:
+        with watch.time("blend"):
+            patch = cutter.cut(tile)
+        with watch.time("infer"):
+            [result] = generator(patch)
+        with watch.time("blend"):
+            slab = blender.add(tile, result)
+            if slab is not None:
+                _store(slab, target)
+        on_tiles(1)
+
+
+def _sweep(
+    source: Stored,
+    target: Stored,
+    generator: Sweeping,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> None:
+    plan = _sweep_window(source.values, window)
+    seen, made = (
+        Stored(_as_it_lies(array.values, plan), array.scaling) for array in (source, target)
+    )
+    for timing in generator.sweep(seen, plan, made, on_tiles):
+        lane = timing.part if "copy" in timing.part else "card"
+        watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
+
+
+def _sweep_window(array: VoxelArray, window: SlidingWindow) -> Window:
+    grid = sweep_grid(array, window.tiling)
+    return Window(
+        extents=grid.extents,
+        patch=grid.patch,
+        origins=grid.origins,
+        axes=grid.axes,
+        flips=grid.flips,
+        voxel_bytes=grid.voxel_bytes,
+        weights=patch_weights(window.tiling, window.blend, grid.axes),
+        padding=window.padding,
+    )
+
+
+def sweep_grid(array: VoxelArray, tiling: Tiling) -> Grid:
+    """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
+    axes = memory_order(array[0])
+    d, h, w = (array.strides[1 + axis] < 0 for axis in range(3))
+    origins = [
+        tuple(origin - before for origin in row)
+        for row, before in zip(tiling.origins, tiling.before, strict=True)
+    ]
+    mirrored = [
+        tuple(extent - edge - origin for origin in reversed(row)) if flip else row
+        for row, extent, edge, flip in zip(
+            origins, tiling.extents, tiling.patch, (d, h, w), strict=True
+        )
+    ]
+    return Grid(
+        extents=_picked(tiling.extents, axes),
+        patch=_picked(tiling.patch, axes),
+        origins=_picked(mirrored, axes),
+        axes=axes,
+        flips=_picked((d, h, w), axes),
+        voxel_bytes=array.itemsize,
+    )
+
+
+def _as_it_lies(array: VoxelArray, grid: Grid) -> VoxelArray:
+    """[C, ...] along the axes of a grid, so that nothing is transposed or turned on the host."""
+    steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
+    return array.transpose(0, *(1 + axis for axis in grid.axes))[:, *steps]
+
+
+def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]:
+    first, second, third = (values[axis] for axis in axes)
+    return first, second, third
+
+
+def _store(slab: Slab, target: Stored) -> None:
+    """Row by row, so that no second slab is needed."""
+    if not extremes(slab.values).is_finite:
+        raise PreparationError(
+            "The generator made values that are not finite; "
+            "check the model, or translate again with --precision fp32."
+        )
+    for row in range(slab.values.shape[1]):
+        target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])
+
+
+class _Cutter:
+    """Copies patches out of an array; the array itself is never padded."""
+
+    def __init__(self, source: Stored, tiling: Tiling, padding: SmallVolumePadding) -> None:
+        self._source = source
+        self._tiling = tiling
+        self._padding = padding
+        self._lowest = (
+            source.lowest()[:, None, None, None]
+            if padding == "minimum" and tiling.padded != tiling.extents
+            else None
+        )
+
+    def cut(self, tile: Tile) -> FloatArray:
+        """A patch [1, C, D, H, W] of network intensity, of its own memory."""
+        part = self._tiling.within_patch(tile)
+        stored = self._source.values[:, *self._tiling.within_volume(tile)]
+        inside = self._source.scaling.forward(stored, np.empty(stored.shape, np.float32))
+        if inside.shape[1:] == self._tiling.patch:
+            return inside[None]
+        if self._lowest is not None:
+            patch = np.empty((len(inside), *self._tiling.patch), np.float32)
+            patch[:] = self._lowest
+            patch[:, *part] = inside
+            return patch[None]
+        widths = [(p.start, e - p.stop) for p, e in zip(part, self._tiling.patch, strict=True)]
+        mode = "edge" if self._padding == "edge" else "reflect"
+        return np.pad(inside, [(0, 0), *widths], mode=mode)[None]

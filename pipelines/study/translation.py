@@ -1,0 +1,134 @@
+"""One study from its files to a translated volume, stage by stage."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ...engine.model.model import Model
+from ...engine.onnxruntime.session import Generator
+from ...io.reading import read
+from ...io.volume import Empty, Study, Volume
+from ..settings import NO_EXTRAS, Blend, Extras, TranslateSettings
+from ..stopwatch import Stopwatch
+from .finishing import Canvas, canvas, finish
+from .preparation import Prepared, prepare
+from .preview import Slice, draw_preview, mid_slices
+from .seam_score import SeamScore
+from .seams import seam_score
+from .sliding_window import SlidingWindow, translate_array
+from .tiling import Tiling, tile
+
+OnTiles: TypeAlias = Callable[[int, int], None]
+"""Told how many of how many tiles are translated; first with 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translator:
+    """What stays the same from study to study."""
+
+    model: Model
+    generator: Generator
+    settings: TranslateSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A study in the model's world, the tiles that cover it there, and the scan for a preview."""
+
+    prepared: Prepared
+    tiling: Tiling
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InferredStudy:
+    """A study and what the network made of it."""
+
+    study: PreparedStudy
+    made: Canvas
+    blend: Blend
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A volume in the source's grid, how much work it was, and the extras that were asked for.
+
+    preview: a PNG.
+    """
+
+    volume: Volume
+    tiles: int
+    preview: bytes | None
+    seams: SeamScore | None
+
+
+def read_study(
+    study: Study, settings: TranslateSettings, watch: Stopwatch, empty: Empty = np.empty
+) -> Volume:
+    """Read a study's volume. Raises ScanError."""
+    with watch.time("read"):
+        return read(study, settings.volume_index, empty)
+
+
+def prepare_study(
+    volume: Volume,
+    model: Model,
+    settings: TranslateSettings,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
+    extras: Extras = NO_EXTRAS,
+) -> PreparedStudy:
+    """Bring a scan into the model's world. Raises PreparationError."""
+    with watch.time("prepare"):
+        prepared = prepare(volume, model.card, empty, in_network=extras.seam_score)
+        stride = model.network.graph.stride
+        tiling = tile(prepared.extents, settings.patch, settings.overlap, stride)
+        slices = mid_slices(volume) if extras.preview else ()
+        return PreparedStudy(prepared, tiling, slices)
+
+
+def infer_study(
+    study: PreparedStudy,
+    translator: Translator,
+    watch: Stopwatch,
+    on_tiles: OnTiles,
+    empty: Empty = np.empty,
+) -> InferredStudy:
+    """Run the network on a study. Raises EngineError and PreparationError."""
+    tiling, settings = study.tiling, translator.settings
+    watch.stage = "infer"
+    on_tiles(0, len(tiling))
+    done = 0
+
+    def on_more(tiles: int) -> None:
+        nonlocal done
+        done += tiles
+        on_tiles(done, len(tiling))
+
+    card = translator.model.card
+    window = SlidingWindow(tiling, settings.blend, card.small_volume_padding)
+    made = canvas(study.prepared, card, empty)
+    translate_array(study.prepared.given, made.target, translator.generator, window, watch, on_more)
+    return InferredStudy(study, made, settings.blend)
+
+
+def finish_study(
+    inferred: InferredStudy,
+    model: Model,
+    extras: Extras,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
+) -> Translated:
+    """Bring a translation back onto the scan's grid, and make the extras. Raises EngineError."""
+    study = inferred.study
+    with watch.time("finish"):
+        volume = finish(study.prepared, inferred.made, model.card, empty)
+        preview = seams = None
+        if extras.preview:
+            preview = draw_preview(study.slices, mid_slices(volume), model.card)
+        if extras.seam_score:
+            given, made = study.prepared.given.values, inferred.made.target.values
+            seams = seam_score(given, made, study.tiling, inferred.blend)
+        return Translated(volume, len(study.tiling), preview, seams)

@@ -1,0 +1,213 @@
+"""The doctor: well on a sound machine, and each trouble found, named and with a remedy."""
+
+import errno
+import fcntl
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import queue_postgres
+from support.queue_world import QueueWorld
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.model.model import load_model
+from cuda_cyclegan.engine.model.reference import verify
+from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.pipelines.doctor import installation as installed
+from cuda_cyclegan.pipelines.doctor import queue as queue_check
+from cuda_cyclegan.pipelines.doctor.self_test import MODEL
+from cuda_cyclegan.pipelines.host import control_groups
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
+
+
+def findings(folder: Path, status: int = 0, queue: str = "") -> dict[str, dict[str, Any]]:
+    """By subject, from --json."""
+    arguments = ["doctor", "--json", "--folder", str(folder)]
+    place = queue or str(folder / "queue" / "queue.db")
+    result = CliRunner().invoke(app, arguments, env={VARIABLE: place})
+    assert result.exit_code == status, result.output
+    found = json.loads(result.stdout)
+    assert found["schema"] == "cuda-cyclegan/doctor/1"
+    assert found["works"] == (status == 0)
+    return {finding["subject"]: finding for finding in found["findings"]}
+
+
+def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
+    place = ["--folder", str(tmp_path), "--queue", str(tmp_path / "queue.db")]
+    command = [sys.executable, "-m", "cuda_cyclegan", "doctor", *place]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # What it works itself: on a busy machine the seconds on the wall are those of others.
+    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 3
+    assert done.stdout.splitlines()[-1] == "All is well" or "warning" in done.stdout
+    subjects = ("Python", "Packages", "ONNX Runtime", "gzip", "Cores", "Memory", "Disk", "Queue")
+    for subject in subjects:
+        assert f"  {subject}: " in done.stdout
+    assert "Self-test, CPU: " in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_self_test_compares_with_what_pytorch_computed() -> None:
+    verification = verify(load_model(MODEL))
+    assert verification.passed
+    assert verification.made_by == "training code"
+
+
+@pytest.mark.parametrize("wrong", [1.01, np.nan])
+def test_a_device_that_computes_something_else_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    right = devices.open_generator
+
+    @contextmanager
+    def off(*asked: Any) -> Generator[Any]:
+        with right(*asked) as generator:
+
+            class Off:
+                device = "broken"
+
+                def __call__(self, patches: FloatArray) -> FloatArray:
+                    return generator(patches) * np.float32(wrong)
+
+            yield Off()
+
+    monkeypatch.setattr(devices, "open_generator", off)
+    finding = findings(tmp_path, 1)["Self-test, CPU"]
+    assert finding["state"] == "failure"
+    assert "do not use this device" in finding["remedy"]
+
+
+def test_a_device_that_crashes_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("illegal instruction")
+
+    monkeypatch.setattr(devices, "open_generator", crash)
+    assert "illegal instruction" in findings(tmp_path, 1)["Self-test, CPU"]["words"]
+
+
+def test_packages_that_are_missing_old_or_broken_are_named_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = tmp_path / "brokenthing-1.5.dist-info"
+    described.mkdir()
+    metadata = "Metadata-Version: 2.1\nName: brokenthing\nVersion: 1.5\n"
+    (described / "METADATA").write_text(metadata)
+    (tmp_path / "brokenthing.py").write_text("raise OSError('libfoo.so.1: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    needs = [
+        "absentthing>=2",
+        "numpy>=99.1",
+        "brokenthing>=1.0",
+        "rich>=13,<99",
+        "nibabel<5,>=4",
+        "extra>=1; extra=='x'",
+    ]
+    monkeypatch.setattr(installed, "requires", lambda _: needs)
+    found = findings(tmp_path, 1)
+    assert found["absentthing"]["remedy"] == "pip install 'absentthing>=2'"
+    assert found["numpy"]["remedy"] == "pip install --upgrade 'numpy>=99.1'"
+    assert "libfoo.so.1: cannot open" in found["brokenthing"]["words"]
+    assert found["nibabel"]["remedy"] == "pip install --upgrade 'nibabel<5,>=4'"
+    assert found["Packages"]["words"].startswith("rich ")
+    assert "extra" not in found
+    assert "Self-test, CPU" not in found, "what needs the packages is not tried"
+
+
+def test_a_folder_that_cannot_be_written_is_a_failure(tmp_path: Path) -> None:
+    found = findings(tmp_path / "gone", 1)["Disk"]
+    assert found["state"] == "failure"
+    assert str(tmp_path / "gone") in found["words"]
+
+
+def test_a_disk_without_locks_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    assert findings(tmp_path, 1)["File locks"]["state"] == "failure"
+
+
+def test_a_container_that_grants_less_is_a_warning_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "cgroup"
+    group.mkdir()
+    (group / "cpu.max").write_text("50000 100000\n")
+    (group / "memory.max").write_text(f"{1 << 30}\n")
+    (group / "memory.current").write_text(f"{1 << 29}\n")
+    (tmp_path / "membership").write_text("0::/\n")
+    monkeypatch.setattr(control_groups, "ROOT", group)
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    found = findings(tmp_path)
+    assert found["Cores"]["state"] == found["Memory"]["state"] == "warning"
+    assert "only 0.5 of them" in found["Cores"]["words"]
+    assert found["Memory"]["words"].startswith("0.5 of ")
+
+
+def test_a_queue_is_counted_and_none_is_made(tmp_path: Path) -> None:
+    missing = findings(tmp_path)["Queue"]
+    assert missing["state"] == "ok"
+    assert "none yet at" in missing["words"]
+    assert list(tmp_path.iterdir()) == []
+    world = QueueWorld(tmp_path)
+    world.scans(2)
+    world.submit()
+    assert "2 waiting, 0 running" in findings(tmp_path, queue=world.queue)["Queue"]["words"]
+
+
+def test_a_queue_that_others_can_change_or_that_is_none_is_a_failure(tmp_path: Path) -> None:
+    folder = tmp_path / "queue"
+    folder.mkdir(mode=0o700)
+    (folder / "queue.db").write_bytes(b"no database at all" * 100)
+    assert findings(tmp_path, 1)["Queue"]["state"] == "failure"
+    (folder / "queue.db").unlink()
+    folder.chmod(0o777)
+    found = findings(tmp_path, 1)["Queue"]
+    assert "Other users can write" in found["words"]
+    assert "chmod go-w" in found["remedy"]
+
+
+def test_a_server_that_is_not_there_is_a_failure_without_its_password(tmp_path: Path) -> None:
+    found = findings(tmp_path, 1, "postgresql://me:secret@127.0.0.1:1/jobs")["Queue"]
+    assert found["state"] == "failure"
+    assert "does not answer" in found["words"]
+    assert "secret" not in str(found)
+    assert "connect_timeout" not in str(found)
+
+
+def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
+    tmp_path: Path,
+) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        empty = findings(tmp_path, 1, server.url)["Queue"]
+        assert empty["state"] == "failure"
+        world = QueueWorld(tmp_path, server.url)
+        world.scans(1)
+        world.submit()
+        found = findings(tmp_path, 0, server.url)["Queue"]
+    assert found["words"] == f"{server.url}: 1 waiting, 0 running"
+
+
+def test_a_queue_on_a_network_disk_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/home {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(queue_check, "_MOUNTS", mounts)
+    found = findings(tmp_path)["Queue"]
+    assert (found["state"], "network disk (nfs4)" in found["words"]) == ("warning", True)

@@ -1,0 +1,149 @@
+"""Through the whole command with a model that changes nothing: the same scan comes out."""
+
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+import pytest
+import SimpleITK as _SimpleITK
+from support.batch_world import identity_model
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+
+nibabel: Any = _nibabel
+sitk: Any = _SimpleITK
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SHAPE = (21, 18, 13)
+OBLIQUE = np.array(
+    [[0.9, 0.1, 0.0, -11], [-0.1, 0.9, 0.2, 7], [0.0, -0.2, 1.8, 30], [0, 0, 0, 1.0]]
+)
+TYPES = (np.uint8, np.int16, np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return identity_model(tmp_path_factory.mktemp("model") / "identity.safetensors")
+
+
+def noise(dtype: Any, shape: tuple[int, ...] = SHAPE) -> Array:
+    return np.random.default_rng(3).integers(0, 256, shape).astype(dtype)
+
+
+def translated(source: Path, model: Path, *options: str) -> Path:
+    output = source.parent / "out"
+    arguments = ["translate", source, "--model", model, "--output", output, *options]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return output / source.name
+
+
+def nifti(voxels: Array) -> Any:
+    """An oblique image whose qform and sform differ, with words in its header."""
+    image = nibabel.Nifti1Image(voxels, OBLIQUE)
+    image.set_sform(OBLIQUE, code=4)
+    image.set_qform(np.diag([1.0, 1.0, 2.0, 1.0]), code=1)
+    header = image.header
+    header["descrip"] = b"TE 30, TR 2000; scanner 7"
+    header["aux_file"] = b"notes.txt"
+    header["intent_name"] = b"contrast"
+    header.set_xyzt_units("mm", "sec")
+    header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"kept as it is"))
+    return image
+
+
+@pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".hdr"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_nifti_file_keeps_voxels_and_header(
+    tmp_path: Path, model: Path, suffix: str, dtype: Any
+) -> None:
+    source = tmp_path / f"scan{suffix}"
+    image = nifti(noise(dtype))
+    kind = nibabel.Nifti1Pair if suffix == ".hdr" else nibabel.Nifti1Image
+    kind(image.dataobj, None, image.header).to_filename(source)
+    found, meant = nibabel.load(translated(source, model)), nibabel.load(source)
+    same(found.dataobj.get_unscaled(), meant.dataobj.get_unscaled())
+    assert found.header == meant.header
+    assert found.header.extensions == meant.header.extensions
+    for form in ("get_sform", "get_qform"):
+        (affine, code), (wanted, wanted_code) = (
+            getattr(each.header, form)(coded=True) for each in (found, meant)
+        )
+        np.testing.assert_array_equal(affine, wanted)
+        assert code == wanted_code > 0
+
+
+def test_a_scaled_nifti_file_keeps_its_stored_numbers(tmp_path: Path, model: Path) -> None:
+    source = tmp_path / "ct.nii.gz"
+    image = nifti(noise(np.int16))
+    image.header.set_slope_inter(0.5, -1024)
+    image.to_filename(source)
+    found, meant = nibabel.load(translated(source, model)), nibabel.load(source)
+    np.testing.assert_array_equal(found.dataobj.get_unscaled(), meant.dataobj.get_unscaled())
+    assert (found.dataobj.slope, found.dataobj.inter) == (0.5, -1024)
+
+
+def test_the_chosen_volume_of_a_4d_file_comes_out_alone(tmp_path: Path, model: Path) -> None:
+    source = tmp_path / "series.nii.gz"
+    voxels = noise(np.int16, (*SHAPE, 4))
+    nifti(voxels).to_filename(source)
+    found = nibabel.load(translated(source, model, "--volume", "2"))
+    np.testing.assert_array_equal(np.asarray(found.dataobj), voxels[..., 2])
+    np.testing.assert_array_equal(found.affine, nibabel.load(source).affine)
+
+
+@pytest.mark.parametrize("suffix", [".nrrd", ".nhdr", ".mha", ".mhd"])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_an_itk_file_keeps_voxels_geometry_and_words(
+    tmp_path: Path, model: Path, suffix: str, dtype: Any, compressed: bool
+) -> None:
+    source = tmp_path / f"scan{suffix}"
+    image = sitk.GetImageFromArray(noise(dtype))
+    turn = np.linalg.qr(OBLIQUE[:3, :3])[0]
+    image.SetDirection(turn.ravel().tolist())
+    image.SetSpacing((0.7, 0.8, 2.5))
+    image.SetOrigin((-3.25, 40.5, 12.125))
+    image.SetMetaData("Modality", "MET_MOD_MR" if suffix.startswith(".m") else "MR")
+    sitk.WriteImage(image, str(source), compressed)
+    target = translated(source, model)
+    found, meant = sitk.ReadImage(str(target)), sitk.ReadImage(str(source))
+    same(sitk.GetArrayViewFromImage(found), noise(dtype))
+    assert found.GetPixelID() == meant.GetPixelID()
+    for geometry in ("GetOrigin", "GetSpacing", "GetDirection"):
+        there, wanted = (getattr(each, geometry)() for each in (found, meant))
+        # NRRD holds spacing and direction as one product, which costs the last bit.
+        np.testing.assert_allclose(there, wanted, rtol=1e-14, atol=1e-14)
+    assert words(found) == words(meant)
+    smaller = sum(file.stat().st_size for file in target.parent.glob("scan*")) < noise(dtype).nbytes
+    assert not smaller or compressed
+
+
+def same(found: Array, meant: Array) -> None:
+    """The same voxel type and the same values to the last bit."""
+    assert found.dtype == meant.dtype
+    np.testing.assert_array_equal(found, meant)
+
+
+def words(image: Any) -> dict[str, str]:
+    return {key: image.GetMetaData(key) for key in image.GetMetaDataKeys()}
+
+
+def test_of_two_scans_with_one_result_the_second_is_refused_and_the_first_made(
+    tmp_path: Path, model: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.mha", "a.nrrd"):
+        sitk.WriteImage(sitk.GetImageFromArray(noise(np.int16)), str(tmp_path / "in" / name))
+    paths = [tmp_path / "in", "--model", model, "--output", tmp_path / "out", "--format", "nifti"]
+    planned = CliRunner().invoke(app, ["plan", *map(str, paths)])
+    result = CliRunner().invoke(app, ["translate", *map(str, paths)])
+    words = "a.nrrd: occupied: its result would overwrite that of a.mha; move one away"
+    assert (planned.exit_code, f"would fail: {words}" in planned.stdout) == (1, True)
+    assert (result.exit_code, f"failed: {words}" in result.stderr) == (1, True)
+    assert "2 studies in" in result.stdout
+    assert [path.name for path in (tmp_path / "out").glob("*.nii*")] == ["a.nii.gz"]
+    again = CliRunner().invoke(app, ["translate", *map(str, paths)])
+    assert (again.exit_code, "1 up to date, 1 failed" in again.stdout) == (1, True)

@@ -1,0 +1,119 @@
+"""`plan` tells what a card would hold, or that nobody knows; the card is a described one."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.batch_world import scan, tiny_model
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.compiler.ring_buffers import rings
+from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan
+from cuda_cyclegan.engine.devices import Device
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.pipelines import dry_run
+from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys
+from cuda_cyclegan.pipelines.study.sliding_window import sweep_grid
+from cuda_cyclegan.pipelines.study.tiling import tile
+
+MIB = 1 << 20
+CARD = Device("cuda", "fp16", ("fp16",))
+PLAN = DevicePlan(
+    "Described GPU", ProgramPlan(100 * MIB, 2, 0.25), 1000 * MIB, (1, 1), context=500 * MIB
+)
+LARGE = (200, 200, 400)
+
+
+class World:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root, self._monkeypatch = root, monkeypatch
+        monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
+        tiny_model(root / "model.safetensors")
+        scan(root / "scans" / "large.nii", shape=LARGE)
+        for name in "ab":
+            scan(root / "scans" / f"{name}.nii", shape=(16, 16, 16))
+
+    def plan(self, told: DevicePlan | Exception, device: Device = CARD, *options: str) -> str:
+        def plan_device(*_: object) -> DevicePlan:
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+        self._monkeypatch.setattr(dry_run, "plan_device", plan_device)
+        self._monkeypatch.setattr(
+            "cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: (device,)
+        )
+        words = [
+            "plan",
+            str(self._root / "scans"),
+            "--model",
+            str(self._root / "model.safetensors"),
+        ]
+        words += ["--output", str(self._root / "out"), *options]
+        return CliRunner().invoke(app, words).output
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def arrays(extents: tuple[int, int, int], voxel: str = "int16") -> int:
+    """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
+    array = np.empty(extents, voxel, order="F")[None]
+    found = rings(sweep_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
+    assert found is not None
+    return found.bytes
+
+
+def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
+    told = world.plan(PLAN)
+    large, small = ((100 * MIB + arrays(e)) / MIB for e in (LARGE, (16, 16, 16)))
+    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
+    assert re.search(rf"a\.nii +1 +\d+ MiB +{small:.0f} MiB", told)
+    both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
+    assert "100 MiB for a program of 2 tiles a run" in told
+    assert f"{both:.0f} MiB with the largest arrays" in told
+    assert "CUDA itself takes 500 MiB more" in told
+
+
+def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> None:
+    told = world.plan(PLAN, CARD, "--seam-score")
+    large = (100 * MIB + arrays(LARGE, "float32")) / MIB
+    assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
+
+
+def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
+    assert "Seconds in all: not known yet" in world.plan(PLAN)
+    from cuda_cyclegan.io.volume import Study
+
+    study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
+    cache = RateCache(world._root / "cache" / "cuda-cyclegan")
+    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    told = world.plan(PLAN)
+    tiles = len(tile(LARGE, (16, 16, 16), 0.25))
+    runs = -(-tiles // 2) + 2
+    found = re.search(r"Seconds in all: ([\d.]+)", told)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
+
+
+def test_before_the_first_start_no_bytes_are_claimed(world: World) -> None:
+    told = world.plan(DevicePlan("Described GPU", None, 1000 * MIB, (1, 1)))
+    assert "not known before the first start on Described GPU" in told
+    assert "1000 MiB" not in told.split("GPU memory")[0]
+    assert "GPU " not in told.splitlines()[0]
+
+
+def test_a_machine_without_a_card_says_so(world: World) -> None:
+    note = "no CUDA device is used: no NVIDIA driver is installed"
+    told = world.plan(None, Device("cpu", "fp32", ("fp32",), note))  # type: ignore[arg-type]
+    assert f"GPU memory: none; {note}" in told
+
+
+def test_a_card_without_room_is_an_error_and_no_plan(world: World) -> None:
+    told = world.plan(DeviceMemoryError("The network needs 90 MiB of device memory."))
+    assert "needs 90 MiB" in told
+    assert "Traceback" not in told

@@ -1,0 +1,170 @@
+"""The report command: text, the page, hostile names, and what it refuses."""
+
+import re
+from base64 import b64encode
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.reports import BATCH, failed, row, written
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport
+
+HOSTILE = "\"><script>alert('1')</script><img src=x onerror=alert(1)>\x1b[31m\u202e&lt;\udcff"
+PNG = b"\x89PNG\r\n\x1a\n and more"
+
+
+def report(*words: object) -> Result:
+    return CliRunner().invoke(app, ["report", *map(str, words)])
+
+
+class Page(HTMLParser):
+    """The elements of a page, and all text in it."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.source = file.read_text("utf-8")
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(self.source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def page_of(tmp_path: Path, *reports: BatchReport) -> Page:
+    stored = [written(one, tmp_path / f"{index}.json") for index, one in enumerate(reports)]
+    result = report(*stored, "--html", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    return Page(tmp_path / "page.html")
+
+
+def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: Path) -> None:
+    batch = replace(BATCH, studies=(failed("bad.nii", "It is empty."), *BATCH.studies))
+    result = report(written(batch, tmp_path / "r.json"))
+    assert result.exit_code == 0
+    assert re.search(r"infer +5\.00 s +50\.0%  █{15}$", result.stdout, re.MULTILINE)
+    assert re.search(r"total .* 200 +300 MiB", result.stdout)
+    assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
+
+
+def test_studies_that_overlap_in_time_are_shown_so(tmp_path: Path) -> None:
+    first = replace(row("a.nii", 4.0), when={"read": (0.0, 1.0), "infer": (1.0, 6.0)})
+    second = replace(row("b.nii", 6.0), when={"read": (1.0, 2.0), "infer": (6.0, 10.0)})
+    batch = replace(BATCH, studies=(second, first, failed("bad.nii", "It is empty.")))
+    shown = report(written(batch, tmp_path / "r.json")).stdout.splitlines()
+    start = next(at for at, line in enumerate(shown) if line.endswith("under way"))
+    assert shown[start + 2].split() == ["a.nii", "0.00", "6.00", "█" * 18]
+    assert shown[start + 3].split() == ["b.nii", "1.00", "10.0", "█" * 3 + "·" * 12 + "█" * 12]
+    page = page_of(tmp_path, batch)
+    titles = re.findall(r"<title>(.*?)</title>", page.source)
+    assert "infer: from 6.00 to 10.0 s" in titles
+    assert "a.nii: 250" in titles, "the plots over time take the same moments"
+
+
+def test_reports_of_old_versions_have_no_moments_and_are_shown(tmp_path: Path) -> None:
+    assert "under way" not in report(written(BATCH, tmp_path / "r.json")).stdout
+    assert "under way" not in page_of(tmp_path, BATCH).words
+
+
+def test_two_reports_are_compared(tmp_path: Path) -> None:
+    faster = replace(BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better")
+    files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]
+    result = report(*files)
+    assert "The second was 2.00 times as fast on the 2 studies" in result.stdout
+    assert "device: numpy became better" in result.stdout
+    assert re.search(r"a\.nii +4\.00 +2\.00 +2\.00", result.stdout)
+
+
+def test_reports_without_anything_in_common_are_no_error(tmp_path: Path) -> None:
+    empty = replace(BATCH, studies=())
+    files = [written(empty, tmp_path / "1.json"), written(BATCH, tmp_path / "2.json")]
+    assert "No study was translated in both" in report(*files).stdout
+    assert "No study was translated in both" in page_of(tmp_path, empty, BATCH).words
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+def test_a_foreign_file_is_refused_in_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    result = report(tmp_path / "x.json")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert "translate --report" in result.stderr
+
+
+def test_the_page_loads_and_runs_nothing(tmp_path: Path) -> None:
+    page = page_of(tmp_path, BATCH, BATCH)
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object"})
+    attributes = [pair for _, attributes in page.elements for pair in attributes.items()]
+    assert not [name for name, _ in attributes if name in ("src", "href", "style", "onload")]
+    assert "http:" not in page.source
+    assert "https:" not in page.source
+
+
+def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
+    batch = replace(
+        BATCH,
+        model=replace(BATCH.model, name=HOSTILE),
+        device=HOSTILE,
+        started=HOSTILE,
+        output=Path(HOSTILE),
+        studies=(row(HOSTILE, 1.0), failed(HOSTILE, HOSTILE)),
+        skipped=(Skip(Path(HOSTILE), HOSTILE),),
+    )
+    mixed = replace(BATCH, studies=(row("a", 1.0), failed("b", "c")), skipped=(Skip(Path(), ""),))
+    plain = page_of(tmp_path, mixed, mixed)
+    first, second = (written(batch, tmp_path / name) for name in ("hostile.json", "twice.json"))
+    assert report(first, second, "--html", tmp_path / "hostile.html").exit_code == 0
+    page = Page(tmp_path / "hostile.html")
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements}
+    assert "<script>alert('1')</script>" in page.words
+    assert "&lt;" in page.words
+    assert not set("\x1b\u202e") & set(page.source)
+    shown = report(first).stdout
+    assert not set("\x1b\u202e") & set(shown)
+
+
+def test_previews_are_embedded_when_they_are_there(tmp_path: Path) -> None:
+    there, gone, other, relative = (
+        replace(row(f"{name}.nii", 1.0), preview=tmp_path / f"{name}.nii.preview.png")
+        for name in ("there", "gone", "other", "relative")
+    )
+    (tmp_path / "there.nii.preview.png").write_bytes(PNG)
+    (tmp_path / "other.nii.preview.png").write_bytes(b"root:x:0:0")
+    (tmp_path / "relative.nii.preview.png").write_bytes(PNG)
+    relative = replace(relative, preview=Path("relative.nii.preview.png"))
+    foreign = replace(row("foreign.nii", 1.0), preview=tmp_path / "private.png")
+    (tmp_path / "private.png").write_bytes(PNG)
+    page = page_of(tmp_path, replace(BATCH, studies=(there, gone, other, relative, foreign)))
+    images = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert [image["alt"] for image in images] == [
+        "Middle slices of there.nii",
+        "Middle slices of relative.nii",
+    ]
+    assert images[0]["src"] == f"data:image/png;base64,{b64encode(PNG).decode()}"
+
+
+def test_a_page_never_replaces_a_file_unasked_nor_a_report_at_all(tmp_path: Path) -> None:
+    stored, page = written(BATCH, tmp_path / "r.json"), tmp_path / "page.html"
+    page.write_text("mine")
+    assert report(stored, "--html", page).exit_code == 2
+    assert page.read_text() == "mine"
+    assert report(stored, "--html", stored, "--force").exit_code == 2
+    occupied = report(stored, "--html", page)
+    assert (occupied.exit_code, "--output" in occupied.stderr) == (2, False)
+    assert report(stored, "--html", page, "--force").exit_code == 0
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("rows", [(), (row("a", 0.0),), (failed("a", "b"),)])
+def test_batches_with_nothing_to_plot_have_a_page(
+    tmp_path: Path, rows: tuple[StudyReport, ...]
+) -> None:
+    page = page_of(tmp_path, replace(BATCH, studies=rows, seconds=0.0))
+    assert "T1 to T2" in page.words

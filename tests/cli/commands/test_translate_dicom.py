@@ -1,0 +1,236 @@
+"""translate on whole-patient folders: derived series, resume, formats, no word of the patient."""
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+import pydicom as _pydicom
+import pytest
+from support.batch_world import identity_model, scan
+from support.dicom_judges import canonical, conformance_errors, converted
+from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom, oblique, renamed
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.io.reading import read
+
+nibabel: Any = _nibabel
+pydicom: Any = _pydicom
+CT = oblique(Phantom(rows=24))
+MR = Phantom("MR", number=4, series="1.2.3.4.5.7", intercept=0.0)
+TILTED = replace(
+    CT, number=5, series="1.2.3.4.5.8", step=(0.0, 0.5, 2.0), orientation=MR.orientation
+)
+
+
+@dataclass(frozen=True)
+class Ward:
+    """A patient's folder, and where results go."""
+
+    inputs: Path
+    output: Path
+    model: Path
+
+    def translate(self, *options: str) -> Result:
+        arguments = [self.inputs, "--model", self.model, "--output", self.output, *options]
+        return CliRunner().invoke(app, ["translate", *map(str, arguments)])
+
+    def series(self) -> dict[str, list[Path]]:
+        """Files of each result folder, by its place below the output folder."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted(self.output.rglob("*.dcm")):
+            found.setdefault(path.parent.relative_to(self.output).as_posix(), []).append(path)
+        return found
+
+    def contents(self) -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for files in self.series().values() for p in files}
+
+
+def scout(data: Any, _: int) -> None:
+    renamed(data)
+    data.ImageType = ["ORIGINAL", "PRIMARY", "LOCALIZER"]
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Ward:
+    inputs = tmp_path / "disc"
+    CT.write(inputs / "a" / "ct")
+    MR.write(inputs / "a" / "mr")
+    MR.write(inputs / "a" / "mr", scout, prefix="scout")
+    (inputs / "a" / "README.TXT").write_text("Viewer for Windows")
+    return Ward(inputs, tmp_path / "results", identity_model(tmp_path / "model", "CT"))
+
+
+def test_every_series_gets_a_derived_one_with_an_identity_models_voxels(
+    ward: Ward, tmp_path: Path
+) -> None:
+    shutil.rmtree(ward.inputs / "a" / "mr")
+    result = ward.translate()
+    assert result.exit_code == 0, result.output
+    [(place, files)] = ward.series().items()
+    assert place.startswith("a/ct/series-0003-")
+    assert len(files) == 12
+    for path in files:
+        assert conformance_errors(path) == set()
+    [source] = converted(ward.inputs / "a" / "ct", tmp_path / "before")
+    [derived] = converted(ward.output / place, tmp_path / "after")
+    np.testing.assert_allclose(derived.affine, source.affine, atol=1e-4)
+    np.testing.assert_array_equal(derived.get_fdata(), source.get_fdata())
+
+
+def test_a_second_run_keeps_all_and_a_new_one_makes_the_same_bytes(ward: Ward) -> None:
+    ward.translate()
+    first = ward.contents()
+    assert len(first) == 12
+    assert len(ward.series()) == 2
+    again = ward.translate()
+    assert "2 up to date" in again.output
+    ward.translate("--overwrite")
+    assert ward.contents() == first
+    shutil.rmtree(ward.output)
+    ward.translate()
+    assert ward.contents() == first
+
+
+def test_a_series_that_lost_or_changed_a_slice_is_seen(ward: Ward) -> None:
+    ward.translate()
+    [ct, mr] = ward.series().values()
+    ct[3].unlink()
+    assert "a part of its result was deleted" in ward.translate().output
+    assert len(ward.series()) == 2
+    mr[2].write_bytes(b"someone's own")
+    refused = ward.translate()
+    assert refused.exit_code == 1
+    assert "was changed after this program wrote it" in refused.output
+    assert mr[2].read_bytes() == b"someone's own"
+
+
+def test_a_strangers_file_in_a_result_folder_is_not_destroyed(ward: Ward) -> None:
+    ward.translate()
+    place = ward.output / next(iter(ward.series()))
+    (place / "notes.txt").write_text("seen by Dr X")
+    refused = ward.translate()
+    assert refused.exit_code == 1
+    assert (place / "notes.txt").exists()
+
+
+def test_a_changed_slice_makes_its_series_due(ward: Ward) -> None:
+    ward.translate()
+    path = ward.inputs / "a" / "ct" / "im004"
+    data = pydicom.dcmread(path)
+    data.PixelData = bytes(len(data.PixelData))
+    data.save_as(path)
+    assert "the input changed" in ward.translate().output
+
+
+def test_as_nifti(ward: Ward) -> None:
+    scan(ward.inputs / "b" / "scan.nii")
+    assert ward.translate("--format", "nifti").exit_code == 0
+    names = sorted(p.relative_to(ward.output).as_posix() for p in ward.output.rglob("*.nii*"))
+    assert [name.rsplit("/", 1)[0] for name in names] == ["a/ct", "a/mr", "b"]
+    [study] = discover([ward.inputs / "a" / "ct"], None).studies
+    source, image = read(study), nibabel.load(ward.output / names[0])
+    np.testing.assert_allclose(image.affine, source.affine, atol=1e-5)
+    expected = canonical(source.values(), source.affine).get_fdata()
+    np.testing.assert_array_equal(nibabel.as_closest_canonical(image).get_fdata(), expected)
+
+
+def test_as_dicom_refuses_what_has_no_patient_and_does_the_rest(ward: Ward, tmp_path: Path) -> None:
+    scan(ward.inputs / "b" / "scan.nii")
+    refusal = "b/scan.nii: unsupported: it is no DICOM series, which --format dicom derives from"
+    planned = ward.translate("--format", "dicom", "--dry-run")
+    assert planned.exit_code == 1
+    assert f"would fail: {refusal}" in planned.output
+    report = tmp_path / "report.json"
+    result = ward.translate("--format", "dicom", "--report", str(report))
+    assert result.exit_code == 1
+    assert len(ward.series()) == 2
+    assert f"failed: {refusal}" in result.stderr
+    assert "3 studies" in result.stdout
+    [row] = [row for row in json.loads(report.read_text())["studies"] if row["reason"]]
+    assert (row["name"], row["class"], row["failed_in"]) == ("b/scan.nii", "unsupported", None)
+
+
+def test_as_dicom_beside_its_source_refuses_only_what_has_no_patient(ward: Ward) -> None:
+    """Nothing is written in the place of a scan that is refused, so it does not stop the rest."""
+    scan(ward.inputs / "b" / "scan.nii")
+    arguments = ["translate", ward.inputs, "--model", ward.model, "--output", ward.inputs]
+    before = (ward.inputs / "b" / "scan.nii").read_bytes()
+    result = CliRunner().invoke(app, [*map(str, arguments), "--format", "dicom"])
+    assert result.exit_code == 1
+    assert "2 translated, 1 failed" in result.stdout
+    assert (ward.inputs / "b" / "scan.nii").read_bytes() == before
+
+
+def test_filters(ward: Ward) -> None:
+    result = ward.translate("--modality", "mr")
+    assert result.exit_code == 0
+    assert "2 files or series skipped; --dry-run says why" in result.stdout
+    assert [place.split("/")[1] for place in ward.series()] == ["mr"]
+    assert ward.translate("--modality", "CT;MR").exit_code == 2
+    assert ward.translate("--series", "(").exit_code == 2
+    assert ward.translate("--min-slices", "99").exit_code == 3
+
+
+def test_private_elements_are_kept_when_asked_and_make_a_result_of_its_own(ward: Ward) -> None:
+    shutil.rmtree(ward.inputs / "a" / "mr")
+    ward.translate()
+    [[path, *_]] = ward.series().values()
+    without = pydicom.dcmread(path)
+    assert ward.translate("--keep-private-tags").exit_code == 0
+    kept = pydicom.dcmread(path)
+    assert (0x0019, 0x1001) not in without
+    assert kept.private_block(0x0019, "MAKER")[1].value == "secret"
+    assert kept.SOPInstanceUID != without.SOPInstanceUID
+    assert "1 up to date" in ward.translate("--keep-private-tags").output
+
+
+def test_a_tilted_series_fails_alone_or_is_resampled(ward: Ward) -> None:
+    TILTED.write(ward.inputs / "a" / "tilted")
+    result = ward.translate()
+    assert result.exit_code == 1
+    assert len(ward.series()) == 2
+    assert "tilted by 14.04 degrees" in result.output
+    resampled = ward.translate("--allow-uneven")
+    assert resampled.exit_code == 0
+    assert "tilted by 14.04 degrees (gantry tilt); resampled onto an even grid" in resampled.output
+    assert len(ward.series()) == 3
+
+
+def test_a_truncated_slice_fails_its_series_alone(ward: Ward, tmp_path: Path) -> None:
+    path = ward.inputs / "a" / "ct" / "im004"
+    path.write_bytes(path.read_bytes()[:-100])
+    report = tmp_path / "report.json"
+    assert ward.translate("--report", str(report)).exit_code == 1
+    rows = json.loads(report.read_text())["studies"]
+    assert sorted((row["status"], row["class"]) for row in rows) == [
+        ("failed", "unreadable"),
+        ("translated", None),
+    ]
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--verbose"], ["--format", "nifti"]])
+def test_the_patient_is_nowhere_but_in_the_derived_series(
+    ward: Ward, tmp_path: Path, options: list[str]
+) -> None:
+    TILTED.write(
+        ward.inputs / "a" / "tilted", lambda d, _: setattr(d, "SeriesDescription", PATIENT)
+    )
+    broken = ward.inputs / "a" / "ct" / "im004"
+    broken.write_bytes(broken.read_bytes()[:-100])
+    report = tmp_path / "report.json"
+    told = [] if "--dry-run" in options else ["--report", str(report)]
+    text = ward.translate(*options, *told).output
+    text += report.read_text() if told else ""
+    text += "".join(str(path) for path in ward.output.rglob("*"))
+    manifest = ward.output / ".cuda-cyclegan" / "manifest.jsonl"
+    text += manifest.read_text() if manifest.exists() else ""
+    for secret in ("Doe", "Jane", PATIENT_ID, "Roe", CT.study, CT.series):
+        assert secret not in text
+    if "--dry-run" in options:
+        assert PATIENT in ward.translate("--dry-run", "--show-phi").output

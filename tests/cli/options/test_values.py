@@ -1,0 +1,37 @@
+"""Option values that need more than a type."""
+
+import pytest
+import typer
+
+from cuda_cyclegan.cli.options.values import cuda_limits, parsed_size
+from cuda_cyclegan.engine.options import CudaLimits
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GiB", 4 << 30), ("800 MB", 800_000_000), ("1.5GB", 1_500_000_000), ("512MiB", 512 << 20)],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert parsed_size("--vram-limit", text) == size
+
+
+@pytest.mark.parametrize("text", ["4", "0GiB", "-1GB", "4 gib", "GiB", "1e3GB", "9999999GB"])
+def test_other_sizes_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="4GiB"):
+        parsed_size("--vram-limit", text)
+
+
+def test_no_size_is_no_limit() -> None:
+    assert parsed_size("--vram-limit", None) is None
+
+
+@pytest.mark.parametrize(("text", "batch"), [("auto", None), ("1", 1), ("16", 16)])
+def test_a_batch_is_a_number_or_left_to_the_program(text: str, batch: int | None) -> None:
+    limits = cuda_limits("4GiB", "quick", 10.0, text)
+    assert limits == CudaLimits(4 << 30, "quick", 10.0, batch)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "100", ""])
+def test_other_batches_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="neither auto nor a number from 1 to 99"):
+        cuda_limits(None, "full", 60.0, text)

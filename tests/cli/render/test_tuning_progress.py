@@ -1,0 +1,84 @@
+"""The search for plans is seen while it runs, as lines and as a bar."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from cuda_cyclegan.cli.commands import worker
+from cuda_cyclegan.cli.render.progress_bars import LiveProgress
+from cuda_cyclegan.cli.render.progress_lines import PlainLines
+from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_told
+from cuda_cyclegan.pipelines.progress.events import BatchStarted, DeviceOpened, Tuning
+
+EVENTS = [
+    BatchStarted(()),
+    Tuning("convolution 3x3x3, 64 to 64 channels, 1 x 34x34x34", 0.0),
+    Tuning("convolution 3x3x3, 64 to 128 channels, 1 x 65x65x65", 0.5),
+    Tuning("", 1.0),
+    DeviceOpened("NVIDIA H200"),
+]
+
+
+def test_lines_tell_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    show = PlainLines(quiet=False, verbose=False)
+    for event in EVENTS:
+        show(event)
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if "Tuning" in line] == [
+        "Tuning: trying plans of the convolutions on this GPU (once; --tune says how hard)",
+        "Tuning: done, and kept for later starts",
+    ]
+    assert told[-1] == "Device: NVIDIA H200"
+
+
+def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
+    show = PlainLines(quiet=True, verbose=False)
+    for event in EVENTS:
+        show(event)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_worker_tells_when_it_begins_and_what_it_came_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = worker._Log("cuda:1")
+    with tuning_told(log) as progress:
+        for event in EVENTS:
+            if isinstance(event, Tuning):
+                progress(event.what, event.share)
+    first, last = capsys.readouterr().err.splitlines()
+    assert re.search(r"^\S+ [\d:]+ cuda:1: tuning: trying plans of the convolutions", first)
+    assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
+
+
+def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with tuning_told(worker._Log("cuda:1")):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_bar_with_the_convolution_at_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    console = Console(file=screen, width=100)
+    with LiveProgress(console, verbose=False) as live:
+        for event in EVENTS[:3]:
+            live(event)
+        live._progress.refresh()
+        seen = screen.getvalue()
+        for event in EVENTS[3:]:
+            live(event)
+    assert "Tuning this GPU, once" in seen
+    assert "64 to 128 channels" in seen
+    assert "Tuning: done, and kept for later starts" in screen.getvalue()

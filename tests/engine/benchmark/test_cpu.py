@@ -1,0 +1,45 @@
+"""What is measured on the CPU, against the network itself."""
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.benchmark.cpu import measure_on_cpu
+from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
+from cuda_cyclegan.engine.errors import PatchShapeError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.flops import flops
+from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+
+NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
+
+
+def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic() -> None:
+    patches = np.random.default_rng(0).uniform(-1, 1, (2, 1, 16, 16, 16)).astype(np.float32)
+    kept: list[FloatArray] = []
+    found = measure_on_cpu(NETWORK, patches, Budget(0.1), kept.append, lambda: 7)
+    with CpuGenerator(NETWORK) as generator:
+        assert np.array_equal(kept[0], generator(patches))
+    assert found.flops == 2 * flops(NETWORK.graph, (16, 16, 16))
+    assert sum(layer.flops for layer in found.layers) == found.flops
+    assert {"first", "block0.conv0", "last"} <= {layer.layer for layer in found.layers}
+    assert all(layer.seconds >= 0 and layer.bytes for layer in found.layers)
+    assert found.ceilings is not None
+    assert found.memory.taken == 7
+    assert found.voxels_per_second == pytest.approx(2 * 16**3 / found.latency.median)
+
+
+def test_a_patch_that_does_not_fit_is_refused() -> None:
+    patches = np.zeros((1, 1, 15, 16, 16), np.float32)
+    with pytest.raises(PatchShapeError):
+        measure_on_cpu(NETWORK, patches, Budget(0.1), lambda _: None, lambda: 0)
+
+
+def test_quantiles_lie_within_what_was_seen() -> None:
+    assert Latency.of([3.0]) == Latency(3.0, 3.0, 3.0, 1)
+    found = Latency.of([1.0, 2.0, 10.0])
+    assert 1.0 <= found.p5 < found.median == 2.0 < found.p95 <= 10.0
+    assert Budget(2.0).runs(1e-3, 5, 500) == 500
+    assert Budget(2.0).runs(10.0, 5, 500) == 5
+    assert Budget(2.0).runs(0.1, 5, 500) == 20

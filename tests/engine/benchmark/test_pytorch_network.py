@@ -1,0 +1,37 @@
+"""A network in PyTorch computes what it computes here, so that the two may be compared."""
+
+import numpy as np
+import pytest
+from support.gpu_networks import ODD_GRAPHS, random_network
+
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Graph
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+
+torch = pytest.importorskip("torch")
+
+GRAPHS = {
+    **ODD_GRAPHS,
+    "resnet": build(ResNetSpec(1, 1, 8, 2)),
+    "resnet, stored norms, sampling": build(
+        ResNetSpec(2, 1, 8, 1, norm="stored", upsampling="trilinear", padding="replicate")
+    ),
+    "unet": build(UNetSpec(1, 2, 8, 3, upsampling="trilinear_corners", norm="instance_affine")),
+    "unet, nearest": build(UNetSpec(1, 1, 8, 3, upsampling="nearest")),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
+def test_it_computes_the_same_and_leaves_its_input(graph: Graph) -> None:
+    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+
+    network = random_network(graph, seed=1)
+    shape = 2, graph.in_channels, 16, 16, 16
+    patches = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    given = torch.from_numpy(patches.copy())
+    with torch.inference_mode():
+        made = as_module(network)(given).numpy()
+    with CpuGenerator(network) as generator:
+        wanted = generator(patches)
+    assert np.abs(made - wanted).max() < 1e-4 * np.abs(wanted).max()
+    assert np.array_equal(given.numpy(), patches)

@@ -1,0 +1,157 @@
+"""The compiled steps, carried out in numpy, give what ONNX Runtime gives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.gpu_networks import ODD_GRAPHS, random_network
+from support.step_interpreter import interpret
+
+from cuda_cyclegan.engine.compiler.lowering import operator_fusion as joining
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import (
+    Convolve,
+    ConvolvePatches,
+    Layout,
+    Normalise,
+    Statistics,
+)
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Triple
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.options import Precision
+
+RESNET = ResNetSpec(1, 1, width=4, blocks=2)
+UNET = UNetSpec(1, 1, width=4, levels=3)
+RESNETS = {
+    "reflect": RESNET,
+    "replicate": replace(RESNET, padding="replicate", down_padding="replicate"),
+    "zero": replace(RESNET, padding="zero", norm="instance_affine", tanh=False),
+    "stored": replace(RESNET, norm="stored"),
+    "no norm": replace(RESNET, norm="none", last_bias=False),
+    "nearest": replace(RESNET, upsampling="nearest"),
+    "trilinear": replace(RESNET, upsampling="trilinear"),
+    "corners": replace(RESNET, upsampling="trilinear_corners"),
+    "channels": replace(RESNET, in_channels=2, out_channels=3, width=5),
+    "small kernels": replace(RESNET, first_kernel=3, last_kernel=3),
+}
+UNETS = {
+    "unet": UNET,
+    "unet deeper first": replace(UNET, skip_first=False, width=3),
+    "unet nearest": replace(UNET, upsampling="nearest"),
+    "unet trilinear": replace(UNET, upsampling="trilinear", norm="stored"),
+}
+
+
+def check(graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", **choices) -> None:
+    network = random_network(graph, seed=1)
+    patches = np.random.default_rng(2).uniform(-1, 1, (batch, graph.in_channels, *patch))
+    patches = patches.astype(np.float32)
+    lowered = lower(network, Layout(patch, batch, precision, **choices))
+    got = interpret(lowered, patches, graph.out_channels)
+    with CpuGenerator(network) as generator:
+        wanted = generator(patches)
+    assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_resnet_steps_agree_with_onnx_runtime(name):
+    check(build(RESNETS[name]), (12, 8, 16))
+
+
+@pytest.mark.parametrize("name", UNETS)
+def test_unet_steps_agree_with_onnx_runtime(name):
+    check(build(UNETS[name]), (16, 8, 24))
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_unusual_graphs_agree_with_onnx_runtime(name):
+    check(ODD_GRAPHS[name], (4, 6, 8), batch=2)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
+    check(build(RESNET), (12, 8, 16), batch, precision, slab_bytes=150_000)
+
+
+@pytest.mark.parametrize("form", ["gradient", "subpixel"])
+def test_both_forms_of_transposed_convolutions_agree(form):
+    check(build(RESNET), (8, 8, 8), transposed={"up0": form, "up1": form})
+    check(build(UNET), (8, 8, 8), transposed={f"up{level}": form for level in range(3)})
+
+
+@pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
+def test_matrix_kernels_of_the_outer_layers_agree(padding):
+    spec = replace(RESNET, width=16, blocks=1, padding=padding)
+    check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
+    check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
+    wide = replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
+    check(build(wide), (8, 12, 16), matrix_kernels=True)
+
+
+def test_a_first_layer_that_measures_what_it_makes_agrees(monkeypatch):
+    monkeypatch.setattr(joining, "_MOST_BYTES", 0)
+    graph = build(replace(RESNET, width=16, blocks=1))
+    first = lower(random_network(graph, 0), Layout((8, 12, 16), 2, "fp16", matrix_kernels=True))
+    assert isinstance(first.steps[0], ConvolvePatches)
+    assert first.steps[0].statistics is not None
+    check(graph, (8, 12, 16), batch=2, matrix_kernels=True)
+
+
+def convolutions(graph, patch: Triple) -> dict[str, bool]:
+    """Whether each convolution of a float program is done on halves, where it may be."""
+    layout = Layout(patch, 1, "fp32", halves=True)
+    steps = lower(random_network(graph, 0), layout).steps
+    return {step.layer: step.shape.halves for step in steps if isinstance(step, Convolve)}
+
+
+@pytest.mark.parametrize("padding", ["reflect", "zero"])
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
+def test_convolutions_on_halves_agree(padding, upsampling):
+    spec = replace(RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine")
+    graph = build(spec)
+    check(graph, (8, 8, 8), 2, "fp32", halves=True, slab_bytes=400_000)
+
+
+def test_tf32_programs_with_some_convolutions_on_halves_agree():
+    for spec in (replace(RESNET, width=32), replace(UNET, width=32)):
+        graph = build(spec)
+        steps = lower(random_network(graph, 0), Layout((16, 8, 8), 1, "tf32", halves=True)).steps
+        halves = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.halves}
+        assert halves
+        assert all(layer.startswith("down") for layer in halves)
+        check(graph, (16, 8, 8), 2, "tf32", halves=True)
+
+
+def test_convolutions_behind_a_norm_may_be_on_halves():
+    by_layer = convolutions(build(replace(RESNET, width=32)), (8, 8, 8))
+    assert by_layer.pop("first") is False  # nothing bounds what comes in
+    assert all(by_layer.values())
+    unbounded = convolutions(build(replace(RESNET, width=32, norm="stored")), (8, 8, 8))
+    assert not any(unbounded.values())
+
+
+def test_unet_convolutions_on_halves_agree():
+    graph = build(replace(UNET, width=32))
+    assert any(convolutions(graph, (16, 8, 8)).values())
+    check(graph, (16, 8, 8), 1, "fp32", halves=True)
+
+
+def test_a_residual_block_is_two_convolutions_and_two_normalisations():
+    counts = []
+    for blocks in (2, 3):
+        graph = build(replace(RESNET, blocks=blocks))
+        steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16")).steps
+        counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
+        counts[-1].append(len(steps))
+    assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2, 4]
+
+
+def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
+    def apart(patch: Triple) -> int:
+        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16")).steps
+        return sum(isinstance(step, Statistics) for step in steps)
+
+    assert apart((16, 16, 16)) == 2  # the up-sampled
+    assert apart((192, 192, 160)) == 3  # 90 MiB behind the first layer

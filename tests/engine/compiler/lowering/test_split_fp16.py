@@ -1,0 +1,97 @@
+"""Numbers as two fp16 halves: how near they come, and which values may be kept so."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from support.gpu_networks import chain, random_network
+
+from cuda_cyclegan.engine.compiler.lowering.split_fp16 import (
+    halves_pay,
+    power_of_two,
+    scales,
+    value_bounds,
+)
+from cuda_cyclegan.engine.compiler.weight_layout import halves, split
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import (
+    Add,
+    Concat,
+    Graph,
+    InstanceNorm,
+    LeakyRelu,
+    Network,
+    Relu,
+    Tanh,
+)
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+
+RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
+
+
+@given(st.floats(2.0**-10, 1.0, width=32), st.floats(2.0**-12, 1.0, width=32))
+def test_halves_are_a_last_place_of_float_off_at_most(largest, share):
+    scale = power_of_two(largest)
+    value = np.array([largest * share, -largest * share], np.float32)
+    high, low = split(value * np.float32(scale))
+    assert np.isfinite(high).all()
+    assert (np.abs((high + low) / scale - value) <= 2.0**-23 * np.abs(value)).all()
+
+
+def test_weights_lie_as_eight_high_and_eight_low_halves():
+    weight = np.random.default_rng(0).normal(0, 1, (3, 1, 1, 1, 32)).astype(np.float32)
+    stored = halves(weight, 4.0).view(np.float16).reshape(3, 4, 2, 8).astype(np.float32)
+    eights = weight.reshape(3, 4, 8)
+    np.testing.assert_array_equal(stored[:, :, 0], (eights * 4).astype(np.float16))
+    np.testing.assert_allclose(stored.sum(2) / 4, eights, rtol=2.0**-23, atol=2.0**-27)
+
+
+def test_no_value_exceeds_its_bound():
+    graph = chain(
+        2,
+        ("norm", InstanceNorm(2, "norm.scale", "norm.shift")),
+        ("leaky", LeakyRelu(-1.5)),
+        ("sum", Add(), ("norm", "leaky")),
+        ("relu", Relu()),
+        ("join", Concat(), ("relu", "leaky")),
+        ("tanh", Tanh()),
+    )
+    patch = (4, 6, 8)
+    network = random_network(graph, 0)
+    patches = np.zeros((1, 2, *patch), np.float32)
+    patches[:, :, 3, 4, 5] = 1e3, -1e3  # a lone peak is what comes nearest to the bound
+    for index, node in enumerate(graph.nodes):
+        shortened = Network(Graph(2, graph.nodes[: index + 1]), network.weights)
+        bound = value_bounds(network, patch)[node.name]
+        with CpuGenerator(shortened) as generator:
+            highest = np.abs(generator(patches)).max()
+        assert 0.5 * bound < highest <= 1.0001 * bound
+
+
+def test_what_nothing_bounds_is_not_kept_as_halves():
+    bounded = scales(random_network(build(RESNET), 0), (16, 16, 16), "fp32")
+    assert len(bounded) == 9  # all convolutions but the first
+    assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())
+    for norm in ("none", "stored"):
+        assert not scales(
+            random_network(build(replace(RESNET, norm=norm)), 0), (16, 16, 16), "fp32"
+        )
+    large = random_network(build(RESNET), 0)
+    weights = {n: a * (1e4 if n.endswith("scale") else 1) for n, a in large.weights.items()}
+    assert not scales(Network(large.graph, weights), (16, 16, 16), "fp32")
+
+
+def test_only_float_programs_on_fast_cards_use_halves():
+    assert halves_pay("fp32", (9, 0))
+    assert halves_pay("tf32", (9, 0))
+    assert not halves_pay("fp32", (8, 6))
+    assert not halves_pay("fp16", (9, 0))
+
+
+def test_in_tf32_what_all_later_layers_pass_on_is_exact():
+    graph = build(RESNET)
+    by_name = {node.name: node for node in graph.nodes}
+    found = scales(random_network(graph, 0), (16, 16, 16), "tf32")
+    wanted = {by_name[name].inputs[0] for name in ("down0", "down1")}
+    assert set(found) == wanted

@@ -1,0 +1,99 @@
+"""A program fits into the room it is given, or the message says how much would do."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit, usual_batch
+from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+
+MIB = 1 << 20
+RESERVE = 64 * MIB
+NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
+WANTED = Wanted((32, 32, 32), 4, "fp16", (9, 0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    workspace: int
+
+
+def hungry(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
+    """Takes every byte that it may."""
+    return {shape: Plan("hungry", workspace) for shape in shapes}
+
+
+def modest(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Plan]:
+    assert workspace >= 4096
+    return {shape: Plan("modest", 0) for shape in shapes}
+
+
+def bytes_of(allowed: int, choose=modest, wanted: Wanted = WANTED) -> tuple[int, int]:
+    fitted = fit(NETWORK, wanted, Room(1 << 40, allowed), choose)
+    return fitted.memory.bytes, fitted.lowered.layout.batch
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 40 * MIB), st.sampled_from([hungry, modest]))
+def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose) -> None:
+    try:
+        held, _ = bytes_of(allowed, choose)
+    except DeviceMemoryError as error:
+        [lowest] = re.findall(r"--vram-limit of at least (\d+) MiB", str(error))
+        assert int(lowest) * MIB > allowed
+        held, batch = bytes_of(int(lowest) * MIB, choose)
+        assert batch == 1
+        assert held <= int(lowest) * MIB
+        with pytest.raises(DeviceMemoryError):
+            bytes_of((int(lowest) - 1) * MIB, choose)
+    else:
+        assert held <= allowed
+
+
+def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_the_arrays() -> None:
+    wanted = replace(WANTED, patch=(96, 96, 96))
+    rooms = [size * MIB for size in (512, 400, 300, 150, 100)]
+    outcomes = [bytes_of(room, modest, wanted) for room in rooms]
+    assert [batch for _, batch in outcomes] == [4, 4, 2, 1, 1]
+    sizes = [held for held, _ in outcomes]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 5
+    assert all(size <= room // 2 for size, room in zip(sizes, rooms, strict=True))
+    smallest, _ = bytes_of(50 * MIB, modest, wanted)
+    assert 25 * MIB < smallest <= 50 * MIB
+
+
+def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
+    with pytest.raises(DeviceMemoryError, match=r"the card has 1 MiB to spare; end other programs"):
+        fit(NETWORK, WANTED, Room(RESERVE + MIB), modest)
+    with pytest.raises(DeviceMemoryError, match=r"the card has 0 MiB to spare"):
+        fit(NETWORK, WANTED, Room(0, 1 << 30), modest)
+    with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* --vram-limit"):
+        fit(NETWORK, WANTED, Room(1 << 30, MIB), modest)
+
+
+@pytest.mark.parametrize(
+    ("width", "extent", "multiprocessors", "batch"),
+    [
+        (32, 64, 132, 8),
+        (32, 96, 132, 4),
+        (32, 128, 132, 2),
+        (64, 96, 132, 2),
+        (64, 128, 132, 1),
+        (64, 256, 132, 1),
+        (32, 128, 40, 1),
+        (32, 64, 40, 8),
+        (1, 8, 132, 8),
+    ],
+)
+def test_light_work_goes_several_patches_a_run(width, extent, multiprocessors, batch) -> None:
+    graph = build(ResNetSpec(1, 1, width=width, blocks=9))
+    assert usual_batch(graph, (extent, extent, extent), multiprocessors) == batch

@@ -1,0 +1,108 @@
+"""What a card will hold and take is told from earlier measurements, or not at all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit
+from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan, plan_program, program_key
+from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.scaling import VOXEL_TYPES
+from cuda_cyclegan.engine.sliding_window import ring_rows
+from cuda_cyclegan.pipelines.study.sliding_window import sweep_grid
+from cuda_cyclegan.pipelines.study.tiling import tile
+
+NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
+WANTED = Wanted((32, 32, 32), 2, "fp16", (9, 0))
+ROOM = Room(8 << 30)
+WORKSPACE = 100_000
+PATCH = (32, 32, 32)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> TuningCache:
+    return TuningCache(tmp_path, {"card": "described"})
+
+
+def start(cache: TuningCache, effort: str = "full", milliseconds: float = 3.0):
+    """What a first start leaves in the cache, and the program that it opens."""
+
+    def measured(shapes, workspace):
+        found = {}
+        for shape in shapes:
+            found[shape] = Candidate("plan", WORKSPACE, 10.0)
+            cache.put(key_of(shape), Findings(effort, workspace, (found[shape],)))
+        return found
+
+    fitted = fit(NETWORK, WANTED, ROOM, measured)
+    cache.put_time(program_key(NETWORK.graph, fitted), milliseconds)
+    return fitted
+
+
+def test_before_the_first_start_nobody_knows(cache: TuningCache) -> None:
+    assert plan_program(NETWORK, WANTED, ROOM, cache, "full") is None
+
+
+def test_after_it_bytes_and_seconds_are_those_of_the_program(cache, tmp_path) -> None:
+    fitted = start(cache)
+    again = TuningCache(tmp_path, {"card": "described"})
+    plan = plan_program(NETWORK, WANTED, ROOM, again, "quick")
+    assert plan == ProgramPlan(fitted.memory.bytes, 2, 0.003)
+    assert plan.seconds(5) == pytest.approx(3 * 0.003)
+    other = TuningCache(tmp_path, {"card": "another"})
+    assert plan_program(NETWORK, WANTED, ROOM, other, "quick") is None
+
+
+def test_a_harder_search_than_was_made_is_still_to_come(cache: TuningCache) -> None:
+    start(cache, "quick")
+    assert plan_program(NETWORK, WANTED, ROOM, cache, "quick") is not None
+    assert plan_program(NETWORK, WANTED, ROOM, cache, "full") is None
+
+
+def test_workspaces_count_into_the_bytes(cache: TuningCache) -> None:
+    start(cache)
+    known = plan_program(NETWORK, WANTED, ROOM, cache, "full")
+    bare = fit(NETWORK, WANTED, ROOM, lambda shapes, _: dict.fromkeys(shapes, NONE))
+    assert known is not None
+    assert known.bytes > bare.memory.bytes
+
+
+NONE = Candidate("own kernel", 0, 1.0)
+
+
+class TestArrays:
+    plan = DevicePlan("card", ProgramPlan(1000, 1, None), 1 << 30, (1, 1))
+    large, small = (
+        sweep_grid(np.empty((1, *extents), np.float32), tile(extents, PATCH, 0.25))
+        for extents in ((200, 64, 64), (40, 64, 64))
+    )
+
+    def size(self, grid, *, spare: bool = True) -> int:
+        return laid_out(grid, ring_rows(grid, spare=spare), (1, 1))[1]
+
+    def test_the_program_and_the_largest_arrays_at_once(self) -> None:
+        both = [self.small, self.large, self.small]
+        assert self.plan.held([]) == 1000
+        assert self.plan.held(both) == 1000 + self.size(self.large)
+        assert self.plan.held(both, 2) == 1000 + self.size(self.large) + self.size(self.small)
+
+    @pytest.mark.parametrize("name", VOXEL_TYPES)
+    def test_what_is_given_takes_the_bytes_of_its_voxels(self, name: str) -> None:
+        grid = sweep_grid(np.empty((1, 200, 64, 64), name), tile((200, 64, 64), PATCH, 0.25))
+        saved = 4 - np.dtype(name).itemsize
+        rows = ring_rows(grid, spare=True)
+        assert self.size(grid) == self.size(self.large) - saved * rows * 64 * 64
+
+    def test_rings_shrink_with_the_room_and_then_there_are_none(self) -> None:
+        roomy, tight = self.size(self.large), self.size(self.large, spare=False)
+        for room, rest in ((roomy, roomy), (roomy - 1, tight), (tight - 1, 0)):
+            plan = DevicePlan("card", ProgramPlan(1000, 1, None), 1000 + room, (1, 1))
+            assert plan.held([self.large]) == 1000 + rest
+
+    def test_an_unknown_program_has_no_bytes_at_all(self) -> None:
+        plan = DevicePlan("card", None, 1 << 30, (1, 1))
+        assert plan.held([self.small]) is None

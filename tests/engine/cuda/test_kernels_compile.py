@@ -1,0 +1,103 @@
+"""All kernels compile for every supported chip; no card is needed."""
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+import re
+import shutil
+from ctypes import sizeof
+
+from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
+from cuda_cyclegan.engine.cuda import nvrtc
+from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled
+from cuda_cyclegan.engine.errors import CudaError
+
+KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
+CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
+    for chip in (CHIPS[0], CHIPS[-1]):
+        assert compiled(name, precision, chip).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("chip", CHIPS[1:-1])
+def test_kernels_compile_for_the_chips_between(chip):
+    for name in KERNELS:
+        assert compiled(name, "fp16", chip).startswith(b"\x7fELF")
+
+
+ARGUMENTS = {
+    "convolve": ["Convolve"],
+    "convolve_halves": ["ConvolveHalves"],
+    "convolve_patches": ["ConvolvePatches"],
+    "convolve_to_patches": ["ConvolveToPatches", "Strides"],
+    "normalise": ["Normalise", "Pointwise"],
+    "pack": ["Pack"],
+    "pointwise": ["Pointwise", "Strides", "Activation"],
+    "statistics": ["Measure", "Conclude"],
+    "sweep": ["Cut", "Blend", "StoreVoxels", "Scaling"],
+    "unpack": ["Unpack", "SumTaps"],
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeypatch):
+    headers = list(FOLDER.glob("*.cuh"))
+    source = "".join(path.read_text() for path in (*headers, FOLDER / f"{name}.cu"))
+    checks: list[str] = []
+    for structure in ARGUMENTS[name]:
+        mirrored = getattr(kernel_arguments, structure)
+        names = [field for field, _ in mirrored._fields_]
+        assert fields_of(structure, source) == names
+        sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
+        for what, size in {structure: sizeof(mirrored), **sizes}.items():
+            checks.append(f'static_assert(sizeof({what}) == {size}, "{what}");')
+    for header in headers:
+        shutil.copy(header, tmp_path)
+    (tmp_path / f"{name}.cu").write_text((FOLDER / f"{name}.cu").read_text() + "\n".join(checks))
+    monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
+    assert compiled(name, "fp16", (9, 0))
+
+
+def fields_of(structure: str, source: str) -> list[str]:
+    """Names of a structure's fields, in order."""
+    body = re.search(rf"struct {structure} {{(.*?)\n(?:}};|\n    __device__)", source, re.DOTALL)
+    assert body
+    text = re.sub(r"//.*", "", body[1])
+    declared = [part.split("__device__")[0] for part in text.split(";")]
+    words = [re.findall(r"(\w+)(?:\[\d\])?\s*(?:,|$)", part.strip()) for part in declared]
+    return [word for found in words for word in found]
+
+
+def test_a_chip_that_the_compiler_does_not_know_gets_a_program_for_its_driver_to_finish():
+    image = compiled("pack", "fp16", (99, 0))
+    major, minor = nvrtc.newest_chip()
+    assert f".target sm_{major}{minor}".encode() in image
+
+
+def test_a_kernel_that_does_not_compile_is_told_with_the_compilers_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
+    (tmp_path / "broken.cu").write_text("int main() { return missing; }")
+    with pytest.raises(CudaError, match=r'broken\.cu\(1\): error: identifier "missing"'):
+        compiled("broken", "fp16", (9, 0))
+
+
+def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monkeypatch):
+    before = compiled("pack", "fp16", (9, 0))
+    for header in FOLDER.glob("*.cuh"):
+        (tmp_path / header.name).write_text("#error")
+    monkeypatch.chdir(tmp_path)
+    assert compiled("pack", "fp16", (9, 0)) == before
+
+
+def test_compiled_kernels_are_kept(tmp_path):
+    first = compiled("pack", "fp16", (9, 0), tmp_path)
+    [kept] = tmp_path.iterdir()
+    kept.write_bytes(b"kept")
+    assert first != b"kept"
+    assert compiled("pack", "fp16", (9, 0), tmp_path) == b"kept"
+    assert compiled("pack", "bf16", (9, 0), tmp_path) != b"kept"

@@ -1,0 +1,193 @@
+"""Kernels that join much index arithmetic, run lane by lane on the CPU."""
+
+import shutil
+
+import numpy as np
+import pytest
+from support import cuda_on_cpu
+from support.step_interpreter import halves
+
+from cuda_cyclegan.engine.compiler import weight_layout
+from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.steps import (
+    PATCHES,
+    Activation,
+    Convolution,
+    Convolve,
+    ConvolvePatches,
+    Normalise,
+    Pointwise,
+    Region,
+    Statistics,
+    Table,
+    Tensor,
+    View,
+)
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+PADS = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "extents", "pad", "mode", "precision", "grid"),
+    [
+        (1, 32, (5, 6, 7), 1, "reflect", "fp32", (2, 2)),
+        (2, 40, (3, 5, 4), 1, "zero", "fp16", (2, 3)),
+        (1, 12, (2, 3, 130), 2, "replicate", "fp32", (3, 1)),
+        (1, 32, (6, 5, 9), 0, "zero", "halves", (2, 2)),
+        (2, 32, (4, 5, 3), 1, "reflect", "halves", (1, 1)),
+    ],
+)
+def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid):
+    random = np.random.default_rng(0)
+    scale = 16.0 if precision == "halves" else None
+    stored = "fp16" if precision == "fp16" else "fp32"
+    number = np.float16 if precision == "fp16" else np.float32
+    spread, middle = random.uniform(0.5, 3, channels), random.normal(0, 5, channels)
+    source = random.normal(middle, spread, (batch, *extents, channels)).astype(number)
+    outer = tuple(extent + 2 for extent in extents)
+    residual = random.normal(0, 1, (batch, *outer, channels)).astype(number)
+    memory = {
+        "source": source.copy(),
+        "residual": residual if scale is None else weight_layout.halves(residual, scale),
+        "scale": random.uniform(0.5, 2, channels).astype(np.float32),
+        "shift": random.normal(0, 1, channels).astype(np.float32),
+        "barrier": np.zeros(1, np.float32),
+    }
+    wide = tuple(extent + 2 * pad for extent in extents)
+    # Without a border the pass works in place.
+    memory["target"] = (
+        np.full((batch, *wide, channels), np.nan, number) if pad else memory["source"]
+    )
+    view = View(Tensor("source", batch, extents, channels, stored), extents)
+    beside = View(Tensor("residual", batch, outer, channels, stored, scale), extents, (1, 1, 1))
+    target = Tensor("target", batch, wide, channels, stored, scale)
+    table = Table("table", batch, channels)
+    step = Normalise(
+        Statistics(view, table, 1e-5, "scale", "shift"),
+        Pointwise(
+            view,
+            target,
+            Region(0, batch),
+            extents,
+            (-pad, -pad, -pad),
+            mode,
+            table=table,
+            activation=Activation(0.2),
+            residual=beside,
+        ),
+        "barrier",
+    )
+    scratch = np.full(scratch_bytes(step) // 4, np.nan, np.float32)
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, scratch.ctypes.data)
+    cut = tuple(min(most, wanted) for most, wanted in zip(grid, launch.grid, strict=False))
+    cuda_on_cpu.run(launch, stored, folder, (*cut, 1))
+    values = source.astype(np.float64)
+    centred = values - values.mean((1, 2, 3), keepdims=True)
+    wanted = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 1e-5)
+    wanted = wanted * memory["scale"] + memory["shift"]
+    wanted = np.where(wanted < 0, 0.2 * wanted, wanted) + residual[:, 1:-1, 1:-1, 1:-1]
+    wanted = np.pad(wanted, [(0, 0), *[(pad, pad)] * 3, (0, 0)], mode=PADS[mode])
+    got = memory["target"] if scale is None else sum(halves(memory["target"])) / scale
+    assert np.abs(got - wanted).max() < (1e-2 if precision == "fp16" else 1e-4)
+    assert memory["barrier"].view(np.uint32)[0] % 2**31 == 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "kernel", "is_far"),
+    [
+        (2, 1, 32, (2, 3, 70), (3, 1, 3), False),
+        (1, 2, 48, (5, 2, 9), (1, 2, 5), False),
+        (1, 1, 64, (1, 9, 130), (2, 1, 8), False),
+        (1, 1, 32, (2, 3, 70), (1, 1, 3), True),
+    ],
+)
+def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extents, kernel, is_far):
+    """is_far: from zero, by hundreds of standard deviations."""
+    random = np.random.default_rng(0)
+    patches = random.normal(0.3, 1, (batch, channels, *extents)).astype(np.float32)
+    weight = random.normal(0.1, 0.3, (outputs, channels, *kernel)).astype(np.float32)
+    if is_far:
+        patches, weight = 1 + patches / 256, np.abs(weight) + 30
+    origin = tuple(-((taps - 1) // 2) for taps in kernel)
+    target = Tensor("target", batch, extents, outputs, "fp16")
+    table = Table("table", batch, outputs)
+    statistics = Statistics(View(target, extents), table, 1e-5, "scale", None)
+    step = ConvolvePatches(
+        "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics
+    )
+    memory = {
+        PATCHES: patches,
+        "weight": weight_layout.matrix_operands(weight).astype(np.float16),
+        "target": np.full((batch, *extents, outputs), np.nan, np.float16),
+        "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
+        "table": np.full((2, batch, outputs), np.nan, np.float32),
+    }
+    scratch = np.full(scratch_bytes(step) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    sides = [(-first, taps - 1 + first) for first, taps in zip(origin, kernel, strict=True)]
+    exact = patches.astype(np.float16).astype(np.float64)
+    padded = np.pad(exact, [(0, 0), (0, 0), *sides], mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(2, 3, 4))
+    half = weight.astype(np.float16).astype(np.float64)
+    wanted = np.einsum("ncdhwijk,ocijk->ndhwo", windows, half)
+    np.testing.assert_allclose(memory["target"], wanted, rtol=1e-3, atol=1e-3)
+    factor = memory["scale"] / np.sqrt(wanted.var((1, 2, 3)) + 1e-5)
+    found = memory["table"]
+    exactly = 1e-3 if is_far else 1e-5
+    np.testing.assert_allclose(found[0], factor, rtol=exactly)
+    summand = -wanted.mean((1, 2, 3)) * factor
+    np.testing.assert_allclose(found[1], summand, rtol=exactly, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "outputs", "extents", "kernel", "stride", "border"),
+    [
+        (2, 32, 36, (3, 5, 5), (2, 1, 1), (1, 1, 1), 0),
+        (1, 64, 28, (5, 4, 5), (1, 3, 1), (1, 2, 1), 1),
+        (1, 32, 72, (4, 4, 4), (2, 2, 1), (2, 1, 1), 1),
+    ],
+)
+def test_convolution_on_halves(folder, batch, channels, outputs, extents, kernel, stride, border):
+    random = np.random.default_rng(0)
+    image = random.normal(0, 1, (batch, *extents, channels)).astype(np.float32)
+    weight = random.normal(0, 0.1, (outputs, *kernel, channels)).astype(np.float32)
+    before = (border, border, border)
+    sizes = zip(extents, kernel, stride, strict=True)
+    depth, height, width = (
+        (extent + 2 * border - taps) // step + 1 for extent, taps, step in sizes
+    )
+    source = Tensor("source", batch, extents, channels, "fp32", 8.0)
+    target = Tensor("target", batch, (depth, height, width), outputs, "fp32")
+    shape = Convolution(
+        batch,
+        extents,
+        channels,
+        target.extents,
+        outputs,
+        kernel,
+        stride,
+        before,
+        before,
+        "fp32",
+        halves=True,
+    )
+    step = Convolve("layer", shape, source, target, Region(0, batch), "weight", 1 / (8.0 * 64.0))
+    memory = {
+        "source": weight_layout.halves(image, 8.0),
+        "weight": weight_layout.halves(weight, 64.0),
+        "target": np.full((batch, depth, height, width, outputs), np.nan, np.float32),
+    }
+    [launch] = launches(step, lambda name: memory[name].ctypes.data)
+    cuda_on_cpu.run(launch, "fp32", folder, launch.grid)
+    padded = np.pad(image.astype(np.float64), [(0, 0), *[(border, border)] * 3, (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(1, 2, 3))
+    windows = windows[:, :: stride[0], :: stride[1], :: stride[2]]
+    wanted = np.einsum("ndhwcijk,oijkc->ndhwo", windows, weight.astype(np.float64))
+    assert np.linalg.norm(memory["target"] - wanted) < 4e-7 * np.linalg.norm(wanted)

@@ -1,0 +1,79 @@
+"""What was measured is kept for the same card and versions, and nothing damaged is trusted."""
+
+import json
+
+import pytest
+
+from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, worth_keeping
+
+IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
+FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
+
+
+def test_findings_are_there_at_the_next_start(tmp_path):
+    TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
+    assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
+    assert TuningCache(tmp_path, IDENTITY).get("another one") is None
+
+
+@pytest.mark.parametrize("changed", IDENTITY)
+def test_another_card_driver_version_or_precision_starts_anew(tmp_path, changed):
+    TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
+    other = {**IDENTITY, changed: "other"}
+    assert TuningCache(tmp_path, other).get("a convolution") is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("4096", "many"),
+        lambda text: text.replace("full", "thorough"),
+        lambda text: text.replace("NVIDIA", "RIVAL"),
+        lambda text: json.dumps([text]),
+        lambda _: "",
+    ],
+)
+def test_a_damaged_file_counts_as_empty_and_is_written_anew(tmp_path, damage):
+    TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
+    [path] = tmp_path.iterdir()
+    path.write_text(damage(path.read_text()))
+    cache = TuningCache(tmp_path, IDENTITY)
+    assert cache.get("a convolution") is None
+    cache.put("a convolution", FOUND)
+    assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
+
+
+def test_two_programs_keep_each_other_s_findings(tmp_path):
+    one, other = TuningCache(tmp_path, IDENTITY), TuningCache(tmp_path, IDENTITY)
+    one.put("a convolution", FOUND)
+    other.put("another one", FOUND)
+    assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_memory_of_it(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    cache = TuningCache(blocked / "folder", IDENTITY)
+    cache.put("a convolution", FOUND)
+    assert cache.get("a convolution") == FOUND
+
+
+def test_the_fastest_candidate_within_the_workspace_is_taken():
+    assert FOUND.best(1 << 20) == Candidate("eng1", 4096, 10.0)
+    assert FOUND.best(0) == Candidate("eng2", 0, 12.5)
+    assert Findings("full", 0, ()).best(0) is None
+
+
+def test_findings_serve_searches_that_are_no_harder_and_no_wider():
+    assert FOUND.covers("full", 1 << 20)
+    assert FOUND.covers("quick", 0)
+    assert not FOUND.covers("quick", 2 << 20)
+    assert not Findings("quick", 1 << 20, ()).covers("full", 0)
+
+
+def test_slow_candidates_are_kept_where_they_need_less_workspace():
+    fast = [Candidate(f"eng{i}", 4096, float(i)) for i in range(20)]
+    lean, slow = Candidate("lean", 0, 30.0), Candidate("slow", 4096, 25.0)
+    kept = worth_keeping([slow, lean, *reversed(fast)])
+    assert kept == (*fast[:8], lean)

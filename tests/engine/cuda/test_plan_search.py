@@ -1,0 +1,115 @@
+"""The search takes what was measured fastest and measures nothing twice; cuDNN is a stand-in."""
+
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
+from cuda_cyclegan.engine.errors import CudaError
+
+CUBE = (8, 8, 8)
+ONE = (1, 1, 1)
+SHAPE = Convolution(1, CUBE, 8, CUBE, 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+PLANS = {  # workspace and microseconds; the third one does not build
+    "slow": (0, 30.0),
+    "hungry": (1 << 20, 10.0),
+    "broken": (None, 0.0),
+    "middling": (4096, 20.0),
+}
+
+
+class Plans:
+    """What cuDNN offers: two heuristics that name the same plans."""
+
+    names = (*PLANS, *PLANS)
+    count = len(names)
+
+    def __init__(self, _library, _shape) -> None:
+        self.built: list[str] = []
+
+    def name(self, index: int) -> str:
+        return self.names[index]
+
+    def build(self, index: int) -> int:
+        workspace, _ = PLANS[self.names[index]]
+        if workspace is None:
+            raise CudaError("build_plan_at_index", "not supported", "use another")
+        self.built.append(self.names[index])
+        return workspace
+
+
+@pytest.fixture
+def search(monkeypatch):
+    """A search whose clock reads the table above, and the names that it has measured."""
+    if "cudnn" not in sys.modules:
+        stand_in = types.ModuleType("cudnn")
+        monkeypatch.setitem(sys.modules, "cudnn", stand_in)
+    from cuda_cyclegan.engine.cuda import plan_search
+
+    measured: list[str] = []
+
+    class Bench:
+        addresses = (0, 0, 0, 0)
+
+        def __init__(self, *_) -> None:
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_) -> None:
+            pass
+
+        def time(self, _queue, _best) -> float:
+            measured.append(plans[-1].built[-1])
+            return PLANS[measured[-1]][1]
+
+    plans: list[Plans] = []
+
+    def offered(*asked):
+        plans.append(Plans(*asked))
+        return plans[-1]
+
+    monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
+    monkeypatch.setattr(plan_search, "_Bench", Bench)
+    cache = TuningCache(None, {"card": "none"})
+    finder = plan_search.PlanSearch(None, None, None, cache)
+
+    def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
+        asked = plan_search.Search(effort, seconds)
+        return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
+
+    return find, measured
+
+
+def test_the_fastest_plan_is_taken_and_each_is_measured_once(search):
+    find, measured = search
+    assert find(1 << 20) == "hungry"
+    assert measured == ["slow", "hungry", "middling"]
+    assert find(1 << 20) == "hungry"
+    assert find(8192) == "middling"
+    assert find(0) == "slow"
+    assert len(measured) == 3
+
+
+def test_more_workspace_than_was_tried_is_tried(search):
+    find, measured = search
+    assert find(0) == "slow"
+    assert find(1 << 20) == "hungry"
+    assert measured.count("hungry") == 1
+
+
+def test_without_tuning_the_first_plan_that_builds_is_taken(search):
+    find, measured = search
+    assert find(1 << 20, "off") == "slow"
+    assert measured == []
+
+
+def test_a_spent_budget_ends_the_search_with_what_is_known(search):
+    find, measured = search
+    assert find(1 << 20, seconds=0) == "slow"
+    assert measured == ["slow"]

@@ -1,0 +1,27 @@
+"""Arithmetic counted for whole generators, against counts made by others."""
+
+import pytest
+import torch
+from support.torch_generators import padded_resnet
+from torch.utils.flop_counter import FlopCounterMode
+
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.flops import flops
+
+
+@pytest.mark.parametrize(("width", "gigaflops"), [(32, 701), (64, 2619)])
+def test_the_published_generators(width: int, gigaflops: int) -> None:
+    graph = build(ResNetSpec(1, 1, width, 9))
+    assert round(flops(graph, (128, 128, 128)) / 1e9) == gigaflops
+
+
+def test_a_patch_that_is_no_cube_counts_as_torch_counts_it() -> None:
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode():
+        padded_resnet(width=4, blocks=2).eval()(torch.zeros(1, 1, 16, 24, 8))
+    assert flops(build(ResNetSpec(1, 1, 4, 2)), (16, 24, 8)) == counter.get_total_flops()
+
+
+def test_a_unet_has_work_on_every_level() -> None:
+    graph = build(UNetSpec(1, 1, 4, 3))
+    assert flops(graph, (16, 16, 16)) * 8 == flops(graph, (32, 32, 32))

@@ -1,0 +1,239 @@
+"""Every layer of the graph computes on the CPU what PyTorch computes."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuda_cyclegan.engine.errors import PatchShapeError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import (
+    INPUT,
+    Add,
+    ChannelAffine,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    FloatArray,
+    Graph,
+    InstanceNorm,
+    Layer,
+    LeakyRelu,
+    Network,
+    Node,
+    Pad,
+    Relu,
+    Tanh,
+    Triple,
+    Upsample,
+)
+from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+CHANNELS = 3
+PATCH = (6, 8, 7)
+
+
+def numbers(*shape: int, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def layer_output(layer: Layer, patch: FloatArray, weights: dict[str, FloatArray]) -> FloatArray:
+    """One layer alone; the runtime only takes graphs that keep extents, so it is run by hand."""
+    network = Network(Graph(patch.shape[1], (Node("layer", layer, (INPUT,)),)), weights)
+    return run_by_session(network, patch)
+
+
+def run_by_session(network: Network, patch: FloatArray) -> FloatArray:
+    import onnxruntime
+
+    model = to_onnx(network).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    [output] = session.run(None, {INPUT: patch})
+    shape = network.graph.shapes(patch.shape[2:])[network.graph.output]
+    assert output.shape == (patch.shape[0], shape.channels, *shape.extents)
+    return output
+
+
+def assert_same(ours: FloatArray, theirs: "torch.Tensor") -> None:
+    assert ours.dtype == np.float32
+    assert ours.shape == tuple(theirs.shape)
+    assert np.abs(ours - theirs.numpy()).max() < 2e-6 * max(1.0, float(theirs.abs().max()))
+
+
+triples = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+pads = st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
+
+
+@given(kernel=triples, stride=triples, padding=pads, bias=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_convolution(kernel: Triple, stride: Triple, padding: Triple, bias: bool) -> None:
+    patch, weight, shift = numbers(2, CHANNELS, *PATCH), numbers(4, CHANNELS, *kernel), numbers(4)
+    layer = Conv3d(CHANNELS, 4, kernel, "w", "b" if bias else None, stride, padding)
+    ours = layer_output(layer, patch, {"w": weight, "b": shift})
+    expected = functional.conv3d(
+        torch.tensor(patch),
+        torch.tensor(weight),
+        torch.tensor(shift) if bias else None,
+        stride,
+        padding,
+    )
+    assert_same(ours, expected)
+
+
+@given(kernel=triples, stride=triples, padding=pads, data=st.data(), bias=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_transposed_convolution(
+    kernel: Triple, stride: Triple, padding: Triple, data: st.DataObject, bias: bool
+) -> None:
+    extra = data.draw(st.tuples(*(st.integers(0, step - 1) for step in stride)))
+    patch, weight, shift = numbers(2, CHANNELS, *PATCH), numbers(CHANNELS, 4, *kernel), numbers(4)
+    layer = ConvTranspose3d(CHANNELS, 4, kernel, "w", "b" if bias else None, stride, padding, extra)
+    ours = layer_output(layer, patch, {"w": weight, "b": shift})
+    expected = functional.conv_transpose3d(
+        torch.tensor(patch),
+        torch.tensor(weight),
+        torch.tensor(shift) if bias else None,
+        stride,
+        padding,
+        extra,
+    )
+    assert_same(ours, expected)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-3])
+def test_instance_norm(affine: bool, epsilon: float) -> None:
+    patch = numbers(2, CHANNELS, *PATCH) * 0.1 + 3
+    weights = {"s": numbers(CHANNELS, seed=1), "h": numbers(CHANNELS, seed=2)}
+    names = ("s", "h") if affine else (None, None)
+    ours = layer_output(InstanceNorm(CHANNELS, *names, epsilon), patch, weights)
+    scale, shift = (torch.tensor(weights[key]) if affine else None for key in ("s", "h"))
+    expected = functional.instance_norm(torch.tensor(patch), weight=scale, bias=shift, eps=epsilon)
+    assert np.abs(ours - expected.numpy()).max() < 2e-5
+
+
+def test_stored_affine() -> None:
+    patch, scale, shift = numbers(2, CHANNELS, *PATCH), numbers(CHANNELS), numbers(CHANNELS, seed=1)
+    ours = layer_output(ChannelAffine(CHANNELS, "s", "h"), patch, {"s": scale, "h": shift})
+    along = (1, -1, 1, 1, 1)
+    assert np.allclose(ours, patch * scale.reshape(along) + shift.reshape(along))
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        (Relu(), functional.relu),
+        (LeakyRelu(0.2), lambda x: functional.leaky_relu(x, 0.2)),
+        (Tanh(), torch.tanh),
+    ],
+)
+def test_activations(layer: Layer, expected: Callable[..., "torch.Tensor"]) -> None:
+    patch = numbers(2, CHANNELS, *PATCH)
+    assert_same(layer_output(layer, patch, {}), expected(torch.tensor(patch)))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "zero"])
+@pytest.mark.parametrize(
+    ("before", "after"), [((1, 1, 1), (1, 1, 1)), ((3, 0, 2), (1, 2, 0)), ((0, 0, 0), (5, 1, 1))]
+)
+def test_padding(mode: str, before: Triple, after: Triple) -> None:
+    patch = numbers(2, CHANNELS, *PATCH)
+    sides = [side for pair in zip(before[::-1], after[::-1], strict=True) for side in pair]
+    torch_mode = "constant" if mode == "zero" else mode
+    expected = functional.pad(torch.tensor(patch), sides, torch_mode)
+    assert_same(layer_output(Pad(mode, before, after), patch, {}), expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor", [(2, 2, 2), (1, 2, 3), (4, 1, 2)])
+@pytest.mark.parametrize(
+    ("mode", "corners"), [("nearest", False), ("trilinear", False), ("trilinear", True)]
+)
+def test_upsampling(factor: Triple, mode: str, corners: bool) -> None:
+    patch = numbers(2, CHANNELS, *PATCH)
+    expected = functional.interpolate(
+        torch.tensor(patch),
+        scale_factor=factor,
+        mode=mode,
+        align_corners=None if mode == "nearest" else corners,
+    )
+    ours = layer_output(Upsample(mode, factor, corners), patch, {})  # type: ignore[arg-type]
+    assert_same(ours, expected)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_joints(swapped: bool) -> None:
+    patch = numbers(2, CHANNELS, *PATCH)
+    order = ("leaky", INPUT) if swapped else (INPUT, "leaky")
+    leaky = Node("leaky", LeakyRelu(0.1), (INPUT,))
+    tensors = {INPUT: torch.tensor(patch), "leaky": functional.leaky_relu(torch.tensor(patch), 0.1)}
+    concat = Network(Graph(CHANNELS, (leaky, Node("joint", Concat(), order))), {})
+    added = Network(Graph(CHANNELS, (leaky, Node("joint", Add(), order))), {})
+    assert_same(run_by_session(concat, patch), torch.cat([tensors[name] for name in order], 1))
+    assert_same(run_by_session(added, patch), tensors[INPUT] + tensors["leaky"])
+
+
+# --- the runtime around the layers ---
+
+
+def small_network() -> Network:
+    graph = build(ResNetSpec(1, 2, 2, 1, upsampling="nearest", norm="instance_affine"))
+    weights = {name: numbers(*shape) * 0.2 for name, shape in graph.weight_shapes()}
+    return Network(graph, weights)
+
+
+def test_extents_and_batch_are_free() -> None:
+    with CpuGenerator(small_network(), threads=1) as generator:
+        for batch, patch in product((1, 2), ((8, 8, 8), (12, 8, 16))):
+            assert generator(numbers(batch, 1, *patch)).shape == (batch, 2, *patch)
+
+
+def test_patches_of_a_batch_do_not_see_each_other() -> None:
+    patches = numbers(3, 1, 8, 8, 8)
+    with CpuGenerator(small_network(), threads=1) as generator:
+        together = generator(patches)
+        alone = np.concatenate([generator(patches[n : n + 1]) for n in range(3)])
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_results_are_bit_identical() -> None:
+    patch = numbers(1, 1, 16, 16, 16)
+    outputs: list[FloatArray] = []
+    for _ in range(2):
+        with CpuGenerator(small_network(), threads=2) as generator:
+            outputs += [generator(patch), generator(patch)]
+    assert all(np.array_equal(outputs[0], output) for output in outputs)
+
+
+def test_wrong_extents_are_refused_before_running() -> None:
+    with (
+        CpuGenerator(small_network(), threads=1) as generator,
+        pytest.raises(PatchShapeError, match="multiple of 4x4x4"),
+    ):
+        generator(numbers(1, 1, 8, 10, 8))
+
+
+def test_runs_only_while_open() -> None:
+    generator = CpuGenerator(small_network(), threads=1)
+    with pytest.raises(RuntimeError, match="with block"):
+        generator(numbers(1, 1, 8, 8, 8))
+    with generator:
+        generator(numbers(1, 1, 8, 8, 8))
+    with pytest.raises(RuntimeError, match="with block"):
+        generator(numbers(1, 1, 8, 8, 8))
+
+
+def test_device_names_threads_and_runtime() -> None:
+    assert CpuGenerator(small_network(), threads=3).device.startswith("CPU, 3 threads, ONNX")
+
+
+def test_the_exported_model_is_valid_onnx() -> None:
+    import onnx
+
+    onnx.checker.check_model(to_onnx(small_network()), full_check=True)

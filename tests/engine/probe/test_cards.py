@@ -1,0 +1,204 @@
+"""The probe says in one sentence what is missing, and loads no CUDA package for it."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.engine.probe import cards as cuda_probe
+from cuda_cyclegan.engine.probe import packages as cuda_packages
+
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+INSTALLED = {
+    "cuda-bindings": "12.9.1",
+    "cuda-pathfinder": "1.3.0",
+    "nvidia-cudnn-frontend": "1.20.0",
+    "nvidia-cudnn-cu12": "9.8.0",
+    "nvidia-cuda-nvrtc-cu12": "12.8.0",
+    "nvidia-cuda-runtime-cu12": "12.8.0",
+}
+CARD = cuda_probe.CudaDevice(0, "NVIDIA T4", (7, 5), 16 << 30, None, "CUDA 12.8")
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine with a card on which all is well, to be spoilt by a test."""
+    state = {"packages": dict(INSTALLED), "newest": 12080, "cards": [CARD], "gone": set()}
+    monkeypatch.setattr(cuda_probe, "_driver", lambda: (None, state["newest"]))
+    monkeypatch.setattr(cuda_packages, "_is_importable", lambda name: name not in state["gone"])
+    monkeypatch.setattr(cuda_packages, "_version", lambda name: state["packages"].get(name))
+    monkeypatch.setattr(cuda_probe, "_devices", lambda *_: state["cards"])
+    return state
+
+
+@pytest.mark.usefixtures("machine")
+def test_nothing_is_missing_on_a_machine_with_everything():
+    assert cuda_probe.why_no_cuda() is None
+    assert cuda_probe.cuda_devices() == (CARD,)
+
+
+def test_cuda_13_has_packages_without_a_suffix(machine):
+    machine["newest"] = 13000
+    machine["packages"] = {
+        "cuda-bindings": "13.0.1",
+        "nvidia-cudnn-cu13": "9.12.0",
+        "nvidia-cuda-nvrtc": "13.0.48",
+        "nvidia-cuda-runtime": "13.0.48",
+    }
+    assert cuda_probe.why_no_cuda() is None
+
+
+ALL = [
+    ("nvidia-cudnn-cu12", "cuDNN for CUDA 12", "9.8"),
+    ("nvidia-cuda-nvrtc-cu12", "NVRTC for CUDA 12", "12.6"),
+    ("nvidia-cuda-runtime-cu12", "headers for CUDA 12", "12.6"),
+]
+
+
+@pytest.mark.parametrize(("package", "name", "needed"), ALL)
+def test_a_missing_library_is_named_with_what_needs_it(machine, package, name, needed):
+    del machine["packages"][package]
+    obstacle = cuda_probe.why_no_cuda()
+    assert name in obstacle
+    assert f"{package} {needed} or newer" in obstacle
+    assert "cuda-bindings 12.9.1 needs" in obstacle
+    assert 'install "cuda-cyclegan[cuda12]"' in obstacle
+
+
+@pytest.mark.parametrize(
+    ("package", "other"),
+    [
+        ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+        ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"),
+        ("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
+    ],
+)
+def test_a_library_for_the_other_cuda_is_no_substitute_and_is_told(machine, package, other):
+    del machine["packages"][package]
+    machine["packages"][other] = "13.0.48"
+    obstacle = cuda_probe.why_no_cuda()
+    assert f"{package} " in obstacle
+    assert f"only {other} 13.0.48" in obstacle
+
+
+@pytest.mark.parametrize(
+    ("package", "found", "needed"),
+    [
+        ("nvidia-cudnn-cu12", "9.1.0.70", "at least 9.8 and less than 10"),
+        ("nvidia-cudnn-cu12", "8.9.7.29", "at least 9.8 and less than 10"),
+        ("nvidia-cudnn-cu12", "10.0.1", "at least 9.8 and less than 10"),
+        ("nvidia-cuda-nvrtc-cu12", "12.1.105", "at least 12.6 and less than 13"),
+        ("cuda-bindings", "12.6.2", "at least 12.8 and less than 13"),
+        ("cuda-pathfinder", "1.2.3", "at least 1.3 and less than 2"),
+        ("nvidia-cudnn-frontend", "1.19.1", "at least 1.20 and less than 1.27"),
+        ("nvidia-cudnn-frontend", "1.27.0", "at least 1.20 and less than 1.27"),
+        ("nvidia-cudnn-frontend", "1.32.1", "at least 1.20 and less than 1.27"),
+    ],
+)
+def test_a_version_that_does_not_fit_is_told_with_those_that_do(machine, package, found, needed):
+    machine["packages"][package] = found
+    obstacle = cuda_probe.why_no_cuda()
+    assert f"{package} {found} is installed, but {needed} is needed" in obstacle
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_the_extras_ask_for_what_is_needed(major):
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    needed = {
+        **{
+            library.packages[major]: library.versions[major] for library in cuda_packages._LIBRARIES
+        },
+        **cuda_packages._OF_BOTH,
+        "cuda-bindings": cuda_packages._BINDINGS[major],
+    }
+    for package, (oldest, _) in needed.items():
+        least = f"{package}>={'.'.join(map(str, oldest))}"
+        assert any(stated.split(",")[0] == least for stated in extras[f"cuda{major}"]), least
+
+
+@pytest.mark.parametrize("version", ["9.8.0", "9.8", "9.19.0.56"])
+def test_versions_within_the_bounds_fit(machine, version):
+    machine["packages"]["nvidia-cudnn-cu12"] = version
+    assert cuda_probe.why_no_cuda() is None
+
+
+def test_a_missing_package_is_named_with_the_extra_for_the_driver(machine):
+    machine["gone"].add("cudnn")
+    assert cuda_probe.why_no_cuda() == (
+        'the package nvidia-cudnn-frontend is not installed: install "cuda-cyclegan[cuda12]"'
+    )
+    machine["newest"] = 13000
+    assert "cuda-cyclegan[cuda13]" in cuda_probe.why_no_cuda()
+
+
+def test_a_driver_older_than_the_packages_is_told_with_both_versions(machine):
+    machine["packages"]["cuda-bindings"] = "13.0.1"
+    obstacle = cuda_probe.why_no_cuda()
+    assert "supports CUDA 12.8" in obstacle
+    assert "cuda-bindings 13.0.1 needs CUDA 13" in obstacle
+    assert 'update the driver or install "cuda-cyclegan[cuda12]"' in obstacle
+
+
+def test_a_driver_too_old_for_all_packages_can_only_be_updated(machine):
+    machine["newest"] = 11040
+    obstacle = cuda_probe.why_no_cuda()
+    assert "supports CUDA 11.4" in obstacle
+    assert "cuda-bindings 12.9.1 needs CUDA 12" in obstacle
+    assert obstacle.endswith("update the driver")
+
+
+def test_bindings_of_an_unknown_cuda_are_told(machine):
+    machine["packages"]["cuda-bindings"] = "14.0.0"
+    assert "cuda-bindings 14.0.0 is installed, but 12 or 13" in cuda_probe.why_no_cuda()
+
+
+class TestTheDriver:
+    class Library:
+        def __init__(self, status: int) -> None:
+            self._status = status
+
+        def cuInit(self, _flags: int) -> int:  # noqa: N802
+            return self._status
+
+    def told(self, monkeypatch, library) -> str:
+        def load(name: str):
+            if library is None:
+                raise OSError(name)
+            return library
+
+        monkeypatch.setattr(cuda_probe.ctypes, "CDLL", load)
+        assert cuda_probe.cuda_devices() == ()
+        return cuda_probe.why_no_cuda()
+
+    def test_none(self, monkeypatch):
+        assert "no NVIDIA driver is installed (libcuda.so.1" in self.told(monkeypatch, None)
+
+    @pytest.mark.parametrize(
+        ("status", "words"),
+        [
+            (100, "the NVIDIA driver shows no card"),
+            (803, "cuInit returned 803.*different versions; restart the machine"),
+            (999, "cuInit returned 999.*see the system's log"),
+        ],
+    )
+    def test_one_that_does_not_start(self, monkeypatch, status, words):
+        assert re.search(words, self.told(monkeypatch, self.Library(status)))
+
+
+def test_a_card_that_is_too_old_is_told(machine):
+    machine["cards"] = [cuda_probe.CudaDevice(0, "Tesla V100", (7, 0), 1 << 34, None, "CUDA 12")]
+    assert "7.5" in cuda_probe.why_no_cuda()
+
+
+def test_the_probe_loads_no_cuda_package():
+    code = (
+        "import sys; before = set(sys.modules);"  # cuda-bindings has python itself load a part
+        "from cuda_cyclegan.engine.probe.cards import why_no_cuda; why_no_cuda();"
+        "heavy = ('cuda', 'cudnn', 'torch', 'numpy');"
+        "print([m for m in set(sys.modules) - before if m.split('.')[0] in heavy])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"

@@ -1,0 +1,313 @@
+"""Pixels of every packing and kind become the values that their header means."""
+
+import subprocess
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom as _pydicom
+import pytest
+from pydicom.data import get_testdata_file
+from pydicom.uid import HTJ2KLossless, JPEG2000Lossless, RLELossless
+from support.dicom_judges import judge
+from support.dicom_phantoms import Phantom
+
+from cuda_cyclegan.io.dicom import reading as dicom
+from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
+from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.volume import Volume
+
+pydicom: Any = _pydicom
+PHANTOM = Phantom()
+MR = Phantom("MR", intercept=0.0)
+
+
+def volume_of(folder: Path) -> Volume:
+    [study] = discover([folder], None).studies
+    return read(study)
+
+
+def stored(path: Path) -> Any:
+    return decode(pydicom.dcmread(path), path, 0)
+
+
+def real(name: str) -> Path:
+    path = get_testdata_file(name)
+    assert path is not None, f"{name} comes with pydicom or pydicom-data"
+    return Path(str(path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MR_small_implicit.dcm",
+        "MR_small_bigendian.dcm",
+        "MR_small_RLE.dcm",
+        "MR_small_jp2klossless.dcm",
+        "MR_small_jpeg_ls_lossless.dcm",
+        "MR_small_padded.dcm",
+    ],
+)
+def test_real_files_in_every_packing_hold_the_same_slice(name: str) -> None:
+    np.testing.assert_array_equal(stored(real(name)), stored(real("MR_small.dcm")))
+
+
+def test_a_real_deflated_file_is_read() -> None:
+    pixels = stored(real("image_dfl.dcm"))
+    assert pixels.shape == (512, 512)
+    assert pixels.std() > 0
+
+
+def test_overlays_in_unused_bits_are_no_part_of_the_values() -> None:
+    dataset = pydicom.dcmread(real("MR_small.dcm"))
+    plain = dataset.pixel_array
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 0
+    dataset.PixelData = ((plain & 0x0FFF) | 0x1000).astype(np.uint16).tobytes()
+    found = decode(dataset, Path("overlay"), 0)
+    np.testing.assert_array_equal(found, plain & 0x0FFF)
+
+
+def test_negative_values_of_twelve_bits_keep_their_sign() -> None:
+    dataset = pydicom.dcmread(real("MR_small.dcm"))
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 1
+    values = np.linspace(-2048, 2047, 64 * 64).astype(np.int16).reshape(64, 64)
+    dataset.PixelData = (values & 0x0FFF).tobytes()
+    found = decode(dataset, Path("signed"), 0)
+    np.testing.assert_array_equal(found, values)
+
+
+@pytest.mark.parametrize("kind", ["u2", "i2"])
+def test_values_in_the_upper_bits_of_a_word_are_taken_from_there(kind: str) -> None:
+    dataset = pydicom.dcmread(real("MR_small.dcm"))
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 15, int(kind == "i2")
+    values = (np.arange(64 * 64).reshape(64, 64) - 2048 * (kind == "i2")).astype(kind)
+    dataset.PixelData = (values << 4 | 5).astype(kind).tobytes()
+    found = decode(dataset, Path("upper"), 0)
+    np.testing.assert_array_equal(found, values)
+
+
+def converted(command: list[str]) -> Callable[[Path], None]:
+    """A packing that an independent program makes."""
+
+    def pack(path: Path) -> None:
+        made = path.with_suffix(".packed")
+        subprocess.run([judge(command[0]), *command[1:], path, made], check=True)
+        made.replace(path)
+
+    return pack
+
+
+def compressed(syntax: str) -> Callable[[Path], None]:
+    def pack(path: Path) -> None:
+        dataset = pydicom.dcmread(path)
+        dataset.compress(syntax, generate_instance_uid=False)
+        dataset.save_as(path)
+
+    return pack
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        converted(["dcmconv", "--write-xfer-implicit"]),
+        converted(["dcmconv", "--write-xfer-big"]),
+        converted(["dcmconv", "--write-xfer-deflated"]),
+        compressed(RLELossless),
+        compressed(JPEG2000Lossless),
+        converted(["dcmcjpeg", "--encode-lossless-sv1"]),
+        converted(["dcmcjpeg", "--encode-lossless", "--selection-value", "6"]),
+        converted(["dcmcjpls", "--encode-lossless"]),
+        converted(["dcmcrle"]),
+    ],
+    ids=[
+        *("implicit", "big endian", "deflated", "RLE", "JPEG 2000"),
+        *("JPEG lossless SV1", "JPEG lossless", "JPEG-LS", "RLE of dcmtk"),
+    ],
+)
+def test_a_series_reads_the_same_in_every_packing(
+    tmp_path: Path, pack: Callable[[Path], None]
+) -> None:
+    phantom = replace(PHANTOM, slices=8, rows=48, columns=40)  # JPEG 2000 takes no smaller ones
+    for path in phantom.write(tmp_path / "in"):
+        pack(path)
+    volume = volume_of(tmp_path / "in")
+    np.testing.assert_array_equal(volume.voxels.transpose(2, 1, 0), phantom.voxels())
+    np.testing.assert_allclose(volume.affine, phantom.affine(), atol=1e-6)
+
+
+def edited(folder: Path, phantom: Phantom = PHANTOM, **values: Any) -> Volume:
+    def edit(data: Any, _: int) -> None:
+        for name, value in values.items():
+            setattr(data, name, value)
+
+    phantom.write(folder, edit)
+    return volume_of(folder)
+
+
+def test_rescale_makes_the_values(tmp_path: Path) -> None:
+    volume = edited(tmp_path / "in", RescaleSlope="0.5", RescaleIntercept="-100")
+    assert (volume.slope, volume.intercept) == (0.5, -100.0)
+    expected = PHANTOM.voxels() * 0.5 - 100
+    np.testing.assert_allclose(volume.values().transpose(2, 1, 0), expected)
+
+
+def test_slices_of_different_slopes_become_their_values(tmp_path: Path) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.RescaleSlope, data.RescaleIntercept = 1 + at / 4, at
+
+    PHANTOM.write(tmp_path / "in", edit)
+    volume = volume_of(tmp_path / "in")
+    at = np.arange(12)[:, None, None]
+    assert volume.voxels.dtype == np.float32
+    expected = PHANTOM.voxels() * (1 + at / 4) + at
+    np.testing.assert_allclose(volume.values().transpose(2, 1, 0), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [(np.uint8, 8), (np.uint16, 12), (np.uint16, 16), (np.int16, 16), (np.uint32, 32)],
+)
+def test_integers_of_all_widths_keep_their_type(tmp_path: Path, dtype: Any, bits: int) -> None:
+    values = (PHANTOM.voxels() % 256).astype(dtype)
+
+    def edit(data: Any, at: int) -> None:
+        data.BitsAllocated = np.dtype(dtype).itemsize * 8
+        data.BitsStored, data.HighBit = bits, bits - 1
+        data.PixelRepresentation = int(np.dtype(dtype).kind == "i")
+        data.PixelData = values[at].tobytes()
+
+    PHANTOM.write(tmp_path / "in", edit)
+    volume = volume_of(tmp_path / "in")
+    assert volume.voxels.dtype == dtype
+    np.testing.assert_array_equal(volume.voxels.transpose(2, 1, 0), values)
+
+
+def test_inverted_grey_is_turned_round_but_not_quantities(tmp_path: Path) -> None:
+    grey = edited(tmp_path / "grey", MR, PhotometricInterpretation="MONOCHROME1")
+    values = grey.values().transpose(2, 1, 0)
+    np.testing.assert_array_equal(values, -1.0 - MR.voxels())
+    units = edited(tmp_path / "units", PHANTOM, PhotometricInterpretation="MONOCHROME1")
+    np.testing.assert_array_equal(units.values().transpose(2, 1, 0), PHANTOM.voxels() - 1024.0)
+
+
+@pytest.mark.parametrize("as_unsigned", [False, True])
+def test_padding_takes_the_lowest_value_of_the_rest(tmp_path: Path, as_unsigned: bool) -> None:
+    values = PHANTOM.voxels()
+    values[:, :4] = -2000
+    values[:, :, :3] = -1990
+
+    def edit(data: Any, at: int) -> None:
+        data.PixelData = values[at].tobytes()
+        padding = -2000 % 65536 if as_unsigned else -2000
+        limit = -1990 % 65536 if as_unsigned else -1990
+        kind = "US" if as_unsigned else "SS"
+        data.add_new("PixelPaddingValue", kind, padding)
+        data.add_new("PixelPaddingRangeLimit", kind, limit)
+
+    PHANTOM.write(tmp_path / "in", edit)
+    found = volume_of(tmp_path / "in").voxels.transpose(2, 1, 0)
+    padded = values < -1000
+    np.testing.assert_array_equal(found[~padded], values[~padded])
+    assert set(found[padded]) == {values[~padded].min()}
+
+
+def test_a_cut_file_fails_its_series_with_the_reason(tmp_path: Path) -> None:
+    paths = PHANTOM.write(tmp_path / "in")
+    paths[5].write_bytes(paths[5].read_bytes()[:-300])
+    with pytest.raises(UnreadableScanError, match=r"im005 is truncated or damaged"):
+        volume_of(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        converted(["dcmcjpeg", "--encode-lossless-sv1"]),
+        converted(["dcmcjpls", "--encode-lossless"]),
+        converted(["dcmcrle"]),
+        compressed(JPEG2000Lossless),
+    ],
+    ids=["JPEG lossless", "JPEG-LS", "RLE", "JPEG 2000"],
+)
+@pytest.mark.parametrize("kept_share", [0.6, 0.9])
+def test_a_cut_packed_file_fails_its_series_with_the_reason(
+    tmp_path: Path, pack: Callable[[Path], None], kept_share: float
+) -> None:
+    paths = replace(PHANTOM, slices=8, rows=48, columns=40).write(tmp_path / "in")
+    for path in paths:
+        pack(path)
+    content = paths[3].read_bytes()
+    header = content.index(b"\xe0\x7f\x10\x00")
+    paths[3].write_bytes(content[: header + int((len(content) - header) * kept_share)])
+    with pytest.raises(UnreadableScanError, match=r"im003 is truncated or damaged"):
+        volume_of(tmp_path / "in")
+
+
+def test_a_file_that_says_another_packing_fails_with_the_reason(tmp_path: Path) -> None:
+    for path in PHANTOM.write(tmp_path / "in"):
+        content = path.read_bytes()
+        syntax = b"1.2.840.10008.1.2.1\0"
+        path.write_bytes(content.replace(syntax, b"1.2.840.10008.1.2.5\0", 1))
+    with pytest.raises(ScanError, match=r"RLE Lossless"):
+        volume_of(tmp_path / "in")
+
+
+def test_a_packing_without_decoder_is_named(tmp_path: Path) -> None:
+    paths = PHANTOM.write(tmp_path / "in")
+    for path in paths:
+        content = path.read_bytes()
+        # MPEG2, of the same length
+        path.write_bytes(content.replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.9\0", 1))
+    with pytest.raises((UnsupportedScanError, UnreadableScanError), match=r"im000"):
+        volume_of(tmp_path / "in")
+
+
+@pytest.mark.parametrize("most_bytes_at_once", [dicom.MOST_BYTES_AT_ONCE, 0])
+def test_headers_that_were_read_hold_no_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes_at_once: int
+) -> None:
+    monkeypatch.setattr(dicom, "MOST_BYTES_AT_ONCE", most_bytes_at_once)
+    phantom = replace(PHANTOM, slices=8, rows=512, columns=512)
+    phantom.write(tmp_path / "in")
+    [study] = discover([tmp_path / "in"], None).studies
+    read(study)  # what libraries keep is not the study's
+    tracemalloc.start()
+    volume = read(study)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    one = volume.voxels.nbytes // phantom.slices
+    assert held < volume.voxels.nbytes + one
+    assert peak < volume.voxels.nbytes + 4 * one
+
+
+def test_huge_promised_sizes_take_no_memory(tmp_path: Path) -> None:
+    def edit(data: Any, _: int) -> None:
+        data.Rows = data.Columns = 65535
+
+    PHANTOM.write(tmp_path / "in", edit)
+    with pytest.raises(UnreadableScanError, match=r"promises|truncated"):
+        volume_of(tmp_path / "in")
+
+
+def test_high_throughput_jpeg_2000_has_a_decoder() -> None:
+    assert pydicom.pixels.get_decoder(HTJ2KLossless).is_available
+
+
+def test_a_series_whose_file_went_away_says_so(tmp_path: Path) -> None:
+    paths = PHANTOM.write(tmp_path / "in")
+    [study] = discover([tmp_path / "in"], None).studies
+    paths[3].unlink()
+    with pytest.raises(UnreadableScanError, match=r"im003 is missing"):
+        read(study)
+
+
+def test_one_slope_in_another_spelling_is_one_slope(tmp_path: Path) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.RescaleSlope = "1.0" if at % 2 else "1"
+
+    replace(PHANTOM, slices=8).write(tmp_path / "in", edit)
+    assert volume_of(tmp_path / "in").voxels.dtype == np.int16

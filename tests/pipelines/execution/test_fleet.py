@@ -1,0 +1,386 @@
+"""Several processes with one device each, here the CPU."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.batch_world import scan, stored
+from support.fleet_generators import LOSS, Opener
+from support.numerics_models import FunctionGenerator, card
+
+from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.errors import EngineError
+from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.recovery import OpenGenerator
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.execution.batch import Line, run_batch
+from cuda_cyclegan.pipelines.execution.fleet import Fleet
+from cuda_cyclegan.pipelines.execution.relay import Relay
+from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.worker import Setup
+from cuda_cyclegan.pipelines.progress.events import (
+    DeviceOpened,
+    Event,
+    StudyDone,
+    TilesDone,
+    Worked,
+)
+from cuda_cyclegan.pipelines.report.report import StudyReport
+from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
+from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
+from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
+
+NAMES = [f"{letter}.nii" for letter in "abcdef"]
+RECIPE = Recipe("model", "settings")
+
+
+class World:
+    """Six studies of one tile each, and a fleet of two."""
+
+    def __init__(self, root: Path) -> None:
+        self.inputs, self.output = root / "scans", root / "results"
+        self.calls = root / "calls"
+        self.calls.mkdir()
+        self.events: list[Event] = []
+        for seed, name in enumerate(NAMES):
+            scan(self.inputs / name, seed, (8, 8, 8))
+
+    def run(self, *openers: Opener) -> list[StudyReport]:
+        setups = self._setups(openers)
+        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest))
+
+    def run_suspects(self, *openers: Opener) -> list[StudyReport]:
+        """As if a card had been lost over each of the studies already."""
+        setups = self._setups(openers)
+        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest, NAMES))
+
+    def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
+        """In this process, as long as its device works."""
+        setups = self._setups([opener])
+        [setup] = setups
+
+        def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Relay:
+            store = Store(manifest, RECIPE, setup.model.card)
+            task = Task(setup.model, setup.settings, opener, store, hands_over=True)
+            lanes = Lanes(1 << 30, readers=2, networks=2)
+            return Relay(
+                planned,
+                Conveyor(task, planned, lanes),
+                lambda left, suspects: Fleet(setups, left, manifest, suspects),
+            )
+
+        return self._run(line)
+
+    def _run(self, line: Callable[[Sequence[PlannedStudy], Manifest], Line]) -> list[StudyReport]:
+        with Manifest(self.output) as manifest:
+            planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
+            planned = planner.plan(discover([self.inputs], self.output).studies)
+            return list(run_batch(planned, line(planned, manifest), self.hear))
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    def made(self) -> list[str]:
+        return sorted(path.name for path in self.output.glob("*.nii"))
+
+    def parts(self) -> list[Path]:
+        return list(self.output.glob("*.part"))
+
+    def _setups(self, openers: Sequence[OpenGenerator]) -> list[Setup]:
+        empty: Any = np.empty(0, np.float32)
+        model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
+        settings = TranslateSettings((8, 8, 8))
+        lanes = Lanes(1 << 30)
+        return [
+            Setup(f"cpu:{n}", model, settings, opener, (), self.output, RECIPE, NO_EXTRAS, lanes)
+            for n, opener in enumerate(openers)
+        ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def processes_left() -> list[int]:
+    """Children of this process that still run."""
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    return [int(child) for child in children.read_text().split()]
+
+
+def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.1, together=2)
+    rows = world.run(opener, opener)
+    assert [row.name for row in rows] == NAMES
+    assert {row.status for row in rows} == {"translated"}
+    assert len(opener.processes()) == 2
+    assert sum(isinstance(event, DeviceOpened) for event in world.events) == 2
+    lanes = {event.span.lane for event in world.events if isinstance(event, Worked)}
+    assert lanes == {f"cpu:{n}: {lane}" for n in range(2) for lane in ("read", "infer", "write")}
+    entries = load(world.output)
+    assert {name: entry.status for name, entry in entries.items()} == dict.fromkeys(
+        NAMES, "written"
+    )
+    assert processes_left() == []
+
+
+def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
+    opener = Opener(world.calls, deaths=1, seconds=0.05)
+    rows = world.run(opener, opener)
+    assert {row.status for row in rows} == {"translated"}
+    assert any("SIGKILL" in note for row in rows for note in row.notes)
+    assert world.made() == NAMES
+    assert world.parts() == []
+    done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
+    assert sorted(done) == NAMES
+
+
+def test_a_worker_killed_from_outside_is_made_up_for(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.1)
+    victims: list[int] = []
+
+    def kill_one(event: Event) -> None:
+        if isinstance(event, StudyDone) and not victims:
+            victims.append(int(sorted(opener.processes())[0]))
+            os.kill(victims[0], signal.SIGKILL)
+
+    world.hear = kill_one  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert victims
+    assert world.parts() == []
+
+
+def test_a_study_that_kills_every_worker_fails_and_the_others_do_not(world: World) -> None:
+    stored(world.inputs / "c2.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    opener = Opener(world.calls, brightest=2000)
+    rows = world.run(opener, opener)
+    assert [row.name for row in rows if row.status == "failed"] == ["c2.nii"]
+    assert world.made() == NAMES
+    failure = next(row.failure for row in rows if row.failure)
+    assert failure is not None
+    assert failure.kind == "engine"
+    assert "SIGKILL" in failure.reason
+
+
+def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: World) -> None:
+    rows = world.run(Opener(world.calls, losses=2), Opener(world.calls))
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert processes_left() == []
+
+
+def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
+    opener = Opener(world.calls, losses=1, seconds=0.05)
+    rows = world.run_here(opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert world.made() == NAMES
+    [notes, *_] = [row.notes for row in rows if row.notes]
+    assert "ECC error" in notes[0]
+    assert "begun again in another process" in notes[0]
+    assert str(os.getpid()) in opener.processes()
+    assert len(opener.processes()) == 2
+    done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
+    assert sorted(done) == NAMES
+    assert sum(isinstance(event, DeviceOpened) for event in world.events) == 1
+    assert processes_left() == []
+
+
+def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the loss, heard while a result is stored, end the batch in another way."""
+    is_storing, write, calls = threading.Event(), storing.write, iter(range(9))
+
+    def slow_write(*arguments: Any) -> Any:
+        is_storing.set()
+        time.sleep(1)
+        return write(*arguments)
+
+    def interrupted_and_lost(patches: FloatArray) -> FloatArray:
+        call = next(calls)
+        if call == 0:
+            return patches
+        assert is_storing.wait(30)
+        if call == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        raise LOSS
+
+    @contextmanager
+    def opened(_: Precision, __: Progress) -> Iterator[FunctionGenerator]:
+        yield FunctionGenerator(interrupted_and_lost)
+
+    monkeypatch.setattr(storing, "write", slow_write)
+    rows = world.run_here(opened)
+    assert sorted(row.status for row in rows)[-1] == "translated"
+    assert len(world.made()) == 1
+    assert processes_left() == []
+
+
+def test_a_study_that_loses_every_card_is_tried_once_more_and_fails_alone(world: World) -> None:
+    stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    opener = Opener(world.calls, losing=2000)
+    rows = world.run_here(opener)
+    assert [row.status for row in rows] == ["failed", *["translated"] * 5]
+    failure = rows[0].failure
+    assert failure is not None
+    assert failure.kind == "engine"
+    assert "ECC error" in failure.reason
+    assert world.made() == NAMES[1:]
+    assert len(list(world.calls.glob("lost *"))) == 2
+
+
+def test_a_card_that_stays_away_fails_what_is_left(world: World) -> None:
+    rows = world.run_here(Opener(world.calls, losses=100, seconds=0.05))
+    assert {row.status for row in rows} == {"failed"}
+    assert len(list(world.calls.glob("loss *"))) < 12
+    assert processes_left() == []
+
+
+def test_the_first_study_may_kill_its_worker_and_the_others_are_done(world: World) -> None:
+    """Although neither that worker nor its successor has finished a study."""
+    stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
+    rows = world.run(Opener(world.calls, brightest=2000))
+    assert [row.status for row in rows] == ["failed", *["translated"] * 5]
+    assert len(list(world.calls.glob("open *"))) == 3  # both deaths counted, at whatever moment
+
+
+@pytest.mark.parametrize("broken", [1, 3])
+def test_a_process_that_is_killed_while_it_opens_its_device_is_replaced(
+    world: World, broken: int
+) -> None:
+    rows = world.run(Opener(world.calls, broken=broken))
+    assert {row.status for row in rows} == {"translated"}
+
+
+def test_processes_that_are_always_killed_end_the_batch(world: World) -> None:
+    with pytest.raises(EngineError, match="killed by SIGKILL"):
+        world.run(Opener(world.calls, broken=100))
+    assert len(list(world.calls.glob("broken *"))) <= 4
+
+
+def test_a_device_that_does_not_open_leaves_the_work_to_the_other(world: World) -> None:
+    rows = world.run(Opener(world.calls, refuse=True), Opener(world.calls))
+    assert {row.status for row in rows} == {"translated"}
+
+
+def test_without_any_device_the_batch_ends_with_its_error(world: World) -> None:
+    with pytest.raises(EngineError, match="fell off the bus"):
+        world.run(Opener(world.calls, refuse=True), Opener(world.calls, refuse=True))
+    assert world.made() == []
+    assert processes_left() == []
+
+
+def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: World) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, seconds=0.2)
+    hear, world.hear = world.hear, interrupt  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 5.0)
+        rows = world.run(opener, opener)
+    world.hear = hear  # type: ignore[method-assign]
+    made = world.made()
+    assert 1 <= len(made) < 6
+    assert [row.name for row in rows if row.status == "translated"] == made
+    assert processes_left() == []
+    assert world.parts() == []
+    again = world.run(opener, opener)
+    assert sum(row.status == "up to date" for row in again) == len(made)
+    assert world.made() == NAMES
+
+
+def test_results_that_are_in_place_at_a_stop_are_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone) and world.made() and (error := next(interrupts, None)):
+            raise error
+
+    opener = Opener(world.calls, seconds=0.1, recording=0.5)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.0)
+    world.run(opener, opener)
+    written = [name for name, e in load(world.output).items() if e.status == "written"]
+    assert sorted(written) == world.made() != []
+    assert processes_left() == []
+
+
+def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, seconds=60)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.1)
+    rows = world.run_suspects(opener, opener)
+    assert {row.status for row in rows} == {"interrupted"}
+    assert processes_left() == []
+
+
+def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: World) -> None:
+    opener = Opener(world.calls, seconds=0.05, together=2)
+
+    def terminate(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            for worker in processes_left():
+                os.kill(worker, signal.SIGTERM)
+
+    world.hear = terminate  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert len(opener.processes()) == 2
+
+
+def test_workers_end_when_their_holder_is_gone(world: World) -> None:
+    holder = os.fork()
+    if holder == 0:
+        opener = Opener(world.calls, seconds=60)
+        world.run(opener, opener)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and len(children_of(holder)) < 2:
+        time.sleep(0.05)
+    workers = children_of(holder)
+    assert len(workers) == 2
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    while time.monotonic() < deadline and any(map(runs, workers)):
+        time.sleep(0.05)
+    assert not any(map(runs, workers))
+
+
+def children_of(process: int) -> list[int]:
+    try:
+        return [
+            int(child)
+            for task in Path(f"/proc/{process}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except FileNotFoundError:
+        return []
+
+
+def runs(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,64 @@
+"""Many studies in one process: nothing piles up. benchmarks/soak_on_a_card.py does 500."""
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK
+from support.batch_world import scan, tiny_model
+
+from cuda_cyclegan.pipelines.progress.events import Event, StudyDone
+from cuda_cyclegan.pipelines.settings import Extras
+from cuda_cyclegan.pipelines.translate import Request, open_job, run_job
+
+STUDIES = 60
+SETTLED = 20
+"""Studies after which caches and pools have their size."""
+
+SLACK, SLACK_BYTES = 3, 6 << 20
+"""What a process of this size goes up and down by itself."""
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd"])
+def test_descriptors_threads_and_memory_stay_level(tmp_path: Path, suffix: str) -> None:
+    for number in range(STUDIES):
+        scan_of(tmp_path / "scans" / f"{number:02}{suffix}", number)
+    seen: list[tuple[int, int, int]] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            seen.append((descriptors(), threading.active_count(), resident()))
+
+    model = tiny_model(tmp_path / "model.safetensors")
+    extras = Extras(preview=True, seam_score=True)
+    inputs, output = (tmp_path / "scans",), tmp_path / "results"
+    job = open_job(Request(inputs, model, output, device="cpu", extras=extras))
+    before = descriptors(), threading.active_count()
+    report = run_job(job, listen)
+    assert len(report.translated()) == STUDIES
+    settled, late = seen[SETTLED : STUDIES - SETTLED], seen[STUDIES - SETTLED :]
+    for index in (0, 1):
+        assert max(row[index] for row in late) <= max(row[index] for row in settled) + SLACK
+    assert min(row[2] for row in late) < max(row[2] for row in settled) + SLACK_BYTES
+    assert (descriptors(), threading.active_count()) == before
+
+
+def scan_of(path: Path, seed: int) -> None:
+    """A scan of two patches along one axis."""
+    if path.name.endswith(".nii.gz"):
+        scan(path, seed, (24, 16, 16))
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    voxels = np.random.default_rng(seed).integers(0, 1000, (16, 16, 24)).astype(np.int16)
+    SimpleITK.WriteImage(SimpleITK.GetImageFromArray(voxels), str(path))

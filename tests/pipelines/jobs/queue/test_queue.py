@@ -1,0 +1,435 @@
+"""The queue on both databases, with several workers' claims in one process."""
+
+import json
+import os
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from support import queue_postgres
+
+from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
+from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks, life
+from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
+from cuda_cyclegan.pipelines.jobs.queue.state import Lane
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+
+NORMAL = Lane("normal")
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[queue_postgres.Server]:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> QueuePlace:
+    if request.param == "sqlite":
+        return queue_place(str(tmp_path / "private" / "queue.db"))
+    server: queue_postgres.Server = request.getfixturevalue("server")
+    database = f"jobs_{os.urandom(4).hex()}"
+    return queue_place(server.url.replace("/jobs", f"/{database}"))
+
+
+@pytest.fixture
+def tables(place: QueuePlace) -> Generator[QueueTables]:
+    with QueueTables(place, create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(tables: QueueTables) -> Queue:
+    return Queue(tables)
+
+
+def jobs(folder: Path, count: int, **choices: object) -> list[StudyJob]:
+    made: list[StudyJob] = []
+    for number in range(count):
+        file = folder / f"{number:03}.nii"
+        if not file.exists():
+            file.touch()
+        made.append(study_job(file, **choices))
+    return made
+
+
+def study_job(file: Path, **choices: object) -> StudyJob:
+    fields = {"study": file.name, "files": (str(file),), "output": "/results", **choices}
+    return StudyJob(
+        **fields,  # pyright: ignore[reportArgumentType]
+        model="/model.safetensors",
+        model_sha256="0" * 64,
+        patch=(16, 16, 16),
+        overlap=0.25,
+        blend="gaussian",
+        precision=None,
+        volume_index=None,
+        overwrite=False,
+    )
+
+
+def states(queue: Queue, batch: str) -> list[str]:
+    return [row.state for row in queue.jobs(batch)]
+
+
+def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+    asked = jobs(tmp_path, 3)
+    batch = queue.submit(asked, NORMAL, name="afternoon").batch
+    assert states(queue, batch) == ["queued"] * 3
+    claims = Claims(tables, "one")
+    first, second, third = (claims.take(NORMAL) for _ in range(3))
+    assert first
+    assert second
+    assert third
+    assert claims.take(NORMAL) is None
+    assert {StudyJob.from_json(c.payload) for c in (first, second, third)} == set(asked)
+    assert claims.end(first, {"row": {"status": "translated", "seconds": 2.5}}, well=True)
+    failure = {"kind": "unreadable", "reason": "It is empty.", "stage": "read"}
+    assert claims.end(second, {"row": {"status": "failed", "failure": failure}}, well=False)
+    rows = {row.job: row for row in queue.jobs(batch)}
+    assert rows[first.job].state == "done"
+    assert rows[first.job].seconds == 2.5
+    assert rows[second.job].state == "failed"
+    assert rows[second.job].reason == "unreadable: It is empty."
+    assert (rows[third.job].state, rows[third.job].worker) == ("running", "one")
+    [count] = queue.batches()
+    assert (count.batch, count.name) == (batch, "afternoon")
+    assert count.jobs == {"done": 1, "failed": 1, "running": 1}
+
+
+def test_the_same_work_is_queued_once(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+    asked = jobs(tmp_path, 3)
+    assert queue.submit(asked[:2], NORMAL).added == 2
+    again = queue.submit(asked, NORMAL)
+    assert (again.added, again.known) == (1, 2)
+    assert queue.submit(jobs(tmp_path, 3, output="/elsewhere"), NORMAL).added == 3
+    (tmp_path / "000.nii").write_bytes(b"another scan")
+    assert queue.submit(asked, NORMAL).added == 1
+    claims = Claims(tables, "one")
+    while claim := claims.take(NORMAL):
+        claims.end(claim, {}, well=True)
+    assert queue.submit(asked, NORMAL).added == 3
+
+
+def test_submissions_at_once_do_not_double_work(place: QueuePlace, tmp_path: Path) -> None:
+    asked = jobs(tmp_path, 30)
+    added: list[int] = []
+
+    def submit() -> None:
+        with open_queue(place, create=True) as queue:
+            added.append(queue.submit(asked, NORMAL).added)
+
+    threads = [threading.Thread(target=submit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(added) == 30
+
+
+def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) -> None:
+    with open_queue(place, create=True) as queue:
+        batch = queue.submit(jobs(tmp_path, 60), NORMAL).batch
+        taken: list[str] = []
+
+        def work(name: str) -> None:
+            with QueueTables(place, create=False) as tables:
+                claims = Claims(tables, name)
+                while claim := claims.take(NORMAL):
+                    taken.append(claim.job)
+                    claims.end(claim, {}, well=True)
+
+        threads = [threading.Thread(target=work, args=(f"worker {n}",)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted({row.job for row in queue.jobs(batch)})
+        assert states(queue, batch) == ["done"] * 60
+
+
+def test_urgent_lanes_go_first_and_a_window_before_any_time(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    lanes = [Lane("low"), NORMAL, Lane("normal", "19:00-07:00"), Lane("urgent")]
+    for lane, job in zip(lanes, jobs(tmp_path, 4), strict=True):
+        queue.submit([job], lane)
+    expected = [lanes[3], lanes[2], lanes[1], lanes[0]]
+    assert Claims(tables, "one").lanes() == expected
+
+
+def test_no_lane_is_open_while_paused(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+    queue.submit(jobs(tmp_path, 1), NORMAL)
+    queue.pause()
+    queue.submit([study_job(tmp_path / "000.nii", output="/b")], Lane("urgent"))
+    assert queue.is_paused()
+    assert Claims(tables, "one").lanes() == []
+    queue.resume()
+    assert Claims(tables, "one").lanes() == [Lane("urgent"), NORMAL]
+
+
+def test_a_job_waits_for_its_time(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+    later = datetime.now().astimezone() + timedelta(hours=1)
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL, not_before=later).batch
+    claims = Claims(tables, "one")
+    claims.wake()
+    assert claims.take(NORMAL) is None
+    [row] = queue.jobs(batch)
+    assert row.state == "waiting"
+    assert row.not_before == pytest.approx(later.timestamp(), abs=2)
+    past = int(datetime.now().timestamp() * 1000) - 1
+    tables.change([tables.jobs.c.workflow_uuid == row.job], {"delay_until_epoch_ms": past})
+    claims.wake()
+    assert claims.take(NORMAL)
+
+
+def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
+    claims = Claims(tables, "one")
+    claim = claims.take(NORMAL)
+    assert claim
+    assert claims.ours([claim]) == {claim.token}
+    assert queue.cancel(batch) == 3
+    assert claims.ours([claim]) == set()
+    assert not claims.end(claim, {"row": {}}, well=True)
+    claims.hand_back([claim.token])
+    assert claims.take(NORMAL) is None
+    assert states(queue, batch) == ["cancelled"] * 3
+
+
+def test_what_ended_badly_is_done_again_in_its_lane(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    night = Lane("low", "19:00-07:00")
+    batch = queue.submit(jobs(tmp_path, 4), night).batch
+    claims = Claims(tables, "one")
+    done, failed, lost = (claims.take(night) for _ in range(3))
+    assert done
+    assert failed
+    assert lost
+    claims.end(done, {}, well=True)
+    claims.end(failed, {"row": {}}, well=False)
+    claims.give_up(lost)
+    queue.cancel(batch)
+    rows = queue.jobs(batch)
+    assert sorted(row.state for row in rows) == ["cancelled", "done", "failed", "given up"]
+    assert queue.retry(batch) == 3
+    again = [claims.take(night) for _ in range(3)]
+    assert all(claim and claim.tries == 1 for claim in again)
+    assert queue.retry(batch) == 0
+
+
+def test_the_job_of_a_dead_worker_is_done_by_another_and_counted(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    queue.submit(jobs(tmp_path, 1), NORMAL)
+    dead, other = Claims(tables, "dead"), Claims(tables, "other")
+    lost = dead.take(NORMAL)
+    assert lost
+    assert other.held() == {"dead": [lost.token]}
+    assert other.take_over([]) == 0
+    assert other.take_over([lost.token]) == 1
+    assert other.take_over([lost.token]) == 0
+    taken = other.take(NORMAL)
+    assert taken
+    assert (taken.job, taken.tries) == (lost.job, 2)
+    assert dead.ours([lost]) == set()
+    assert not dead.end(lost, {"row": {"status": "translated"}}, well=True)
+    assert other.end(taken, {}, well=True)
+
+
+def test_of_several_jobs_of_a_dead_worker_none_is_blamed_and_each_goes_alone_first(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    queue.submit(jobs(tmp_path, 4), NORMAL)
+    dead, other = Claims(tables, "dead"), Claims(tables, "other")
+    lost = [dead.take(NORMAL) for _ in range(2)]
+    assert [claim and (claim.tries, claim.alone) for claim in lost] == [(1, False)] * 2
+    assert other.take(NORMAL)  # 00003
+    assert other.take_over(other.held()["dead"]) == 2
+    taken = [other.take(NORMAL) for _ in range(3)]
+    found = [claim and (claim.job[-1], claim.tries, claim.alone) for claim in taken]
+    assert found == [("1", 1, True), ("2", 1, True), ("4", 1, False)]
+
+
+def test_a_job_that_is_handed_back_was_never_taken(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    claims = Claims(tables, "one")
+    for _ in range(5):
+        claim = claims.take(NORMAL)
+        assert claim
+        assert (claim.tries, claim.alone) == (1, False)
+        claims.hand_back([claim.token])
+        claims.hand_back([claim.token])
+    [row] = queue.jobs(batch)
+    assert (row.state, row.tries) == ("queued", 0)
+
+
+def test_pruning_forgets_what_ended_and_nothing_else(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+    claims = Claims(tables, "one")
+    claim = claims.take(NORMAL)
+    assert claim
+    claims.end(claim, {}, well=True)
+    now = datetime.now().astimezone()
+    assert queue.prune(now - timedelta(days=1)) == 0
+    assert queue.prune(now + timedelta(minutes=1)) == 1
+    assert states(queue, batch) == ["queued"]
+
+
+def test_rows_hold_json_and_undecodable_names(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    name = os.fsdecode(b"caf\xe9 \xf0\x9f\x98\x80.nii")
+    (tmp_path / name).touch()
+    batch = queue.submit([study_job(tmp_path / name)], NORMAL).batch
+    [(kind, stored)] = tables.read(
+        sa.select(
+            tables.jobs.c.serialization, tables.store.tables.workflow_input.c.inputs
+        ).select_from(tables.jobs.join(tables.store.tables.workflow_input, sa.true()))
+    )
+    assert kind == "portable_json"
+    assert json.loads(json.loads(stored)["positionalArgs"][0])["version"] == 1
+    [row] = queue.jobs(batch)
+    assert StudyJob.from_json(row.payload).study == name
+
+
+def test_a_row_marked_as_a_pickle_is_not_unpickled(
+    queue: Queue, tables: QueueTables, tmp_path: Path
+) -> None:
+    batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+    tables.change([tables.jobs.c.workflow_uuid == f"{batch}/00001"], {"serialization": "py_pickle"})
+    assert states(queue, batch) == ["queued"]
+    assert Claims(tables, "one").take(NORMAL)
+
+
+def test_a_queue_of_a_newer_version_is_refused(place: QueuePlace) -> None:
+    with QueueTables(place, create=True) as tables, tables.begin() as connection:
+        schema = "" if place.file else "dbos."
+        connection.execute(sa.text(f"UPDATE {schema}dbos_migrations SET version = 99999"))
+    with pytest.raises(QueueError, match="newer version"), open_queue(place):
+        pass
+
+
+def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
+    with QueueTables(place, create=True), life(place, "cpu") as first:
+        with life(place, "cpu") as second, life(place, "cuda:0") as card:
+            assert len({first.name, second.name, card.name}) == 3
+            second.renew()
+            assert not first.is_dead(second.name)
+            assert not second.is_dead(first.name)
+            with pytest.raises(QueueError, match="cuda:0 runs"), life(place, "cuda:0"):
+                pass
+        assert first.is_dead(card.name)
+
+
+def test_a_worker_of_another_machine_is_dead_only_after_a_while(
+    server: queue_postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = queue_place(server.url)
+    with QueueTables(place, create=True):
+        pass
+    monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.host", lambda: "other:me")
+    with life(place, "cpu") as other:
+        monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.host", lambda: "this:me")
+        with life(place, "cpu") as this:
+            assert not this.is_dead(other.name)
+            monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 0.0)
+            assert not this.is_dead(other.name)
+            assert this.is_dead("other:me:cuda:3")
+            monkeypatch.setattr("cuda_cyclegan.pipelines.jobs.queue.liveness.GRACE_SECONDS", 3600.0)
+            assert not this.is_dead("other:me:cuda:3")
+
+
+def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        place = queue_place(server.url)
+        with QueueTables(place, create=True) as tables, life(place, "cpu") as alive:
+            queue, claims = Queue(tables), Claims(tables, alive.name)
+            batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
+            claim = claims.take(NORMAL)
+            assert claim
+            server.stop("immediate")
+            with pytest.raises(QueueLostError, match="does not answer"):
+                claims.end(claim, {}, well=True)
+            with pytest.raises(QueueLostError):
+                alive.renew()
+            server.start()
+            alive.renew()
+            assert claims.end(claim, {}, well=True)
+            assert states(queue, batch) == ["done", "queued"]
+            with closing(psycopg.connect(server.url)) as other:
+                query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+                assert other.execute(query).fetchone() == (1,)
+
+
+def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
+    missing = queue_place(str(tmp_path / "private" / "queue.db"))
+    with pytest.raises(QueueError, match="no queue at"), open_queue(missing):
+        pass
+    tmp_path.chmod(0o700)
+    (tmp_path / "empty.db").touch(0o600)
+    with pytest.raises(QueueError, match="empty"), open_queue(queue_place(f"{tmp_path}/empty.db")):
+        pass
+
+
+def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgres.Server) -> None:
+    place = queue_place(server.url)
+    with QueueTables(place, create=True), ServerLocks(place.url) as locks:
+        assert locks.hold("one")
+        connection = locks._connection  # pyright: ignore[reportPrivateUsage]
+        assert connection
+        for setting, seconds in (("idle", "10"), ("interval", "5"), ("count", "3")):
+            query = f"SHOW tcp_keepalives_{setting}"
+            assert connection.execute(query.encode()).fetchone() == (seconds,)
+
+
+def test_a_server_is_shown_without_its_password_and_options() -> None:
+    place = queue_place("postgres://me:secret@host/jobs?sslmode=require&connect_timeout=9")
+    assert str(place) == "postgresql://me:***@host/jobs"
+    assert place.url.count("connect_timeout") == 1
+    assert "sslmode=require" in place.url
+    assert "keepalives_idle=10" in place.url
+
+
+def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    place = queue_place(str(tmp_path / "private" / "queue.db"))
+    with QueueTables(place, create=True) as tables:
+        queue, claims = Queue(tables), Claims(tables, "one")
+        batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
+        claim = claims.take(NORMAL)
+        assert claim
+        result = {"row": {"status": "translated", "notes": ["x" * 100_000]}}
+        _limit(tables, 1)
+        with pytest.raises(QueueLostError, match="not full"):
+            claims.end(claim, result, well=True)
+        with pytest.raises(QueueLostError, match="full"):
+            queue.submit(jobs(tmp_path, 900, output="/b"), NORMAL)
+        _limit(tables, 1_000_000)
+        assert claims.end(claim, result, well=True)
+        assert states(queue, batch) == ["done"]
+        assert len(queue.batches()) == 1
+
+
+def _limit(tables: QueueTables, pages: int) -> None:
+    """How large the file may get; it cannot get smaller than it is."""
+    with tables.begin() as connection:
+        connection.execute(sa.text(f"PRAGMA max_page_count = {pages}"))

@@ -1,0 +1,69 @@
+import os
+from pathlib import Path
+
+from cuda_cyclegan.pipelines.jobs.arrivals import Arrivals
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.results.manifest import Entry, FileState, Manifest, Recipe
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def job(file: Path) -> StudyJob:
+    return StudyJob(
+        study=file.name,
+        files=(str(file),),
+        output=str(file.parent / "out"),
+        model="/model.safetensors",
+        model_sha256="m",
+        patch=(16, 16, 16),
+        overlap=0.25,
+        blend="gaussian",
+        precision=None,
+        volume_index=None,
+        overwrite=False,
+    )
+
+
+def test_a_study_is_complete_when_it_has_not_changed_for_a_while(tmp_path: Path) -> None:
+    clock = Clock()
+    arrivals = Arrivals(30.0, clock)
+    file = tmp_path / "a.nii"
+    file.write_bytes(b"half")
+    asked = [job(file)]
+    assert arrivals.complete(asked) == []
+    clock.now = 29
+    file.write_bytes(b"half and half")
+    assert arrivals.complete(asked) == []
+    clock.now = 58
+    assert arrivals.complete(asked) == []
+    clock.now = 59
+    assert arrivals.complete(asked) == asked
+    clock.now = 200
+    assert arrivals.complete(asked) == []
+    file.write_bytes(b"another scan")
+    assert arrivals.complete(asked) == []
+    clock.now = 230
+    assert arrivals.complete(asked) == asked
+
+
+def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) -> None:
+    old, changed = tmp_path / "old.nii", tmp_path / "changed.nii"
+    with Manifest(tmp_path / "out") as manifest:
+        for file in (old, changed):
+            file.write_bytes(b"scan")
+            state = FileState.of(file)
+            manifest.append(Entry(file.name, "written", "1", Recipe("m", "s"), (state,), (state,)))
+    os.utime(changed, ns=(0, 0))
+    arrivals = Arrivals(0.0, Clock())
+    asked = [job(old), job(changed)]
+    arrivals.complete(asked)
+    assert arrivals.complete(asked) == [asked[1]]
+
+
+def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
+    assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")]) == []

@@ -1,0 +1,153 @@
+"""Reports come back from their files as they went in, and nothing else does."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.reports import BATCH, row, written
+
+from cuda_cyclegan.pipelines.errors import ReportFileError
+from cuda_cyclegan.pipelines.host.memory import PeakMemory
+from cuda_cyclegan.pipelines.report.comparison import compare
+from cuda_cyclegan.pipelines.report.reading import read_report
+from cuda_cyclegan.pipelines.report.report import Failure, Skip, StudyReport
+from cuda_cyclegan.pipelines.study.seam_score import SeamScore
+
+SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
+ROWS = st.builds(
+    StudyReport,
+    name=st.text(min_size=1),
+    source=st.builds(Path, st.text(st.characters(exclude_characters="\0"), min_size=1)),
+    output=st.just(Path("out/a.nii")),
+    status=st.sampled_from(["translated", "up to date", "interrupted"]),
+    due=st.none() | st.text(min_size=1),
+    seconds=SECONDS,
+    stages=st.dictionaries(st.sampled_from(["read", "infer", "write"]), SECONDS),
+    when=st.dictionaries(
+        st.sampled_from(["read", "infer", "write"]),
+        st.tuples(SECONDS, SECONDS).map(lambda pair: (min(pair), max(pair))),
+    ),
+    notes=st.lists(st.text(), max_size=2).map(tuple),
+    voxels=st.integers(0, 2**40),
+    tiles=st.integers(0, 10**6),
+    peak_memory=st.none() | st.builds(PeakMemory, st.integers(0, 2**45), st.booleans()),
+    preview=st.none() | st.just(Path("out/a.nii.preview.png")),
+    seams=st.none() | st.builds(SeamScore, st.tuples(*[st.none() | SECONDS] * 3)),
+)
+FAILED = st.builds(
+    lambda made, failure: replace(made, status="failed", failure=failure),
+    ROWS,
+    st.builds(
+        Failure,
+        st.sampled_from(["unreadable", "internal"]),
+        st.text(),
+        st.none() | st.sampled_from(["read", "blend"]),
+    ),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(rows=st.lists(ROWS | FAILED, max_size=4), not_reached=st.integers(0, 9))
+def test_a_report_comes_back_as_it_went_in(
+    tmp_path: Path, rows: list[StudyReport], not_reached: int
+) -> None:
+    skipped = (Skip(Path("in/\udcff.mgz"), "no"),)
+    report = replace(BATCH, studies=tuple(rows), skipped=skipped, not_reached=not_reached)
+    assert read_report(written(report, tmp_path / "report.json")).batch == report
+
+
+def test_what_only_the_file_says_is_read_too(tmp_path: Path) -> None:
+    stored = read_report(written(BATCH, tmp_path / "report.json"))
+    assert stored.program
+    assert stored.machine.cores > 0
+    assert stored.libraries["numpy"]
+
+
+def test_fields_of_the_future_do_not_hurt(tmp_path: Path) -> None:
+    file = written(BATCH, tmp_path / "report.json")
+    content = json.loads(file.read_text())
+    content["weather"] = content["studies"][0]["weather"] = ["fine"]
+    file.write_text(json.dumps(content))
+    assert read_report(file).batch == BATCH
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"schema": NaN}', "is not JSON"),
+        (b"[]", "holds no JSON object"),
+        (b"{}", "is no report of a batch"),
+        (b'{"schema": "somebody/else/1"}', "is no report of a batch"),
+        (b'{"schema": ["cuda-cyclegan/translate-report/1"]}', "is no report of a batch"),
+        (b'{"schema": "cuda-cyclegan/translate-report/2"}', "has layout 2 and this version reads"),
+        (b'{"schema": "cuda-cyclegan/translate-report/1"}', "its field machine is missing"),
+    ],
+)
+def test_foreign_files_are_told_apart(tmp_path: Path, content: bytes, complaint: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_bytes(content)
+    with pytest.raises(ReportFileError, match=complaint):
+        read_report(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ReportFileError, match="cannot be read: No such file"):
+        read_report(tmp_path / "gone.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "complaint"),
+    [
+        (["seconds"], -1, "seconds is not a number from 0 to"),
+        (["seconds"], 1e999, "is not JSON"),
+        (["seconds"], 10**400, "seconds is not a number from 0 to"),
+        (["studies", 0, "voxels"], 10**400, r"voxels is not a number from 0 to"),
+        (["seconds"], True, "seconds is not a number"),
+        (["studies", 0, "name"], 7, r"studies\[0\].name is not text"),
+        (["studies", 0, "status"], "great", r"studies\[0\].status is none of translated"),
+        (["studies", 0, "stages", "infer"], "1", r"studies\[0\].stages.infer is not a number"),
+        (["studies", 0, "seam_score"], 1.0, r"studies\[0\].seam_score is not an object"),
+        (["studies", 0, "when"], {"read": [2, 1]}, r"when.read is not a start and an end"),
+        (["studies", 0, "notes"], [1], r"studies\[0\].notes is not a list of texts"),
+        (["studies", 0], [], r"studies\[0\] is not an object"),
+        (["settings", "patch"], [16, 16], "settings.patch is not 3 whole numbers"),
+        (["totals"], None, "totals is not an object"),
+    ],
+)
+def test_a_damaged_field_is_named(
+    tmp_path: Path, place: list[Any], value: object, complaint: str
+) -> None:
+    file = written(BATCH, tmp_path / "report.json")
+    content = json.loads(file.read_text())
+    inner = content
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(ReportFileError, match=complaint):
+        read_report(file)
+
+
+def test_a_comparison_is_over_the_studies_in_both(tmp_path: Path) -> None:
+    ones = (row("a", 4.0), row("b", 6.0), row("grown", 5.0), row("only first", 100.0))
+    others = (row("b", 2.0), row("a", 3.0), replace(row("grown", 5.0), voxels=1))
+    first = replace(BATCH, studies=ones)
+    second = replace(BATCH, studies=others, device="another")
+    found = compare(
+        read_report(written(first, tmp_path / "1.json")),
+        read_report(written(second, tmp_path / "2.json")),
+    )
+    assert [(p.first.name, p.speedup) for p in found.pairs] == [("a", 4 / 3), ("b", 3.0)]
+    assert (found.seconds, found.speedup) == ((10.0, 5.0), 2.0)
+    assert found.stages()["infer"] == (5.0, 2.5)
+    assert found.unmatched == (2, 1)
+    assert dict(found.differences) == {"device": ("numpy", "another")}

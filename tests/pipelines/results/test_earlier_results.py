@@ -1,0 +1,64 @@
+"""Results below an input folder are not taken for scans."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
+
+
+class Folders:
+    """Scans, and results of an earlier run below them."""
+
+    def __init__(self, root: Path) -> None:
+        self.scans, self.model = root / "scans", tiny_model(root / "model.safetensors")
+        scan(self.scans / "a.nii")
+        scan(self.scans / "b" / "b.nii", 1)
+        self.earlier = self.scans / "results"
+        assert "2 translated" in self.translate(self.scans, to=self.earlier).stdout
+
+    def translate(self, *inputs: Path, to: Path, command: str = "translate") -> Result:
+        paths = [*inputs, "--model", self.model, "--output", to]
+        queue = {VARIABLE: str(to.parent / "private" / "queue.db")}
+        return CliRunner().invoke(app, [command, *map(str, paths)], env=queue)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path)
+
+
+def test_a_second_run_into_another_folder_takes_the_scans_alone(
+    folders: Folders, tmp_path: Path
+) -> None:
+    run = folders.translate(folders.scans, to=folders.scans / "others")
+    assert "2 studies" in run.stdout
+    assert "2 files or series skipped" in run.stdout
+    planned = folders.translate(folders.scans, to=tmp_path / "new", command="plan")
+    assert "2 to translate" in planned.stdout
+    assert planned.stdout.count("it was made by this program") == 4
+    queued = folders.translate(folders.scans, to=tmp_path / "new", command="submit")
+    assert "2 studies queued" in queued.stderr
+    found = CliRunner().invoke(app, ["discover", str(folders.scans)])
+    assert "2 to translate, 4 skipped" in found.stdout
+
+
+def test_who_names_results_has_them_translated(folders: Folders, tmp_path: Path) -> None:
+    folder = folders.translate(folders.earlier, to=tmp_path / "folder")
+    assert "2 translated" in folder.stdout
+    file = folders.translate(folders.earlier / "a.nii", to=tmp_path / "file")
+    assert "1 translated" in file.stdout
+    below = folders.translate(folders.earlier / "b", to=tmp_path / "below")
+    assert "1 translated" in below.stdout
+
+
+def test_what_a_user_put_in_the_place_of_a_result_is_a_scan(
+    folders: Folders, tmp_path: Path
+) -> None:
+    scan(folders.earlier / "a.nii", 7)
+    shutil.copy(folders.scans / "a.nii", folders.earlier / "mine.nii")
+    assert "4 translated" in folders.translate(folders.scans, to=tmp_path / "out").stdout

@@ -1,0 +1,188 @@
+"""The manifest survives kills, other runs and damage."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.pipelines.errors import OutputFolderError
+from cuda_cyclegan.pipelines.results.manifest import (
+    FOLDER,
+    Entry,
+    FileState,
+    Manifest,
+    Recipe,
+    load,
+)
+
+
+def entry(output: str, model: str = "m") -> Entry:
+    state = FileState("a.nii", 3, 10, 20, "00")
+    return Entry(output, "written", "0.1.0", Recipe(model, "s"), (state,), (state,))
+
+
+def manifest_file(folder: Path) -> Path:
+    return folder / FOLDER / "manifest.jsonl"
+
+
+def test_entries_come_back_and_the_newest_counts(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii", model="old"))
+        manifest.append(entry("b/c.nii"))
+        manifest.append(entry("a.nii", model="new"))
+    assert load(tmp_path) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
+
+
+@pytest.mark.parametrize("lost", [1, 10, 200])
+def test_a_torn_last_line_is_dropped_and_the_rest_kept(tmp_path: Path, lost: int) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+        manifest.append(entry("b.nii"))
+    path = manifest_file(tmp_path)
+    os.truncate(path, path.stat().st_size - lost)
+
+    assert set(load(tmp_path)) == {"a.nii"}
+    with Manifest(tmp_path) as manifest:
+        assert set(manifest.entries) == {"a.nii"}
+        manifest.append(entry("c.nii"))
+    assert set(load(tmp_path)) == {"a.nii", "c.nii"}
+
+
+@pytest.mark.parametrize(
+    "line", [b"garbage", b"[]", b'"x"', b'{"version": 99}', b'{"version": 1}', b"\xff\xfe", b""]
+)
+def test_lines_that_cannot_be_understood_are_passed_over(tmp_path: Path, line: bytes) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+    with manifest_file(tmp_path).open("ab") as file:
+        file.write(line + b"\n")
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("b.nii"))
+    assert set(load(tmp_path)) == {"a.nii", "b.nii"}
+
+
+def test_names_outside_unicode_come_back(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff\n\x1b[31m.nii")
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry(name))
+    assert set(load(tmp_path)) == {name}
+    assert len(manifest_file(tmp_path).read_bytes().splitlines()) == 1
+
+
+def test_a_second_run_is_refused_while_the_first_is_open(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from cuda_cyclegan.pipelines.results.manifest import Manifest\n"
+        "with Manifest(pathlib.Path(sys.argv[1])): pass\n"
+    )
+    second = [sys.executable, "-c", program, str(tmp_path)]
+    with Manifest(tmp_path):
+        refused = subprocess.run(second, capture_output=True, text=True, check=False)
+    assert "Another run is writing to" in refused.stderr
+    subprocess.run(second, check=True)
+
+
+def test_a_full_disk_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+        whole = manifest_file(tmp_path).read_bytes()
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:20]))
+        with pytest.raises(OSError, match="No space left"):
+            manifest.append(entry("b.nii"))
+        assert manifest_file(tmp_path).read_bytes() == whole
+        assert set(manifest.entries) == {"a.nii"}
+
+
+def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[bytes] = []
+
+    def flush(_: int) -> None:
+        content = manifest_file(tmp_path).read_bytes()
+        time.sleep(0.02)
+        flushed.append(content)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with Manifest(tmp_path) as manifest:
+
+        def append(name: str) -> bool:
+            manifest.append(entry(name))
+            return f'"{name}"'.encode() in flushed[-1]
+
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(append, [f"{n}.nii" for n in range(64)]))
+    assert len(load(tmp_path)) == 64
+    assert len(flushed) < 32
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputFolderError, match="choose another output folder"):
+        Manifest(tmp_path / "file" / "output").__enter__()
+
+
+def test_the_line_is_json_with_a_version(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+    line = json.loads(manifest_file(tmp_path).read_text())
+    assert set(line) == {"version", "output", "status", "program", "recipe", "inputs", "outputs"}
+
+
+class TestFileState:
+    def test_an_untouched_file_is_not_read_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.nii"
+        path.write_bytes(b"abc")
+        state = FileState.of(path)
+        assert state.again(path) is state
+
+    def test_new_content_under_old_dates_is_noticed(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.nii"
+        path.write_bytes(b"abc")
+        before = path.stat()
+        state = FileState.of(path)
+        time.sleep(0.02)  # older kernels keep time in steps of some milliseconds
+        path.write_bytes(b"xyz")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert state.again(path).sha256 != state.sha256
+
+    def test_a_copy_has_the_same_hash(self, tmp_path: Path) -> None:
+        path, copy = tmp_path / "a.nii", tmp_path / "b.nii"
+        path.write_bytes(b"abc")
+        copy.write_bytes(b"abc")
+        state = FileState.of(path)
+        assert state.again(copy).sha256 == state.sha256
+        assert state.sha256.startswith("ba7816bf")
+
+
+def test_sharers_see_each_other_and_no_run_that_wants_it_alone(tmp_path: Path) -> None:
+    with Manifest(tmp_path, shared=True) as first, Manifest(tmp_path, shared=True) as second:
+        first.append(entry("a.nii"))
+        second.append(entry("b.nii"))
+        first.refresh()
+        second.refresh()
+        assert set(first.entries) == set(second.entries) == {"a.nii", "b.nii"}
+        with pytest.raises(OutputFolderError, match="Another run"), Manifest(tmp_path):
+            pass
+    with (
+        Manifest(tmp_path),
+        pytest.raises(OutputFolderError, match="Another run"),
+        Manifest(tmp_path, shared=True),
+    ):
+        pass
+
+
+def test_a_line_that_a_killed_sharer_tore_spoils_no_later_one(tmp_path: Path) -> None:
+    with Manifest(tmp_path, shared=True) as living:
+        with Manifest(tmp_path, shared=True) as killed:
+            killed.append(entry("a.nii"))
+        path = manifest_file(tmp_path)
+        os.truncate(path, path.stat().st_size - 10)
+        living.append(entry("b.nii"))
+    assert set(load(tmp_path)) == {"b.nii"}

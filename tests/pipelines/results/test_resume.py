@@ -1,0 +1,193 @@
+"""What is due, what is kept, and what must not be destroyed."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from cuda_cyclegan.io.volume import Study
+from cuda_cyclegan.pipelines.results.manifest import Entry, FileState, Recipe
+from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
+
+RECIPE = Recipe("model", "settings")
+
+
+class Folder:
+    """An input, and the result that an earlier run made of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.source = root / "in" / "a.nii"
+        self.output = root / "out"
+        self.source.parent.mkdir()
+        self.source.write_bytes(b"input")
+        self.target = self.output / "sub" / "a.nii"
+        self.target.parent.mkdir(parents=True)
+        self.target.write_bytes(b"result")
+        self.entry = Entry(
+            output="sub/a.nii",
+            status="written",
+            program="0.1.0",
+            recipe=RECIPE,
+            inputs=(FileState.of(self.source),),
+            outputs=(FileState.of(self.target),),
+        )
+
+    def plan(
+        self, entry: Entry | None, recipe: Recipe = RECIPE, *, overwrite: bool = False
+    ) -> PlannedStudy:
+        entries = {entry.output: entry} if entry else {}
+        study = Study(PurePosixPath("sub/a.nii"), (self.source,), "nifti")
+        [planned] = Planner(self.output, entries, recipe, overwrite).plan([study])
+        assert planned.target == self.target
+        return planned
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_an_untouched_result_is_kept(folder: Folder) -> None:
+    planned = folder.plan(folder.entry)
+    assert (planned.action, planned.refreshed) == ("keep", None)
+
+
+def test_overwrite_makes_everything_anew(folder: Folder) -> None:
+    planned = folder.plan(folder.entry, overwrite=True)
+    assert (planned.action, planned.replaces) == ("translate", True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        (Recipe("other", "settings"), "the model changed"),
+        (Recipe("model", "other"), "the settings changed"),
+    ],
+)
+def test_another_recipe_is_due_and_says_why(folder: Folder, recipe: Recipe, reason: str) -> None:
+    planned = folder.plan(folder.entry, recipe)
+    assert (planned.action, planned.reason, planned.replaces) == ("translate", reason, True)
+
+
+def test_a_changed_input_is_due(folder: Folder) -> None:
+    folder.source.write_bytes(b"INPUT")
+    planned = folder.plan(folder.entry)
+    assert (planned.action, planned.reason) == ("translate", "the input changed")
+
+
+def test_a_touched_input_is_kept_and_its_new_marks_are_handed_on(folder: Folder) -> None:
+    folder.source.write_bytes(b"input")
+    planned = folder.plan(folder.entry)
+    assert planned.action == "keep"
+    assert planned.refreshed == replace(folder.entry, inputs=(FileState.of(folder.source),))
+
+
+def test_a_moved_output_folder_is_kept(folder: Folder, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(folder.output, moved)
+    folder.output, folder.target = moved, moved / "sub" / "a.nii"
+    assert folder.plan(folder.entry).action == "keep"
+
+
+def test_a_deleted_result_is_due(folder: Folder) -> None:
+    folder.target.unlink()
+    planned = folder.plan(folder.entry)
+    assert (planned.action, planned.reason) == ("translate", "its result was deleted")
+
+
+def test_a_new_study_is_due_without_a_word(folder: Folder) -> None:
+    folder.target.unlink()
+    planned = folder.plan(None)
+    assert (planned.action, planned.reason, planned.replaces) == ("translate", None, False)
+
+
+@pytest.mark.parametrize("status", [None, "failed"])
+def test_a_foreign_file_is_refused(folder: Folder, status: str | None) -> None:
+    entry = replace(folder.entry, status="failed", outputs=()) if status else None
+    planned = folder.plan(entry)
+    assert planned.action == "refuse"
+    assert planned.reason is not None
+    assert "was not made by this program; move it away or use --overwrite" in planned.reason
+
+
+def test_a_dangling_link_at_the_target_counts_as_foreign(folder: Folder) -> None:
+    folder.target.unlink()
+    folder.target.symlink_to("nowhere")
+    assert folder.plan(None).action == "refuse"
+
+
+def test_a_result_edited_by_hand_is_refused(folder: Folder) -> None:
+    folder.target.write_bytes(b"edited")
+    planned = folder.plan(folder.entry)
+    assert planned.action == "refuse"
+    assert "changed after this program wrote it" in (planned.reason or "")
+
+
+def test_what_a_killed_run_left_is_ours(folder: Folder) -> None:
+    planned = folder.plan(replace(folder.entry, status="writing", outputs=()))
+    assert (planned.action, planned.replaces) == ("translate", True)
+    assert planned.reason == "an earlier run was stopped while writing it"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("link", ["same", "hard", "symbolic"])
+def test_an_input_is_never_a_target(folder: Folder, overwrite: bool, link: str) -> None:
+    match link:
+        case "same":
+            folder.source = folder.target
+        case "hard":
+            folder.target.unlink()
+            folder.target.hardlink_to(folder.source)
+        case _:
+            folder.target.unlink()
+            folder.target.symlink_to(folder.source)
+    planned = folder.plan(folder.entry, overwrite=overwrite)
+    assert planned.action == "refuse"
+    assert "is itself an input" in (planned.reason or "")
+
+
+def test_an_unreadable_input_is_due_so_that_reading_tells(folder: Folder) -> None:
+    folder.source.unlink()
+    assert folder.plan(folder.entry).action == "translate"
+
+
+class TestResultsOfTwoFiles:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Folder:
+        """As above, but for a header and its voxels."""
+        folder = Folder(tmp_path)
+        folder.target.rename(folder.target.with_name("a.mhd"))
+        folder.target = folder.target.with_name("a.mhd")
+        voxels = folder.target.with_name("a.raw")
+        voxels.write_bytes(b"voxels")
+        outputs = FileState.of(folder.target), FileState.of(voxels)
+        folder.entry = replace(folder.entry, output="sub/a.mhd", outputs=outputs)
+        return folder
+
+    def plan(self, folder: Folder, entry: Entry | None) -> PlannedStudy:
+        planner = Planner(folder.output, {"sub/a.mhd": entry} if entry else {}, RECIPE, False)
+        study = Study(PurePosixPath("sub/a.mhd"), (folder.source,), "metaimage")
+        [planned] = planner.plan([study])
+        return planned
+
+    def test_both_are_kept(self, folder: Folder) -> None:
+        planned = self.plan(folder, folder.entry)
+        assert planned.action == "keep"
+
+    @pytest.mark.parametrize("name", ["a.mhd", "a.raw"])
+    def test_either_one_deleted_is_due(self, folder: Folder, name: str) -> None:
+        folder.target.with_name(name).unlink()
+        planned = self.plan(folder, folder.entry)
+        assert planned.reason == "a part of its result was deleted"
+
+    def test_changed_voxels_are_refused(self, folder: Folder) -> None:
+        folder.target.with_name("a.raw").write_bytes(b"edited")
+        planned = self.plan(folder, folder.entry)
+        assert planned.action == "refuse"
+
+    def test_foreign_voxels_are_refused(self, folder: Folder) -> None:
+        folder.target.unlink()
+        planned = self.plan(folder, None)
+        assert planned.action == "refuse"
+        assert "a.raw was not made by this program" in (planned.reason or "")

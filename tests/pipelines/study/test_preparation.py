@@ -1,0 +1,384 @@
+"""From a scan to the network's array and back onto the scan's own grid."""
+
+from itertools import permutations, product
+from typing import Any
+
+import nibabel.orientations as nibabel_orientations
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.numerics_models import FunctionGenerator, card, small_resnet, volume
+
+from cuda_cyclegan.engine.model.card import (
+    Identity,
+    IntensityMap,
+    MinMax,
+    ModelCard,
+    Percentiles,
+    Window,
+    ZScore,
+)
+from cuda_cyclegan.engine.network.graph import FloatArray, Triple
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, Generator
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.errors import PreparationError
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.finishing import Canvas, canvas, finish
+from cuda_cyclegan.pipelines.study.preparation import Prepared, prepare
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiling import tile
+from cuda_cyclegan.pipelines.study.voxels.voxel_type import storage_of
+
+INTEGERS = ["uint8", "int8", "uint16", "int16", ">i2", "uint32", "int32", "uint64", "int64"]
+AXES = ["".join(c) for p in permutations(("LR", "AP", "IS")) for c in product(*p)]
+
+
+def identity_run(study: Volume, of: ModelCard) -> Volume:
+    """A whole chain with a generator that changes nothing."""
+    return run(study, of, FunctionGenerator(), (8, 8, 8), 0.5)
+
+
+def run(
+    study: Volume, of: ModelCard, generator: Generator, patch: Triple, overlap: float
+) -> Volume:
+    prepared = prepare(study, of)
+    tiling = tile(prepared.extents, patch, overlap, generator.graph.stride)
+    made = canvas(prepared, of)
+    window = SlidingWindow(tiling, "gaussian", "edge")
+    translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
+    return finish(prepared, made, of)
+
+
+def intensities(prepared: Prepared) -> FloatArray:
+    return prepared.given.scaling.forward(prepared.given.values)
+
+
+def finished(prepared: Prepared, network: FloatArray, of: ModelCard) -> Volume:
+    return finish(prepared, Canvas(Stored(network)), of)
+
+
+def signed_permutation(order: tuple[int, ...], signs: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.eye(3)[:, list(order)] * signs
+
+
+def rotation(angles: tuple[float, float, float]) -> np.ndarray[Any, Any]:
+    """Rotation about x, y and z in turn, in radians."""
+    turned = np.eye(3)
+    for axis, angle in enumerate(angles):
+        one = np.eye(3)
+        a, b = [i for i in range(3) if i != axis]
+        one[[a, b], [a, b]] = np.cos(angle)
+        one[a, b], one[b, a] = -np.sin(angle), np.sin(angle)
+        turned = turned @ one
+    return turned
+
+
+def affine_of(matrix: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    affine = np.eye(4)
+    affine[:3, :3] = matrix
+    affine[:3, 3] = [-30, 12, 7]
+    return affine
+
+
+affines = st.builds(
+    lambda order, signs, angles, spacing, shear: affine_of(
+        (rotation(angles) @ signed_permutation(tuple(order), signs) + shear) * spacing
+    ),
+    st.permutations(range(3)),
+    st.tuples(*[st.sampled_from([-1, 1])] * 3),
+    st.tuples(*[st.floats(-0.6, 0.6)] * 3),
+    st.tuples(*[st.floats(0.5, 3)] * 3),
+    st.floats(-0.05, 0.05),
+)
+
+
+@settings(deadline=None)
+@given(affines, st.sampled_from(AXES))
+def test_orientation_is_nibabels_and_comes_back(affine: np.ndarray[Any, Any], axes: str) -> None:
+    voxels = np.random.default_rng(2).integers(-500, 500, (5, 6, 7)).astype(np.int16)
+    study = volume(voxels, affine)
+    of = card(axes=axes)
+    prepared = prepare(study, of)
+    turn = nibabel_orientations.ornt_transform(
+        nibabel_orientations.io_orientation(affine), nibabel_orientations.axcodes2ornt(axes)
+    )
+    np.testing.assert_array_equal(
+        intensities(prepared)[0], nibabel_orientations.apply_orientation(voxels, turn)
+    )
+    result = finished(prepared, intensities(prepared), of)
+    np.testing.assert_array_equal(result.voxels, voxels)
+    np.testing.assert_array_equal(result.affine, affine)
+
+
+def test_axes_point_where_their_letters_say() -> None:
+    """A scan stored left to right, front to back, top to bottom, and a model of S, P, L."""
+    affine = affine_of(np.diag([1.0, -2.0, -3.0]))
+    i, j, k = np.meshgrid(np.arange(4), np.arange(5), np.arange(6), indexing="ij")
+    prepared = prepare(volume((i + 10 * j + 100 * k).astype(np.int16), affine), card(axes="SPL"))
+    assert prepared.extents == (6, 5, 4)
+    assert intensities(prepared)[0, 0, 0, 0] == 503  # D begins at the bottom, W at the right
+    assert intensities(prepared)[0, 1, 0, 0] == 403
+    assert intensities(prepared)[0, 0, 1, 0] == 513
+    assert intensities(prepared)[0, 0, 0, 1] == 502
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize(
+    "intensity",
+    [Identity(), MinMax(), Percentiles(0, 100), ZScore(2), Window(-5000, 25000)],
+    ids=lambda m: type(m).__name__,
+)
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "narrow"])
+def test_an_identity_model_gives_the_same_voxels(
+    dtype: str, intensity: IntensityMap, narrow: bool
+) -> None:
+    limits = np.iinfo(dtype)
+    low, high = max(limits.min, -5000), min(limits.max, 25000)
+    if narrow:
+        low, high = 3, 90
+    voxels = np.random.default_rng(3).integers(low, high, (11, 12, 9), endpoint=True).astype(dtype)
+    of = card(intensity_in=intensity, intensity_out=intensity, axes="SPL", spacing=(1, 1, 1))
+    result = identity_run(volume(voxels), of)
+    np.testing.assert_array_equal(result.voxels, voxels)
+    if not isinstance(intensity, Window):
+        assert result.voxels.dtype == voxels.dtype.newbyteorder("=")
+
+
+@settings(deadline=None)
+@given(
+    affines,
+    st.sampled_from(AXES),
+    st.sampled_from(["uint8", "int16", "float32"]),
+    st.sampled_from([(1.0, 0.0), (0.1, -7.0), (1 / 3, 1000.0), (-2.0, 5.0)]),
+    st.sampled_from([Identity(), MinMax(), Percentiles(0, 100), ZScore(2), Window(-9e3, 9e3)]),
+    st.integers(0, 2**32 - 1),
+)
+def test_an_identity_model_changes_nothing_however_the_scan_lies(
+    affine: np.ndarray[Any, Any],
+    axes: str,
+    dtype: str,
+    scaling: tuple[float, float],
+    intensity: IntensityMap,
+    seed: int,
+) -> None:
+    low, high = {"uint8": (0, 255), "int16": (-2000, 3000), "float32": (-1, 1)}[dtype]
+    voxels = np.random.default_rng(seed).uniform(low, high, (6, 9, 11)).astype(dtype)
+    study = volume(voxels, affine, *scaling)
+    of = card(intensity_in=intensity, intensity_out=intensity, axes=axes, spacing=None)
+    result = identity_run(study, of)
+    np.testing.assert_array_equal(result.affine, affine)
+    if dtype != "float32" and storage_of(result) == storage_of(study):
+        np.testing.assert_array_equal(result.voxels, voxels)
+        return
+    reach = 9e3 if isinstance(intensity, Window) else np.abs(study.values()).max()
+    rounding = 0.5 * abs(result.slope) if result.voxels.dtype == np.int16 else 0
+    np.testing.assert_allclose(
+        result.values(), study.values(), rtol=0, atol=reach * 2**-23 + rounding
+    )
+    assert dtype == "float32" or isinstance(intensity, Window)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16"])
+def test_every_value_of_a_type_comes_back(dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    voxels = np.linspace(limits.min, limits.max, 16 * 64 * 64).astype(dtype).reshape(16, 64, 64)
+    of = card(intensity_in=MinMax(), intensity_out=MinMax())
+    np.testing.assert_array_equal(identity_run(volume(voxels), of).voxels, voxels)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floating_point_stays(dtype: str) -> None:
+    voxels = np.random.default_rng(4).uniform(0, 3, (9, 9, 9)).astype(dtype)
+    of = card(intensity_in=MinMax(), intensity_out=MinMax())
+    result = identity_run(volume(voxels, slope=2.0, intercept=-1.0), of)
+    assert result.voxels.dtype == voxels.dtype
+    assert (result.slope, result.intercept) == (2.0, -1.0)
+    np.testing.assert_allclose(result.voxels, voxels, rtol=0, atol=1e-6)
+
+
+def test_slope_and_intercept_are_kept_and_used() -> None:
+    voxels = np.random.default_rng(5).integers(0, 4096, (9, 9, 9)).astype(np.uint16)
+    of = card(intensity_in=Window(-1000, 2000), intensity_out=Window(-1000, 2000))
+    study = volume(voxels, slope=0.5, intercept=-1000)
+    prepared = prepare(study, of)
+    np.testing.assert_allclose(
+        intensities(prepared)[0], (study.values() + 1000) / 1500 - 1, rtol=0, atol=1e-6
+    )
+    result = finished(prepared, intensities(prepared), of)
+    assert (result.slope, result.intercept, result.voxels.dtype) == (0.5, -1000, np.uint16)
+    np.testing.assert_array_equal(result.voxels, voxels)
+
+
+def test_a_foreign_unit_is_stored_in_a_type_that_holds_it() -> None:
+    voxels = np.random.default_rng(6).integers(0, 200, (8, 8, 8)).astype(np.uint8)
+    of = card(intensity_in=MinMax(), intensity_out=Window(-1024, 3071))
+    prepared = prepare(volume(voxels, slope=3.0), of)
+    result = finished(prepared, np.full_like(intensities(prepared), -1), of)
+    assert (result.slope, result.intercept, result.voxels.dtype) == (1, 0, np.int16)
+    np.testing.assert_array_equal(result.voxels, -1024)
+
+
+def test_source_voxels_are_not_held() -> None:
+    study = volume(np.arange(8**3, dtype=np.int16).reshape(8, 8, 8))
+    assert prepare(study, card()).source.voxels.base is not study.voxels
+    assert prepare(study, card()).source.voxels.strides == (0, 0, 0)
+
+
+def test_equal_spacing_means_no_resampling() -> None:
+    study = volume(np.arange(8**3, dtype=np.int16).reshape(8, 8, 8), np.diag([0.8, 1, 2, 1]))
+    assert prepare(study, card(spacing=(0.8, 1.0004, 2.0))).resampling is None
+    assert prepare(study, card(spacing=(0.8, 1.002, 2.0))).resampling is not None
+    assert prepare(study, card(spacing=None)).resampling is None
+
+
+@settings(deadline=None, max_examples=40)
+@given(affines, st.sampled_from(AXES), st.tuples(*[st.floats(0.5, 3)] * 3))
+def test_resampling_moves_nothing(
+    affine: np.ndarray[Any, Any], axes: str, spacing: tuple[float, float, float]
+) -> None:
+    """A linear ramp survives linear interpolation there and back, wherever no edge is near."""
+    shape = (22, 24, 26)
+    ramp = sum(
+        weight * axis.astype(np.float64)
+        for weight, axis in zip((1, -2, 0.5), np.indices(shape), strict=True)
+    )
+    study = volume(ramp.astype(np.float32), affine)
+    of = card(axes=axes, spacing=spacing)
+    result = finished(prepared := prepare(study, of), intensities(prepared), of)
+    margin = [int(np.ceil(3.1 / have)) + 1 for have in study.spacing]
+    inner = tuple(slice(m, -m) for m in margin)
+    np.testing.assert_allclose(result.voxels[inner], ramp[inner], rtol=0, atol=1e-3)
+    np.testing.assert_array_equal(result.affine, affine)
+    assert result.shape == shape
+
+
+def test_the_field_of_view_is_kept() -> None:
+    """10 voxels of 0.8 mm are 8 mm; at 1 mm that is 8 voxels, centred alike."""
+    voxels = np.broadcast_to(np.arange(10.0)[:, None, None], (10, 4, 4)).astype(np.float32)
+    study = volume(voxels, np.diag([0.8, 1, 1, 1]))
+    prepared = prepare(study, card(spacing=(1, 1, 1)))
+    assert prepared.extents == (8, 4, 4)
+    expected = (np.arange(8) + 0.5) / 0.8 - 0.5
+    np.testing.assert_allclose(intensities(prepared)[0, :, 0, 0], expected, atol=1e-5)
+    # 9 voxels of 0.8 mm are 7.2 mm: 8 voxels reach 0.4 mm beyond them at either end.
+    assert prepare(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1))).extents[0] == 8
+
+
+def test_resampling_does_not_depend_on_the_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_cyclegan.pipelines.study.voxels import planes as slabs
+
+    voxels = np.random.default_rng(7).normal(0, 1, (30, 12, 10)).astype(np.float32)
+    study = volume(voxels, np.diag([0.8, 1.3, 1, 1]))
+    of = card(spacing=(1, 1, 1))
+    whole = prepare(study, of)
+    back = finished(whole, intensities(whole), of)
+    monkeypatch.setattr(slabs, "_VOXELS", 1)
+    rows = prepare(study, of)
+    np.testing.assert_allclose(intensities(rows), intensities(whole), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        finished(rows, intensities(rows), of).voxels, back.voxels, rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("extents", [(1, 7, 9), (2, 2, 2), (40, 2, 3)])
+def test_thin_volumes_are_resampled(extents: tuple[int, int, int]) -> None:
+    voxels = np.arange(np.prod(extents), dtype=np.float32).reshape(extents)
+    study = volume(voxels, np.diag([5.0, 1, 1, 1]))
+    of = card(spacing=(1, 1, 1))
+    prepared = prepare(study, of)
+    assert prepared.extents[0] == extents[0] * 5
+    np.testing.assert_allclose(
+        finished(prepared, intensities(prepared), of).voxels, voxels, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "spacing", "reason"),
+    [
+        ((9, 9, 1), 1.0, "has 9x9x1 voxels, and a 3D model needs at least 2"),
+        ((9, 8, 7), 0.001, "has 1x1x1 voxels, and a 3D model needs at least 2"),
+        ((9, 8, 7), 1000.0, "9000x8000x7000 voxels; its header says 1000 x 1000 x 1000 mm"),
+    ],
+    ids=["one slice", "metres taken for millimetres", "micrometres taken for millimetres"],
+)
+def test_a_grid_no_model_can_take_is_refused(
+    shape: tuple[int, int, int], spacing: float, reason: str
+) -> None:
+    study = volume(
+        np.arange(np.prod(shape), dtype=np.int16).reshape(shape), np.diag([spacing] * 3 + [1])
+    )
+    with pytest.raises(PreparationError, match=reason):
+        prepare(study, card(spacing=(1, 1, 1)))
+
+
+def test_two_channels_are_refused() -> None:
+    study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2))
+    with pytest.raises(PreparationError, match="takes 2 channels and makes 1"):
+        prepare(study, card(input_channels=("T1", "T2")))
+
+
+PLANE = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.diag([1.0, 0, 1]), np.full((3, 3), np.nan), np.ones((3, 3)), PLANE]
+)
+def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
+    study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2), affine_of(matrix))
+    with pytest.raises(PreparationError, match="three directions"):
+        prepare(study, card())
+
+
+def test_the_same_scan_gives_the_same_bits() -> None:
+    """Through resampling, percentiles, a network and blending, each time from new memory."""
+    voxels = np.random.default_rng(8).integers(0, 900, (40, 36, 30)).astype(np.int16)
+    of = card(
+        intensity_in=Percentiles(1, 99),
+        intensity_out=Percentiles(1, 99),
+        axes="SPL",
+        spacing=(1.0, 1.1, 0.9),
+    )
+    network = small_resnet()
+    results: list[bytes] = []
+    for _ in range(2):
+        study = volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1]))
+        with CpuGenerator(network) as generator:
+            results.append(run(study, of, generator, (32, 32, 32), 0.25).voxels.tobytes())
+    assert results[0] == results[1]
+    assert len(set(results[0])) > 100
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
+    study = volume(np.arange(9**3).reshape(9, 9, 9).astype(dtype), np.diag([-1.0, 1, 1, 1]))
+    of = card(intensity_in=Percentiles(1, 99), intensity_out=MinMax())
+    prepared = prepare(study, of)
+    assert np.shares_memory(prepared.given.values, study.voxels)
+    made = canvas(prepared, of)
+    result = finish(prepared, made, of)
+    assert np.shares_memory(made.target.values, result.voxels)
+    assert result.voxels.dtype == study.voxels.dtype
+
+
+def test_network_intensities_lie_in_memory_as_the_scan_does() -> None:
+    voxels = np.arange(4 * 5 * 6).reshape(4, 5, 6).astype(np.int16, order="F")
+    prepared = prepare(volume(voxels), card(axes="SPL"), in_network=True)
+    made = canvas(prepared, card(axes="SPL")).target.values
+    assert prepared.given.values.strides[1:] == made.strides[1:] == (80, 16, 4)
+
+
+@pytest.mark.parametrize(
+    "why", [{"dtype": "int32"}, {"dtype": ">i2"}, {"spacing": (2, 2, 2)}, {"in_network": True}]
+)
+def test_voxels_that_cannot_stay_as_they_are_become_network_intensities(
+    why: dict[str, Any],
+) -> None:
+    voxels = np.arange(9**3).reshape(9, 9, 9).astype(why.get("dtype", "int16"))
+    of = card(intensity_in=MinMax(), intensity_out=MinMax(), spacing=why.get("spacing"))
+    prepared = prepare(volume(voxels), of, in_network=why.get("in_network", False))
+    assert prepared.given.values.dtype == np.float32
+    assert (prepared.given.values.min(), prepared.given.values.max()) == (-1, 1)
+    if "dtype" not in why:
+        assert canvas(prepared, of).volume is None

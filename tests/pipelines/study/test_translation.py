@@ -1,0 +1,96 @@
+"""A study from file to file through a generator that changes nothing."""
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+from support.numerics_models import FunctionGenerator, card
+
+from cuda_cyclegan.engine.model.card import Identity, IntensityMap, MinMax, Percentiles, Window
+from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.io.volume import Format, Study
+from cuda_cyclegan.io.writing import write
+from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.translation import (
+    Translator,
+    finish_study,
+    infer_study,
+    prepare_study,
+    read_study,
+)
+
+OBLIQUE = np.array(
+    [[-0.9, 0.2, 0.1, 40], [0.25, 0.8, -0.4, -31], [0.1, 0.3, 1.9, 12], [0, 0, 0, 1]]
+)
+MAPS = [Identity(), MinMax(), Percentiles(0, 100), Window(-3000, 4000)]
+
+
+def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, result: Path) -> None:
+    empty = np.empty(0, np.float32)
+    of = card(axes="SPL", intensity_in=intensity, intensity_out=intensity)
+    generator = FunctionGenerator()
+    model = Model(of, Network(generator.graph, {}), empty, empty, "")
+    translator = Translator(model, generator, TranslateSettings((8, 8, 8), 0.25))
+    study = Study(PurePosixPath(scan.name), (scan,), form)
+    settings, watch = translator.settings, Stopwatch()
+    prepared = prepare_study(read_study(study, settings, watch), model, settings, watch)
+    inferred = infer_study(prepared, translator, watch, lambda *_: None)
+    write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
+
+
+def voxels(dtype: str) -> np.ndarray[Any, Any]:
+    low, high = (0, 255) if dtype == "uint8" else (-2000, 3000)
+    return np.random.default_rng(0).uniform(low, high, (13, 9, 17)).astype(dtype)
+
+
+@pytest.mark.parametrize("intensity", MAPS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_nifti_comes_back_as_it_was(tmp_path: Path, dtype: str, intensity: IntensityMap) -> None:
+    image = nibabel.Nifti1Image(voxels(dtype), OBLIQUE)
+    if dtype == "int16":
+        image.header.set_slope_inter(0.5, -100)
+    image.set_qform(nibabel.Nifti1Image(voxels(dtype), np.diag([2.0, 1, 1, 1])).affine, code=2)
+    scan, result = tmp_path / "scan.nii.gz", tmp_path / "out" / "scan.nii.gz"
+    image.to_filename(scan)
+    result.parent.mkdir()
+    translate_unchanged(scan, "nifti", intensity, result)
+    before, after = nibabel.load(scan), nibabel.load(result)
+    np.testing.assert_array_equal(after.affine, before.affine)
+    np.testing.assert_array_equal(after.header.get_qform(), before.header.get_qform())
+    exact = dtype != "float32"
+    np.testing.assert_allclose(
+        after.get_fdata(), before.get_fdata(), rtol=0, atol=0 if exact else 3e3 * 2**-23
+    )
+    assert after.get_data_dtype() == dtype or (dtype == "uint8" and intensity == MAPS[-1])
+
+
+@pytest.mark.parametrize(("suffix", "form"), [(".nrrd", "nrrd"), (".mha", "metaimage")])
+def test_itk_formats_come_back_as_they_were(tmp_path: Path, suffix: str, form: Format) -> None:
+    image = SimpleITK.GetImageFromArray(voxels("int16"))
+    image.SetSpacing((0.7, 0.8, 2.5))
+    image.SetOrigin((-3.0, 40.0, 7.5))
+    image.SetDirection((0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.0))
+    scan, result = tmp_path / f"scan{suffix}", tmp_path / f"result{suffix}"
+    SimpleITK.WriteImage(image, scan)
+    translate_unchanged(scan, form, Window(-3000, 4000), result)
+    after = SimpleITK.ReadImage(result)
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(after), voxels("int16"))
+    assert after.GetPixelID() == image.GetPixelID()
+    np.testing.assert_allclose(after.GetDirection(), image.GetDirection(), atol=1e-12)
+    np.testing.assert_allclose(after.GetOrigin(), image.GetOrigin(), atol=1e-12)
+    np.testing.assert_allclose(after.GetSpacing(), image.GetSpacing(), rtol=1e-12)
+
+
+def test_the_same_file_gives_the_same_file(tmp_path: Path) -> None:
+    scan = tmp_path / "scan.nii.gz"
+    nibabel.Nifti1Image(voxels("int16"), OBLIQUE).to_filename(scan)
+    for name in ("one.nii.gz", "two.nii.gz"):
+        translate_unchanged(scan, "nifti", Percentiles(1, 99), tmp_path / name)
+    one, two = tmp_path / "one.nii.gz", tmp_path / "two.nii.gz"
+    assert one.read_bytes() == two.read_bytes()
+    assert nibabel.load(one).get_fdata().std() > 100

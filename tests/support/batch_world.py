@@ -1,0 +1,156 @@
+"""A small world for batch tests: real scan files, bad ones of every kind, and a tiny model."""
+
+import gzip
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+
+from cuda_cyclegan.engine.model.card import (
+    Identity,
+    IntensityMap,
+    ModelCard,
+    Percentiles,
+    Provenance,
+    Reference,
+)
+from cuda_cyclegan.engine.model.model import encode_model
+from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import FloatArray, Network
+
+nibabel: Any = _nibabel
+SHAPE = (20, 18, 16)
+
+
+def scan(path: Path, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Path:
+    """A sound int16 scan of noise in a file whose name says its format."""
+    voxels = np.random.default_rng(seed).integers(0, 1000, shape).astype(np.int16)
+    return stored(path, voxels)
+
+
+def stored(path: Path, voxels: "np.ndarray[Any, Any]") -> Path:
+    """An array as a NIfTI file of 1 mm voxels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(path)
+    return path
+
+
+def bad_scans(folder: Path) -> dict[str, str]:
+    """Fill a folder with bad files; names of the files and the class each must fail with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sound = scan(folder / "sound.nii.gz").read_bytes()
+    (folder / "sound.nii.gz").unlink()
+    (folder / "truncated.nii.gz").write_bytes(sound[: len(sound) // 2])
+    (folder / "truncated.nii").write_bytes(gzip.decompress(sound)[:5000])
+    (folder / "bomb.nii.gz").write_bytes(gzip.compress(gzip.decompress(sound) + bytes(1 << 24)))
+    (folder / "not-gzip.nii.gz").write_bytes(gzip.decompress(sound))
+    (folder / "empty.nii.gz").touch()
+    (folder / "garbage.nii").write_bytes(b"not a scan at all " * 40)
+    (folder / "garbage.mha").write_bytes(b"not a scan at all " * 40)
+    (folder / "promise.nii").write_bytes(_promising_2_to_the_40())
+    (folder / "promise.nrrd").write_text(
+        "NRRD0004\ntype: short\ndimension: 3\nsizes: 1099511627776 8 8\nencoding: raw\n"
+        "endian: little\n\n"
+    )
+    (folder / "no-voxels.mhd").write_text(
+        "ObjectType = Image\nNDims = 3\nDimSize = 8 8 8\nElementType = MET_SHORT\n"
+        "ElementDataFile = gone.raw\n"
+    )
+    stored(folder / "nan.nii", np.full(SHAPE, np.nan, np.float32))
+    stored(folder / "infinite.nii", np.full(SHAPE, np.inf, np.float32))
+    stored(folder / "constant.nii", np.full(SHAPE, 7, np.int16))
+    stored(folder / "zero-size.nii", np.zeros((8, 0, 8), np.int16))
+    stored(folder / "four-d.nii", np.zeros((8, 8, 8, 3), np.int16))
+    stored(folder / "flat.nii", np.zeros((8, 8), np.int16))
+    stored(folder / "complex.nii", np.ones(SHAPE, np.complex64))
+    return {
+        **dict.fromkeys(
+            [
+                "truncated.nii.gz",
+                "truncated.nii",
+                "bomb.nii.gz",
+                "not-gzip.nii.gz",
+                "empty.nii.gz",
+                "garbage.nii",
+                "garbage.mha",
+                "promise.nii",
+                "promise.nrrd",
+                "no-voxels.mhd",
+                "zero-size.nii",
+            ],
+            "unreadable",
+        ),
+        **dict.fromkeys(["nan.nii", "infinite.nii", "constant.nii"], "preparation"),
+        **dict.fromkeys(["four-d.nii", "flat.nii", "complex.nii"], "unsupported"),
+    }
+
+
+def _promising_2_to_the_40() -> bytes:
+    header = nibabel.Nifti2Header()
+    header.set_data_dtype(np.int16)
+    header["dim"][:4] = 3, 1 << 40, 8, 8
+    header["vox_offset"] = 544
+    return header.binaryblock + bytes(4 + 1024)
+
+
+def tiny_model(path: Path, seed: int = 0) -> Path:
+    """A random ResNet of 16x16x16 patches."""
+    path.write_bytes(_tiny_model(seed))
+    return path
+
+
+def identity_model(path: Path, target: str = "T2") -> Path:
+    """A model that gives back its input, since relu(x) - relu(-x) is x."""
+    path.write_bytes(_identity_model(target))
+    return path
+
+
+@cache
+def _tiny_model(seed: int) -> bytes:
+    spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
+    random = np.random.default_rng(seed)
+    shapes = dict(build(spec).weight_shapes())
+    weights = {
+        name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    return model_bytes(spec, weights, Percentiles(0.5, 99.5))
+
+
+@cache
+def _identity_model(target: str) -> bytes:
+    spec = ResNetSpec(
+        1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
+    )
+    shapes = dict(build(spec).weight_shapes())
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    for name in ("first.weight", "last.weight"):
+        weights[name] = np.float32([1, -1]).reshape(shapes[name])
+    return model_bytes(spec, weights, Identity(), target)
+
+
+def model_bytes(
+    spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap, target: str = "T2"
+) -> bytes:
+    """A model file with a true reference patch."""
+    network = Network(build(spec), weights)
+    given, made = make_reference(network)
+    card = ModelCard(
+        name="tiny",
+        architecture=spec,
+        source="T1",
+        target=target,
+        input_channels=("T1",),
+        output_channels=(target,),
+        axes="RAS",
+        spacing=None,
+        patch=(16, 16, 16),
+        intensity_in=intensity,
+        intensity_out=intensity,
+        small_volume_padding="edge",
+        provenance=Provenance("none", "0" * 64, "none", "test"),
+        reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
+    )
+    return encode_model(card, network, given, made)

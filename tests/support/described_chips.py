@@ -1,0 +1,110 @@
+"""Lists cuDNN's plans for all convolutions of generators, on chips that are only described.
+
+A program of its own, as it needs a driver, if only one in host memory.
+"""
+
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any, cast
+
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.steps import Convolution, Convolve
+from cuda_cyclegan.engine.cuda import cudnn as convolutions
+from cuda_cyclegan.engine.cuda.cudnn import ConvolutionPlans
+from cuda_cyclegan.engine.errors import CudaError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.options import Precision
+
+NETWORKS = {"ResNet": ResNetSpec(1, 1, 32, 1), "U-Net": UNetSpec(1, 1, 32, 5)}
+PATCH = (64, 64, 64)
+PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
+H200: dict[str, Any] = {
+    "deviceVer": 900,
+    "driverVer": 12080,
+    "deviceName": "described",
+    "cudaDeviceId": 0,
+    "pciDeviceId": 0,
+    "isTccDriver": 0,
+    "multiProcessorCount": 132,
+    "warpSize": 32,
+    "maxGridSize": [2**31 - 1, 65535, 65535],
+    "maxBlockSize": [1024, 1024, 64],
+    "maxCtasPerSM": 32,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerSM": 2048,
+    "regsPerBlock": 65536,
+    "maxRegistersPerSM": 65536,
+    "maxSharedMemoryPerBlock": 48 << 10,
+    "maxSharedMemoryPerBlockOptin": 227 << 10,
+    "reservedSharedMemoryPerBlock": 1 << 10,
+    "supportCoopLaunch": 1,
+    "smClockRateKHz": 1_980_000,
+    "memClockRateKHz": 3_201_000,
+    "memoryBusWidth": 6144,
+    "l2CacheSize": 60 << 20,
+    "totalGlobalMem": 141 << 30,
+}
+"""What cuDNN wants to know of a chip; of others only the compute capability is told."""
+
+
+class Described:
+    """cuDNN's frontend, for a chip that is not there."""
+
+    def __init__(self, frontend: Any, capability: tuple[int, int]) -> None:
+        self._frontend = frontend
+        version = 100 * capability[0] + 10 * capability[1]
+        self._chip = frontend.create_device_properties(json.dumps({**H200, "deviceVer": version}))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frontend, name)
+
+    def pygraph(self, **settings: Any) -> Any:
+        del settings["handle"]
+        return Graph(self._frontend.pygraph(device_property=self._chip, **settings))
+
+
+class Graph:
+    """A graph that is not asked for what only a device can tell."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+    def check_support(self) -> None: ...
+
+
+def plans(shape: Convolution) -> int:
+    """How many there are."""
+    try:
+        return ConvolutionPlans(cast("Any", SimpleNamespace(handle=None)), shape).count
+    except CudaError:
+        return 0
+
+
+def main() -> None:
+    """Arguments: compute capabilities, such as 9.0. Prints counts by them, precision, network."""
+    frontend = convolutions.cudnn
+    found: dict[str, dict[str, dict[str, list[int]]]] = {}
+    for text in sys.argv[1:]:
+        capability = int(text[:-2]), int(text[-1])
+        convolutions.cudnn = Described(frontend, capability)
+        found[text] = {}
+        for precision in PRECISIONS:
+            layout = next(Wanted(PATCH, 1, precision, capability).layouts())
+            found[text][precision] = {}
+            for name, spec in NETWORKS.items():
+                steps = lower(random_network(build(spec), seed=0), layout).steps
+                shapes = dict.fromkeys(s.shape for s in steps if isinstance(s, Convolve))
+                counts = [plans(shape) for shape in shapes if not shape.halves]
+                found[text][precision][name] = counts
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Calls everything that the engine asks of the CUDA driver, of one whose memory is host memory.
+
+A program of its own, since a process that has met such a driver keeps it.
+"""
+
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuda_cyclegan.engine.cuda import driver as cuda_call
+from cuda_cyclegan.engine.cuda import driver as cuda_driver
+from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
+from cuda_cyclegan.engine.probe.cards import cuda_devices
+
+
+class Listener:
+    """The driver's bindings; keeps the names of all functions that were asked for."""
+
+    def __init__(self, bindings: Any) -> None:
+        self._bindings = bindings
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self._bindings, name)
+
+
+class Arguments(ctypes.Structure):
+    _fields_ = (("target", ctypes.c_uint64),)
+
+
+def main() -> None:
+    """Prints the names of all functions that were called."""
+    listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
+    context: Any = cuda_driver.Context(0)
+    with context, cuda_driver.Stream() as stream:
+        assert (context.capability, context.multiprocessors) == ((9, 0), 132)
+        assert (context.name, context.memory) == ("Card in memory", (70 << 30, 80 << 30))
+        assert context.driver_version == int(os.environ["DRIVER_VERSION"])
+        assert [card.name for card in cuda_devices()] == [context.name]
+        copies(stream)
+        refusal()
+        kernels(stream)
+        events(stream)
+    names = [name for name in listener.names if name.startswith("cu")]
+    print(json.dumps(names))
+
+
+def copies(stream: cuda_driver.Stream) -> None:
+    with cuda_driver.DeviceBuffer(64) as device, cuda_driver.PinnedBuffer(16) as pinned:
+        host = pinned.array((4,))
+        host[:] = 1, 2, 3, 4
+        stream.upload(device.address, host.ctypes.data, 16)
+        stream.copy(device.address + 32, device.address, 16)
+        stream.fill(device.address + 32, 0, 4)
+        host[:] = -1
+        stream.download(host.ctypes.data, device.address + 32, 16)
+        stream.wait()
+        assert host.tolist() == [0, 2, 3, 4]
+        stream.upload_now(device.address, b"\0\0\x80\x3f")
+        assert at(device.address, ctypes.c_float) == [1]
+
+
+def refusal() -> None:
+    with pytest.raises(DeviceMemoryError) as refused, cuda_driver.DeviceBuffer(1 << 40):
+        pass
+    assert "out of memory" in str(refused.value.__cause__)
+
+
+def kernels(stream: cuda_driver.Stream) -> None:
+    numbers = np.zeros(8, np.uint32)
+    arguments = Arguments(numbers.ctypes.data)
+    with cuda_driver.Module(b"\x7fELF") as module:
+        kernel = module.kernel("pack")
+        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128) == 2 * 132
+        for at_once in (False, True):
+            numbers[:] = 0
+            stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once)
+            assert numbers.tolist() == [1, 2, 3, 4, 5, 6, 7, at_once]
+        with cuda_driver.CapturedGraph(stream, lambda: None) as graph:
+            graph.launch()
+        failure(stream, lambda: stream.launch(kernel, (0, 1, 1), (1, 1, 1), 0, arguments))
+
+
+def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
+    """The launch's own error is told, which the bindings cannot name, not that of the capture."""
+    with pytest.raises(CudaError, match="9999") as failed:
+        cuda_driver.CapturedGraph(stream, launch).__enter__()
+    assert (failed.value.call, failed.value.is_sticky) == ("cuLaunchKernel", True)
+
+
+def events(stream: cuda_driver.Stream) -> None:
+    with cuda_driver.Event() as first, cuda_driver.Event() as second:
+        first.record(stream)
+        stream.after(first)
+        second.record(stream)
+        second.wait()
+        assert second.seconds_since(first) == 0.0015
+    with stream.timed() as elapsed:
+        pass
+    assert elapsed == [1.5]
+
+
+def at(address: int, kind: Any) -> list[float]:
+    return list((kind * 1).from_address(address))
+
+
+if __name__ == "__main__":
+    main()

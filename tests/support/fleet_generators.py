@@ -1,0 +1,90 @@
+"""Generators that worker processes open by name; a shared folder says what happens in them."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.numerics_models import FunctionGenerator
+
+from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.errors import CudaError, EngineError
+from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.pipelines.results import storing
+
+LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Opens an identity in a worker; picklable.
+
+    folder: where each call leaves a file named by its process. refuse: does not open at all.
+    broken: how many openings, of all processes together, end their process as kill -9 does.
+    deaths: how many calls, of all processes together, end their process as kill -9 does.
+    losses: how many calls find that the card is gone. brightest: patches with a mean above this
+    end their process too, and with a mean above `losing` they end the card. seconds: that every
+    call takes. together: how many processes must have opened it before any may compute. recording:
+    seconds between a result's appearance and its record.
+    """
+
+    folder: Path
+    refuse: bool = False
+    broken: int = 0
+    deaths: int = 0
+    losses: int = 0
+    brightest: float = float("inf")
+    losing: float = float("inf")
+    seconds: float = 0.0
+    together: int = 1
+    recording: float = 0.0
+
+    @contextmanager
+    def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
+        if self.refuse:
+            raise EngineError("The card fell off the bus.")
+        if self._is_due("broken", self.broken):
+            os.kill(os.getpid(), signal.SIGKILL)
+        (self.folder / f"open {os.getpid()}").touch()
+        while len(list(self.folder.glob("open *"))) < self.together:
+            time.sleep(0.01)
+        files_at = storing.files_at
+
+        def late(target: Path) -> list[Path]:
+            time.sleep(self.recording)
+            return files_at(target)
+
+        if self.recording:
+            storing.files_at = late
+        yield FunctionGenerator(self._run)
+
+    def _run(self, patches: FloatArray) -> FloatArray:
+        time.sleep(self.seconds)
+        (self.folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        if self._is_due("death", self.deaths):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._is_due("loss", self.losses):
+            raise LOSS
+        if float(patches.mean()) > self.losing:
+            (self.folder / f"lost {os.getpid()}").touch()
+            raise LOSS
+        if float(patches.mean()) > self.brightest:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return patches
+
+    def _is_due(self, what: str, times: int) -> bool:
+        for number in range(times):
+            try:
+                (self.folder / f"{what} {number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+    def processes(self) -> set[str]:
+        """Those that have translated something."""
+        return {file.name.partition("-")[0] for file in self.folder.glob("*-*")}

@@ -1,0 +1,156 @@
+"""Graphs and random networks for the parity tests of the compiled program."""
+
+import numpy as np
+
+from cuda_cyclegan.engine.network.graph import (
+    INPUT,
+    Add,
+    ChannelAffine,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    Graph,
+    InstanceNorm,
+    Layer,
+    LeakyRelu,
+    Network,
+    Node,
+    Pad,
+    Relu,
+    Tanh,
+    Upsample,
+)
+
+
+def random_network(graph: Graph, seed: int) -> Network:
+    """The graph with weights that keep the signal's size through the layers."""
+    random = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in graph.weight_shapes():
+        if len(shape) == 5:
+            spread = np.sqrt(2 / (np.prod(shape) / max(shape[:2])))
+            weights[name] = random.normal(0, spread, shape)
+        elif name.endswith("scale"):
+            weights[name] = random.uniform(0.5, 1.5, shape)
+        else:
+            weights[name] = random.normal(0, 0.2, shape)
+    return Network(graph, {name: array.astype(np.float32) for name, array in weights.items()})
+
+
+def untrained_network(graph: Graph, seed: int) -> Network:
+    """The graph as training starts it: weights of spread 0.02, no biases."""
+    random = np.random.default_rng(seed)
+    weights = {
+        name: random.normal(0, 0.02, shape)
+        if len(shape) == 5
+        else np.full(shape, name[-5:] == "scale")
+        for name, shape in graph.weight_shapes()
+    }
+    return Network(graph, {name: array.astype(np.float32) for name, array in weights.items()})
+
+
+def chain(channels: int, *layers: tuple[str, Layer] | tuple[str, Layer, tuple[str, ...]]) -> Graph:
+    """A graph whose layers read the one before unless they name their inputs."""
+    nodes: list[Node] = []
+    for name, layer, *inputs in layers:
+        before = (nodes[-1].name,) if nodes else (INPUT,)
+        nodes.append(Node(name, layer, inputs[0] if inputs else before))
+    return Graph(channels, tuple(nodes))
+
+
+def _conv(name: str, into: int, out: int, kernel: int = 3, bias: bool = True) -> Conv3d:
+    edge = (kernel, kernel, kernel)
+    half = kernel // 2
+    own = (half, half, half)
+    return Conv3d(into, out, edge, f"{name}.weight", f"{name}.bias" if bias else None, padding=own)
+
+
+_ONE = (1, 1, 1)
+_DOUBLE = (2, 2, 2)
+
+ODD_GRAPHS = {
+    "one norm": chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift"))),
+    "global residual": chain(
+        2, ("conv", _conv("conv", 2, 2)), ("sum", Add(), (INPUT, "conv")), ("tanh", Tanh())
+    ),
+    "input twice": chain(
+        1,
+        ("a", _conv("a", 1, 3)),
+        ("b", _conv("b", 1, 5, kernel=5), (INPUT,)),
+        ("join", Concat(), ("a", "b")),
+        ("c", _conv("c", 8, 2)),
+    ),
+    "concat of odd channels, added": chain(
+        1,
+        ("a", _conv("a", 1, 3)),
+        ("b", _conv("b", 1, 2), (INPUT,)),
+        ("whole", _conv("whole", 1, 5), (INPUT,)),
+        ("join", Concat(), ("a", "b")),
+        ("sum", Add(), ("join", "whole")),
+        ("act", LeakyRelu(0.1)),
+    ),
+    "concat at the end": chain(
+        1, ("a", _conv("a", 1, 3)), ("b", _conv("b", 3, 2)), ("join", Concat(), ("b", "a"))
+    ),
+    "norm and activation after everything": chain(
+        2,
+        ("pad", Pad("replicate", (1, 0, 2), (0, 2, 1))),
+        ("relu", Relu()),
+        ("conv", Conv3d(2, 4, (2, 3, 4), "conv.weight", "conv.bias")),
+        ("affine", ChannelAffine(4, "affine.scale", "affine.shift")),
+        ("affine2", ChannelAffine(4, "affine2.scale", "affine2.shift")),
+        ("act", LeakyRelu(0.3)),
+        ("act2", Tanh()),
+        ("norm", InstanceNorm(4)),
+    ),
+    "pads in a row": chain(
+        1,
+        ("pad", Pad("reflect", _ONE, _ONE)),
+        ("pad2", Pad("zero", _ONE, (0, 0, 0))),
+        ("conv", Conv3d(1, 3, (4, 4, 4), "conv.weight")),
+        ("pad3", Pad("reflect", _ONE, (2, 1, 1))),
+        ("pad4", Pad("zero", (0, 1, 1), _ONE)),
+        ("conv2", Conv3d(3, 1, (5, 5, 5), "conv2.weight", "conv2.bias")),
+    ),
+    "strided and back": chain(
+        1,
+        ("down", Conv3d(1, 6, (3, 2, 4), "d.weight", "d.bias", (1, 2, 2), (1, 0, 1))),
+        ("relu", Relu()),
+        (
+            "up",
+            ConvTranspose3d(6, 3, (1, 2, 3), "u.weight", "u.bias", (1, 2, 2), (0, 0, 1), (0, 0, 1)),
+        ),
+        ("norm", InstanceNorm(3)),
+        ("up2", ConvTranspose3d(3, 2, (3, 3, 3), "u2.weight", "u2.bias", _ONE, _ONE)),
+    ),
+    "sub-pixels at the end": chain(
+        2,
+        ("down", Conv3d(2, 4, _DOUBLE, "d.weight", "d.bias", _DOUBLE)),
+        ("up", ConvTranspose3d(4, 2, (3, 3, 3), "u.weight", "u.bias", _DOUBLE, _ONE, _ONE)),
+        ("leaky", LeakyRelu(0.2)),
+        ("sum", Add(), ("leaky", "up")),
+    ),
+    "sampled twice": chain(
+        1,
+        ("down", Conv3d(1, 4, (1, 1, 1), "d.weight", "d.bias", (1, 2, 4))),
+        ("near", Upsample("nearest", (1, 2, 1))),
+        ("relu", Relu()),
+        ("far", Upsample("trilinear", (1, 1, 4))),
+        ("pad", Pad("reflect", _ONE, _ONE)),
+        ("conv", Conv3d(4, 2, (3, 3, 3), "c.weight", "c.bias")),
+        ("sum", Add(), ("conv", "conv")),
+    ),
+    "two borders around one tensor": chain(
+        1,
+        ("first", _conv("first", 1, 4)),
+        ("norm", InstanceNorm(4)),
+        ("pad1", Pad("reflect", _ONE, _ONE)),
+        ("conv1", Conv3d(4, 4, (3, 3, 3), "c1.weight")),
+        ("pad2", Pad("zero", _DOUBLE, _DOUBLE), ("norm",)),
+        ("conv2", Conv3d(4, 4, (5, 5, 5), "c2.weight")),
+        ("own", _conv("own", 4, 4), ("norm",)),
+        ("sum", Add(), ("conv1", "conv2")),
+        ("sum2", Add(), ("sum", "own")),
+        ("sum3", Add(), ("sum2", "norm")),
+    ),
+}

@@ -1,0 +1,50 @@
+"""Scan files and studies for the tests of io."""
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import nibabel
+import numpy as np
+
+from cuda_cyclegan.io.formats.nifti import image_beside
+from cuda_cyclegan.io.reading import read
+from cuda_cyclegan.io.volume import AnyArray, Format, Study, Volume
+
+FORMATS: dict[str, Format] = {
+    ".nrrd": "nrrd",
+    ".nhdr": "nrrd",
+    ".mha": "metaimage",
+    ".mhd": "metaimage",
+}
+OBLIQUE = np.array(
+    [
+        [-0.93, 0.21, 0.34, 90.5],
+        [0.25, 1.09, 0.13, -126.25],
+        [-0.31, 0.18, 1.42, -72.125],
+        [0, 0, 0, 1],
+    ]
+)
+
+
+def study_of(path: Path, *others: Path) -> Study:
+    """The study that discovery would make of `path`, without a search."""
+    name = path.name.lower()
+    if name.endswith((".hdr", ".hdr.gz")):
+        others = (image_beside(path),)
+    kind = FORMATS.get(path.suffix.lower(), "nifti")
+    return Study(PurePosixPath(path.name), (path, *others), kind)
+
+
+def read_file(path: Path, volume_index: int | None = None) -> Volume:
+    return read(study_of(path), volume_index)
+
+
+def ramp(shape: tuple[int, ...] = (3, 4, 5), dtype: Any = np.int16) -> AnyArray:
+    """Voxels that all differ, so that a swapped or mirrored axis shows."""
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+def save_nifti(path: Path, voxels: AnyArray | None = None, affine: Any = OBLIQUE) -> Path:
+    image: Any = nibabel.Nifti1Image(ramp() if voxels is None else voxels, affine)
+    image.to_filename(path)
+    return path

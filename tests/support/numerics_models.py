@@ -1,0 +1,109 @@
+"""Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cuda_cyclegan.engine.model.card import (
+    Identity,
+    ModelCard,
+    Provenance,
+    Reference,
+    SmallVolumePadding,
+)
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Relu
+from cuda_cyclegan.engine.onnxruntime.session import Generator
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiling import Tiling
+
+CARD = ModelCard(
+    name="stand-in",
+    architecture=ResNetSpec(1, 1, 8, 1),
+    source="T1",
+    target="T2",
+    input_channels=("T1",),
+    output_channels=("T2",),
+    axes="RAS",
+    spacing=None,
+    patch=(32, 32, 32),
+    intensity_in=Identity(),
+    intensity_out=Identity(),
+    small_volume_padding="edge",
+    provenance=Provenance("none", "", "none", "test"),
+    reference=Reference("", "", "cuda-cyclegan"),
+)
+
+
+def card(**changes: Any) -> ModelCard:
+    """The stand-in card with some fields changed."""
+    return replace(CARD, **changes)
+
+
+def volume(
+    voxels: np.ndarray[Any, Any],
+    affine: np.ndarray[Any, Any] | None = None,
+    slope: float = 1.0,
+    intercept: float = 0.0,
+) -> Volume:
+    """A volume around an array, at 1 mm in RAS unless an affine says otherwise."""
+    return Volume(voxels, np.eye(4) if affine is None else affine, None, "nifti", slope, intercept)
+
+
+_GRAPH = Graph(1, (Node("relu", Relu(), (INPUT,)),))
+
+
+@dataclass(frozen=True)
+class FunctionGenerator:
+    """Any function of patches [N, C, D, H, W] as a generator."""
+
+    function: Callable[[FloatArray], FloatArray] = lambda patches: patches
+    graph: Graph = _GRAPH
+    device: str = "numpy"
+
+    def __call__(self, patches: FloatArray) -> FloatArray:
+        return self.function(patches)
+
+
+def translated(
+    array: FloatArray,
+    generator: Generator,
+    tiling: Tiling,
+    blend: Blend = "gaussian",
+    padding: SmallVolumePadding = "edge",
+) -> FloatArray:
+    """An array [C, D, H, W] through a generator, tile by tile."""
+    return through(array, generator, SlidingWindow(tiling, blend, padding))
+
+
+def through(
+    array: FloatArray,
+    generator: Generator,
+    window: SlidingWindow,
+    on_tiles: Callable[[int], object] = lambda _: None,
+    watch: Stopwatch | None = None,
+) -> FloatArray:
+    """An array [C, D, H, W] of network intensity through a generator; it lies as the array does."""
+    made = np.empty_like(array, shape=(generator.graph.out_channels, *array.shape[1:]))
+    watch = watch or Stopwatch()
+    translate_array(Stored(array), Stored(made), generator, window, watch, on_tiles)
+    return made
+
+
+def small_resnet() -> Network:
+    """A ResNet generator of random weights; its instance norms see the whole patch."""
+    graph = build(CARD.architecture)
+    random = np.random.default_rng(3)
+    return Network(
+        graph,
+        {
+            name: random.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+            for name, shape in graph.weight_shapes()
+        },
+    )

@@ -1,0 +1,129 @@
+"""A queue with real studies, workers as real processes, and the commands that people give."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from support.batch_world import SHAPE, scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
+from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
+from cuda_cyclegan.pipelines.jobs.worker.process import work
+
+COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
+
+
+class QueueWorld:
+    """queue: what `--queue` takes."""
+
+    def __init__(self, folder: Path, queue: str | None = None) -> None:
+        self.folder = folder
+        self.queue = queue or str(folder / "private" / "queue.db")
+        self.inputs = folder / "in"
+        self.output = folder / "out"
+        self.model = tiny_model(folder / "model.safetensors")
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def scans(self, count: int, shape: tuple[int, ...] = SHAPE) -> None:
+        for number in range(count):
+            scan(self.inputs / f"{number:03}.nii", number, shape)
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments], env={VARIABLE: self.queue})
+
+    def did(self, *arguments: str) -> str:
+        """What a command that must succeed printed."""
+        done = self.run(*arguments)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    def work(self) -> list[WorkerEvent]:
+        """Do, in this process, what may be done now; what the worker said."""
+        told: list[WorkerEvent] = []
+        settings = WorkerSettings(until_empty=True)
+        assert work(queue_place(self.queue), "cpu", settings, told.append) == "empty"
+        return told
+
+    def submit(self, *options: str) -> str:
+        """The batch's name."""
+        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
+        return self.did("submit", *paths, *options).strip()
+
+    def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, VARIABLE: self.queue},
+            start_new_session=start_new_session,
+        )
+        self._processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                for child in children(process.pid):
+                    os.kill(child, 9)
+                process.kill()
+            process.wait()
+            if process.stderr:
+                process.stderr.close()
+
+    def jobs(self, batch: str) -> list[dict[str, Any]]:
+        return json.loads(self.did("jobs", batch, "--json"))["jobs"]
+
+    def made(self) -> set[str]:
+        return {path.name for path in self.output.glob("*.nii")}
+
+
+def children(process: int) -> list[int]:
+    """The processes at work for a `worker` command: forked from the one that it has forked by.
+
+    They keep its command line, unlike the programs that imports run for a moment.
+    """
+    return [child for parent in _forked(process) for child in _forked(parent)]
+
+
+def _forked(process: int) -> list[int]:
+    return [found for found in _below(process) if b"forkserver" in _command(found)]
+
+
+def _below(process: int) -> list[int]:
+    found: list[int] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = status.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == process and state != "Z":
+                found.append(int(status.parent.name))
+    return found
+
+
+def _command(process: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def handles(process: int, number: signal.Signals) -> bool:
+    """Whether it has a handler for the signal by now."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait until it holds; generous, since machines may be busy."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.05)

@@ -1,0 +1,313 @@
+"""Steps of a compiled program carried out in numpy, one voxel rule at a time, in float32."""
+
+from itertools import product
+
+import numpy as np
+
+from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
+from cuda_cyclegan.engine.compiler.steps import (
+    Activation,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Lowered,
+    Normalise,
+    Pack,
+    Pointwise,
+    Region,
+    Statistics,
+    Step,
+    SumTaps,
+    Table,
+    Tensor,
+    Unpack,
+    View,
+)
+from cuda_cyclegan.engine.network.graph import FloatArray, Upsample
+
+
+def interpret(
+    lowered: Lowered, patches: FloatArray, out_channels: int, plan: MemoryPlan | None = None
+) -> FloatArray:
+    """What the steps make of patches [N, C, D, H, W]; everything unwritten is NaN.
+
+    plan: where the tensors of 4-byte numbers lie in one block of memory, instead of each alone.
+    """
+    return _Memory(lowered, patches, out_channels, plan).run()
+
+
+def continued(positions: np.ndarray, extent: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
+    """Positions on an axis after reflection or replication, and which of them hold zeros."""
+    if mode == "reflect":
+        positions = np.abs(positions)
+        positions = np.where(positions >= extent, 2 * (extent - 1) - positions, positions)
+    outside = (positions < 0) | (positions >= extent)
+    return np.clip(positions, 0, extent - 1), outside if mode == "zero" else outside & False
+
+
+class _Memory:
+    def __init__(
+        self,
+        lowered: Lowered,
+        patches: FloatArray,
+        out_channels: int,
+        plan: MemoryPlan | None,
+    ) -> None:
+        self.plan = plan
+        self.arena = np.full(plan.bytes // 4 if plan else 0, np.nan, np.float32)
+        self.lowered = lowered
+        self.patches = patches
+        shape = (len(patches), out_channels, *patches.shape[2:])
+        self.translated = np.full(shape, np.nan, np.float32)
+        self.tensors: dict[str, FloatArray] = {}
+        self.tables: dict[str, FloatArray] = {}
+
+    def run(self) -> FloatArray:
+        for step in self.lowered.steps:
+            self.take(step)
+        return self.translated
+
+    def of(self, tensor: Tensor) -> FloatArray:
+        shape = (tensor.batch, *tensor.extents, tensor.channels)
+        if self.plan is not None:
+            first = self.plan.offsets[tensor.name] // 4
+            return self.arena[first : first + tensor.bytes // 4].reshape(shape)
+        return self.tensors.setdefault(tensor.name, np.full(shape, np.nan, np.float32))
+
+    def read(self, view: View) -> FloatArray:
+        stored = self.of(view.tensor)
+        if view.tensor.scale is not None:
+            stored = sum(halves(stored)) / np.float32(view.tensor.scale)
+        if view.shuffled:
+            n, d, h, w, c = stored.shape
+            cells = stored.reshape(n, d, h, w, 2, 2, 2, c // 8)
+            stored = cells.transpose(0, 1, 4, 2, 5, 3, 6, 7).reshape(n, 2 * d, 2 * h, 2 * w, c // 8)
+        (d, h, w), (ed, eh, ew) = view.origin, view.extents
+        return stored[:, d : d + ed, h : h + eh, w : w + ew]
+
+    def scaled(self, values: FloatArray, table: Table | None) -> FloatArray:
+        if table is None:
+            return values
+        constant = self.lowered.constants.get(table.name)
+        factor, summand = self.tables[table.name] if constant is None else constant
+        repeats = values.shape[-1] // table.channels
+        factor, summand = np.tile(factor, repeats), np.tile(summand, repeats)
+        return values * factor[:, None, None, None] + summand[:, None, None, None]
+
+    def take(self, step: Step) -> None:
+        match step:
+            case Pack():
+                self.pack(step)
+            case ConvolvePatches():
+                self.convolve_patches(step)
+                if step.statistics is not None:
+                    self.measure(step.statistics)
+            case ConvolveToPatches():
+                self.convolve_to_patches(step)
+            case Convolve():
+                self.convolve(step)
+            case Statistics():
+                self.measure(step)
+            case Pointwise():
+                self.pass_over(step)
+            case Normalise():
+                self.measure(step.statistics)
+                self.pass_over(step.pointwise)
+            case SumTaps():
+                self.sum_taps(step)
+            case Unpack():
+                values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+                taken = values[..., step.source_channel : step.source_channel + step.count]
+                into = slice(step.channel, step.channel + step.count)
+                self.translated[:, into] = np.moveaxis(taken, -1, 1)
+
+    def pack(self, step: Pack) -> None:
+        target = self.of(step.target)
+        target[...] = 0
+        strides = (1, *step.stride)
+        patches = self.patches[step.patches.first :][: step.patches.count]
+        taps = product(range(step.channels), range(step.taps[0]), range(step.taps[1]))
+        for channel, (c, i, j) in enumerate(taps):
+            places = [
+                np.arange(extent) * stride + tap + origin
+                for extent, stride, tap, origin in zip(
+                    step.target.extents, strides, (0, i, j), step.origin, strict=True
+                )
+            ]
+            target[..., channel] = taken(patches[:, c, ..., None], places, step.mode)[..., 0]
+
+    def convolve_patches(self, step: ConvolvePatches) -> None:
+        target = self.of(step.target)
+        target[...] = 0
+        operands = self.lowered.constants[step.weight]
+        width, height = step.target.extents[2], step.kernel[1]
+        for number, (c, i, j) in enumerate(
+            product(range(step.channels), range(step.kernel[0]), range(height))
+        ):
+            for tap in range(step.kernel[2]):
+                shifts = zip(step.target.extents, (i, j, tap), step.origin, strict=True)
+                places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
+                window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
+                assert window.shape[3] == width
+                for output in range(step.target.channels):
+                    lane = output % 8 * 4 + tap // 2
+                    weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
+                    target[..., output] += weight * window
+
+    def convolve_to_patches(self, step: ConvolveToPatches) -> None:
+        values = self.read(step.source)
+        operands = self.lowered.constants[step.weight]
+        taps = product(*(range(k) for k in step.kernel))
+        total = np.zeros((len(values), *step.extents, step.channels), np.float32)
+        for tap in taps:
+            shifts = zip(step.extents, tap, step.origin, strict=True)
+            places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
+            window = taken(values, places, step.mode)
+            for channel in range(window.shape[-1]):
+                lane, half = tap[2] * 4 + channel % 32 // 8, channel % 8 // 4
+                place = channel % 4 // 2 * 4 + tap[1] % 2 * 2 + channel % 2
+                weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
+                total += window[..., channel, None] * weight
+        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
+        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
+
+    def convolve(self, step: Convolve) -> None:
+        shape, region = step.shape, step.region
+        target = self.of(step.target)[region.first :][: region.count]
+        assert region.plane + shape.target_extents[0] <= target.shape[1]
+        target = target[:, region.plane : region.plane + shape.target_extents[0]]
+        assert target.shape[1:4] == shape.target_extents
+        assert self.of(step.source).shape[1:4] == shape.source_extents
+        weight = self.lowered.constants[step.weight]
+        source = self.of(step.source)
+        if shape.halves:
+            self.convolve_halves(step, source, weight, target)
+            return
+        target[...] = self.convolved(step, source, weight, target)
+
+    def convolve_halves(
+        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+    ) -> None:
+        (high, low), (weight_high, weight_low) = halves(source), halves(weight)
+        total = self.convolved(step, low, weight_high, target)
+        total += self.convolved(step, high, weight_low, target)
+        total += self.convolved(step, high, weight_high, target)
+        target[...] = total * np.float32(step.scale)
+
+    def convolved(
+        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+    ) -> FloatArray:
+        shape = step.shape
+        before, after = shape.before, shape.after
+        image, result = (target, source) if shape.transposed else (source, target)
+        padding = [(0, 0), *zip(before, after, strict=True), (0, 0)]
+        padded = np.pad(np.zeros_like(image) if shape.transposed else image, padding)
+        total = np.zeros_like(result)
+        for tap in product(*(range(k) for k in shape.kernel)):
+            window = tuple(
+                slice(t, t + (extent - 1) * stride + 1, stride)
+                for t, extent, stride in zip(tap, result.shape[1:4], shape.stride, strict=True)
+            )
+            part = weight[(slice(None), *tap)]
+            if shape.transposed:
+                padded[(slice(None), *window)] += source @ part
+            else:
+                total += padded[(slice(None), *window)] @ part.T
+        if shape.transposed:
+            inner = [slice(b, b + e) for b, e in zip(before, target.shape[1:4], strict=True)]
+            return padded[(slice(None), *inner)]
+        assert total.shape == target.shape
+        return total
+
+    def measure(self, step: Statistics) -> None:
+        values = self.read(step.source)
+        mean, variance = values.mean((1, 2, 3)), values.var((1, 2, 3))
+        constants = self.lowered.constants
+        factor = 1 / np.sqrt(variance + step.epsilon)
+        factor = factor * (constants[step.scale] if step.scale else 1)
+        summand = (constants[step.shift] if step.shift else 0) - mean * factor
+        self.tables[step.target.name] = np.stack([factor, summand])
+
+    def pass_over(self, step: Pointwise) -> None:
+        values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+        if step.residual is not None:
+            values = values + self.read(step.residual)
+        if step.sampling is not None:
+            values = sampled(values, step.sampling)
+        assert values.shape[1:4] == step.extents
+        values = of_patches(values, step.patches)
+        target = self.of(step.target)
+        places = [
+            np.arange(extent) + origin
+            for extent, origin in zip(step.target.extents, step.origin, strict=True)
+        ]
+        into = slice(step.first_channel, step.first_channel + step.source.channels)
+        written = taken(values, places, step.mode)
+        if step.target.scale is None:
+            target[..., into] = written
+            return
+        eights = (written * np.float32(step.target.scale)).reshape(*written.shape[:-1], -1, 8)
+        high = eights.astype(np.float16)
+        pair = np.stack([high, eights - high], axis=-2).astype(np.float16)
+        target[..., into] = pair.reshape(*written.shape[:-1], -1).view(np.float32)
+
+    def sum_taps(self, step: SumTaps) -> None:
+        source = self.of(step.source)
+        depth, (_, height, width) = source.shape[1], step.extents
+        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
+        for o in range(step.channels):
+            total = np.full((len(source), depth, height, width), bias[o], np.float32)
+            for i, j in product(range(step.taps[0]), range(step.taps[1])):
+                channel = (o * step.taps[0] + i) * step.lane_w + j
+                total += source[:, :, i : i + height, j : j + width, channel]
+            patches = slice(step.patches.first, step.patches.first + step.patches.count)
+            planes = slice(step.patches.plane, step.patches.plane + depth)
+            self.translated[patches, o, planes] = activated(total, step.activation)
+
+
+def halves(stored: FloatArray) -> list[FloatArray]:
+    """High and low halves of numbers that are stored as two of them."""
+    pair = np.ascontiguousarray(stored).view(np.float16).reshape(*stored.shape[:-1], -1, 2, 8)
+    parts = (pair[..., half, :].astype(np.float32) for half in range(2))
+    return [part.reshape(stored.shape) for part in parts]
+
+
+def of_patches(values: FloatArray, region: Region) -> FloatArray:
+    return values[region.first : region.first + region.count]
+
+
+def activated(values: FloatArray, activation: Activation) -> FloatArray:
+    values = np.where(values < 0, activation.slope * values, values)
+    return np.tanh(values) if activation.tanh else values
+
+
+def taken(values: FloatArray, places: list[np.ndarray], mode: str) -> FloatArray:
+    """Values [N, D, H, W, C] at positions of each axis, which may lie outside."""
+    for axis, positions in enumerate(places, start=1):
+        inside, outside = continued(positions, values.shape[axis], mode)
+        values = np.take(values, inside, axis)
+        shape = [1] * 5
+        shape[axis] = len(outside)
+        values = np.where(outside.reshape(shape), 0, values)
+    return values
+
+
+def sampled(values: FloatArray, layer: Upsample) -> FloatArray:
+    for axis, factor in enumerate(layer.factor, start=1):
+        extent = values.shape[axis]
+        positions = np.arange(extent * factor)
+        if layer.mode == "nearest":
+            values = np.take(values, positions // factor, axis)
+            continue
+        if layer.align_corners:
+            places = positions * (extent - 1) / max(extent * factor - 1, 1)
+        else:
+            places = np.maximum((positions + 0.5) / factor - 0.5, 0)
+        low = places.astype(int)
+        high = np.minimum(low + 1, extent - 1)
+        shape = [1] * 5
+        shape[axis] = len(places)
+        weight = (places - low).astype(np.float32).reshape(shape)
+        low_values, high_values = np.take(values, low, axis), np.take(values, high, axis)
+        values = low_values * (1 - weight) + high_values * weight
+    return values
