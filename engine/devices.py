@@ -12,8 +12,8 @@ from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cud
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
     from .cuda.generator import CudaOptions
+    from .generator import Generator
     from .network.graph import Network, Triple
-    from .onnxruntime.session import Generator
 
 _ALL_PRECISIONS_FROM = (8, 0)
 """The compute capability that brought bf16 and tf32."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from .errors import PrecisionOverflowError
-from .onnxruntime.session import Generator
+from .generator import Generator
 from .options import Precision
 
 T = TypeVar("T")

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from .model.card import SmallVolumePadding
 from .network.graph import FloatArray, Triple
 
 Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
+SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
+"""How a volume smaller than the patch grows: repeat the border, mirror, or lowest value."""
+
 Origins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import Progress, cache_folder
 from ..engine.devices import Device, Precision, choose_devices, open_generator
+from ..engine.generator import Generator
 from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network, Triple
-from ..engine.onnxruntime.session import Generator
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery

@@ -1,74 +1,273 @@
-"""The rooms: which packages exist, and who may import whom."""
+"""The structure: which packages exist, and which may import which."""
 
 import ast
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("cli", "engine", "io", "pipelines")
-MAY_IMPORT = {
-    "cli": {"cli", "pipelines", "engine", "io"},
-    "pipelines": {"pipelines", "engine", "io"},
-    "engine": {"engine"},
-    "io": {"io"},
-}
-MODULES = sorted(path for room in ROOMS for path in (ROOT / room).glob("*.py"))
+LAYERS = ("cli", "engine", "io", "pipelines")
+MOST_MODULES = 15
+"""Of a package: what a reader takes in at one look."""
 
 
-def rooms_imported(source: str, room: str) -> set[str]:
-    """Rooms that a module in `room` imports, relatively or as cuda_cyclegan.x."""
-    found: set[str] = set()
+def modules() -> dict[str, Path]:
+    """All modules of the product by their dotted names below the root package."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for layer in LAYERS
+        for path in sorted((ROOT / layer).rglob("*.py"))
+    }
+
+
+MODULES = modules()
+PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
+
+
+def unit_of(module: str) -> str:
+    """What the table speaks of: a package, or a module that stands directly in a layer."""
+    package = module.rpartition(".")[0]
+    return module if module in PACKAGES or package in LAYERS else package
+
+
+def imports_of(source: str, package: str) -> Iterator[str]:
+    """Modules of the product that a module in `package` imports, anywhere in its text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if node.level == 1:
-                found.add(room)
-            elif node.level == 2:
-                found.update([module.split(".")[0]] if module else [n.name for n in node.names])
-            elif module.startswith("cuda_cyclegan"):
-                found.update(
-                    [
-                        *module.split(".")[1:2],
-                        *([] if "." in module else [n.name for n in node.names]),
-                    ]
-                )
+            base = package.split(".")[: len(package.split(".")) - node.level + 1]
+            named = [*(base if node.level else ()), *(node.module or "").split(".")]
+            if not node.level and named[0] != "cuda_cyclegan":
+                continue
+            whole = ".".join(named[0 if node.level else 1 :]).rstrip(".")
+            for name in node.names:
+                below = f"{whole}.{name.name}".lstrip(".")
+                yield below if below in MODULES else whole
         elif isinstance(node, ast.Import):
-            names = [name.name.split(".") for name in node.names]
-            found.update(
-                parts[1] for parts in names if parts[0] == "cuda_cyclegan" and len(parts) > 1
+            yield from (
+                name.name.removeprefix("cuda_cyclegan.")
+                for name in node.names
+                if name.name.startswith("cuda_cyclegan.")
             )
-    return found & set(ROOMS)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_imports_point_one_way(path: Path) -> None:
-    room = path.parent.name
-    assert rooms_imported(path.read_text(), room) <= MAY_IMPORT[room]
+def edges() -> dict[str, set[str]]:
+    """Which unit imports which other ones."""
+    found: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        package = module if module in PACKAGES else module.rpartition(".")[0]
+        own = unit_of(module)
+        to = {unit_of(name) for name in imports_of(path.read_text(), package) if name in MODULES}
+        found.setdefault(own, set()).update(to - {own})
+    return found
+
+
+EDGES = edges()
+
+MAY_IMPORT = {
+    "cli": "",
+    "cli.app": "cli.commands cli.errors cli.options cli.render pipelines.report",
+    "cli.commands": (
+        "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.signals "
+        "engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices engine.model "
+        "engine.network engine.options engine.probe io.choice io.errors pipelines.bench "
+        "pipelines.config pipelines.doctor pipelines.dry_run pipelines.errors pipelines.jobs "
+        "pipelines.jobs.queue pipelines.jobs.worker pipelines.model_import pipelines.progress "
+        "pipelines.report pipelines.results pipelines.translate"
+    ),
+    "cli.errors": "cli.render engine.errors io.errors pipelines.errors",
+    "cli.options": (
+        "engine.model engine.options io.choice pipelines.config pipelines.errors pipelines.jobs "
+        "pipelines.jobs.queue pipelines.model_import pipelines.settings pipelines.translate"
+    ),
+    "cli.render": (
+        "cli.options engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery "
+        "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
+    ),
+    "cli.render.bench": (
+        "cli.render engine.benchmark engine.probe io.files pipelines.bench pipelines.report "
+        "pipelines.results"
+    ),
+    "cli.render.html": "cli.render pipelines.report pipelines.stopwatch",
+    "cli.signals": "cli.errors cli.render",
+    "engine": "",
+    "engine.benchmark": (
+        "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
+        "engine.options"
+    ),
+    "engine.checkpoint": "",
+    "engine.checkpoint.read": "engine.errors engine.network",
+    "engine.checkpoint.recognise": (
+        "engine.checkpoint.read engine.errors engine.model engine.network engine.onnxruntime"
+    ),
+    "engine.compiler": "engine.network engine.options engine.sliding_window",
+    "engine.compiler.launches": (
+        "engine.compiler engine.network engine.scaling engine.sliding_window"
+    ),
+    "engine.compiler.lowering": (
+        "engine.compiler engine.compiler.launches engine.network engine.options"
+    ),
+    "engine.compiler.memory": (
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.errors "
+        "engine.network engine.options"
+    ),
+    "engine.cores": "",
+    "engine.cuda": (
+        "engine.compiler engine.compiler.launches engine.compiler.memory engine.errors "
+        "engine.network engine.options engine.probe engine.scaling engine.sliding_window"
+    ),
+    "engine.devices": (
+        "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
+        "engine.options engine.probe"
+    ),
+    "engine.errors": "engine.options",
+    "engine.generator": "engine.network engine.scaling engine.sliding_window",
+    "engine.model": (
+        "engine.errors engine.network engine.onnxruntime engine.records engine.sliding_window"
+    ),
+    "engine.network": "engine.errors",
+    "engine.onnxruntime": "engine.cores engine.network",
+    "engine.options": "",
+    "engine.probe": "",
+    "engine.records": "engine.errors",
+    "engine.recovery": "engine.errors engine.generator engine.options",
+    "engine.scaling": "engine.errors engine.network",
+    "engine.sliding_window": "engine.network",
+    "io": "",
+    "io.choice": "",
+    "io.dicom": "io.choice io.errors io.files io.search io.volume",
+    "io.dicom.derived": "io.dicom io.errors io.volume",
+    "io.discovery": "io.choice io.dicom io.errors io.formats io.search io.volume io.writing",
+    "io.errors": "",
+    "io.files": "io.errors io.volume",
+    "io.formats": "io.errors io.files io.volume",
+    "io.reading": "io.dicom io.errors io.files io.formats io.volume",
+    "io.search": "io.files io.formats io.volume",
+    "io.volume": "",
+    "io.writing": "io.dicom.derived io.errors io.files io.formats io.volume",
+    "pipelines": "",
+    "pipelines.bench": (
+        "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
+        "engine.options pipelines.host pipelines.precision pipelines.study"
+    ),
+    "pipelines.config": "io.files pipelines.errors",
+    "pipelines.doctor": (
+        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.options "
+        "engine.probe pipelines.errors pipelines.host pipelines.jobs.queue"
+    ),
+    "pipelines.dry_run": (
+        "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
+    ),
+    "pipelines.errors": "",
+    "pipelines.execution": (
+        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
+        "io.files io.volume pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
+    "pipelines.host": "io.volume",
+    "pipelines.jobs": (
+        "engine.model io.search pipelines.errors pipelines.jobs.queue pipelines.report "
+        "pipelines.results pipelines.settings pipelines.translate"
+    ),
+    "pipelines.jobs.queue": "engine.options io.choice pipelines.errors pipelines.settings",
+    "pipelines.jobs.worker": (
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
+        "io.choice io.discovery io.errors io.files io.volume pipelines.errors pipelines.execution "
+        "pipelines.jobs pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.translate"
+    ),
+    "pipelines.model_import": (
+        "engine.checkpoint.read engine.checkpoint.recognise engine.errors engine.model "
+        "engine.network engine.sliding_window pipelines.errors pipelines.report"
+    ),
+    "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
+    "pipelines.progress": (
+        "io.errors io.files io.volume pipelines.report pipelines.results pipelines.stopwatch"
+    ),
+    "pipelines.report": (
+        "engine.cores engine.errors engine.options io.errors io.files pipelines.errors "
+        "pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
+    "pipelines.results": (
+        "engine.model io.choice io.discovery io.errors io.files io.reading io.search io.volume "
+        "io.writing pipelines.errors pipelines.report pipelines.study"
+    ),
+    "pipelines.settings": "engine.options",
+    "pipelines.stopwatch": "",
+    "pipelines.study": (
+        "engine.cores engine.errors engine.generator engine.model engine.network engine.scaling "
+        "engine.sliding_window io.reading io.volume pipelines.errors pipelines.settings "
+        "pipelines.stopwatch pipelines.study.voxels"
+    ),
+    "pipelines.study.voxels": (
+        "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
+    ),
+    "pipelines.translate": (
+        "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
+        "engine.options io.choice io.discovery io.files io.volume pipelines.errors "
+        "pipelines.execution pipelines.host pipelines.precision pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings"
+    ),
+}
+"""Which unit may import which. A new edge is a decision,
+and its reason stands in the commit that adds it.
+"""
+
+
+@pytest.mark.parametrize("unit", EDGES)
+def test_a_unit_imports_only_what_the_table_allows(unit: str) -> None:
+    assert EDGES[unit] <= set(MAY_IMPORT[unit].split())
+
+
+def test_the_table_names_what_there_is_and_allows_no_more() -> None:
+    assert {unit: set(allowed.split()) for unit, allowed in MAY_IMPORT.items()} == EDGES
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    left = dict(EDGES)
+    while free := [unit for unit, to in left.items() if not to & left.keys()]:
+        for unit in free:
+            del left[unit]
+    assert left == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_can_be_taken_in_at_one_look(package: str) -> None:
+    inside = [name for name in MODULES if name.rpartition(".")[0] == package]
+    assert len(inside) > 0
+    assert len([name for name in inside if name not in PACKAGES]) <= MOST_MODULES
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_lives_there_and_what_it_must_not_know(package: str) -> None:
+    told = ast.get_docstring(ast.parse(MODULES[package].read_text())) or ""
+    assert "ust " in told
+    assert len(told.splitlines()) <= 6
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "from ..engine import cpu",
-        "from .. import engine",
-        "import cuda_cyclegan.engine.onnxruntime.session",
-        "from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator",
-        "from cuda_cyclegan import engine",
+        "from ..engine.devices import Device",
+        "from ..engine import devices",
+        "import cuda_cyclegan.engine.devices",
+        "from cuda_cyclegan.engine.devices import Device",
+        "def late():\n    from cuda_cyclegan.engine import devices",
     ],
 )
-def test_a_forbidden_import_is_seen(statement: str) -> None:
-    assert rooms_imported(statement, "io") == {"engine"}
+def test_an_import_is_seen(statement: str) -> None:
+    assert list(imports_of(statement, "io")) == ["engine.devices"]
 
 
-def test_every_room_is_packaged_and_flat() -> None:
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
-        "packages"
+def test_every_package_is_installed() -> None:
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert sorted(setup["packages"]) == [
+        "cuda_cyclegan",
+        *(f"cuda_cyclegan.{package}" for package in PACKAGES),
     ]
-    assert packages == ["cuda_cyclegan", *(f"cuda_cyclegan.{room}" for room in ROOMS)]
-    nested = [p for room in ROOMS for p in (ROOT / room).glob("*/**/*.py")]
-    assert nested == []
 
 
 def test_the_root_holds_no_other_module() -> None:

@@ -11,9 +11,7 @@ from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import ResNetSpec, Spec, UNetSpec, build
 from ..network.graph import Triple
 from ..records import Json, from_json, refusal, to_json
-
-SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
-"""How a volume smaller than the patch grows: repeat the border, mirror, or lowest value."""
+from ..sliding_window import SmallVolumePadding
 
 
 @dataclass(frozen=True, slots=True)

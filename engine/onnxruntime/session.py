@@ -1,57 +1,14 @@
 """The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
 
-from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
 from ..cores import usable_cores
-from ..network.graph import INPUT, FloatArray, Graph, Network
-from ..scaling import Stored
-from ..sliding_window import Timing, Window
+from ..network.graph import INPUT, FloatArray, Network
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-class Generator(Protocol):
-    """A generator ready to run on some device, open between `__enter__` and `__exit__`."""
-
-    @property
-    def graph(self) -> Graph:
-        """What it computes."""
-        ...
-
-    @property
-    def device(self) -> str:
-        """The device in words, for reports."""
-        ...
-
-    def __call__(self, patches: FloatArray) -> FloatArray:
-        """Translate patches float32 [N, C, D, H, W] of network intensity, typically [-1, 1].
-
-        Returns [N, C', D, H, W]. Raises PrecisionOverflowError if a result is not finite.
-        """
-        ...
-
-
-@runtime_checkable
-class Sweeping(Protocol):
-    """A generator that cuts and blends on its own device, too."""
-
-    def sweep(
-        self,
-        source: Stored,
-        window: Window,
-        target: Stored,
-        on_tiles: Callable[[int], None],
-    ) -> list[Timing]:
-        """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
-
-        Both are of VOXEL_TYPES. Raises DeviceMemoryError if the device has no room for it, and
-        PrecisionOverflowError if a result is not finite.
-        """
-        ...
 
 
 class CpuGenerator:

@@ -1,4 +1,4 @@
-"""Which cards, packages and copies of cuDNN this machine has; loads none of them.
+"""Which cards, packages and copies of cuDNN this machine has.
 
-May import nothing of the engine but errors.
+May import nothing of the engine. Must never load what it looks for.
 """

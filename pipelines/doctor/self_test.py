@@ -13,7 +13,7 @@ from .findings import Finding, failure, ok
 if TYPE_CHECKING:
     from ...engine.model.model import Model
 
-MODEL = Path(devices.__file__).with_name("self_test.safetensors")
+MODEL = Path(__file__).with_name("self_test.safetensors")
 
 TOLERANCES: dict[Precision, float] = {"fp32": 1e-5, "tf32": 2.5e-3, "fp16": 5e-3, "bf16": 3e-2}
 """Relative L2 error up to which a precision computes the stored result.

@@ -10,8 +10,8 @@ from typing import TypeAlias, TypeVar
 
 from ...engine.cuda.plan_cache import Progress
 from ...engine.errors import CudaError
+from ...engine.generator import Generator
 from ...engine.model.model import Model
-from ...engine.onnxruntime.session import Generator
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator
 from ...io.volume import Volume

@@ -19,8 +19,8 @@ from typing import TypeAlias, cast
 
 from ...engine.cuda.plan_cache import Progress
 from ...engine.errors import EngineError
+from ...engine.generator import Generator
 from ...engine.model.model import Model
-from ...engine.onnxruntime.session import Generator
 from ...engine.options import Precision
 from ..progress.events import DeviceOpened, Event
 from ..results.manifest import Entry, Recipe

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from ...engine.checkpoint.recognise.recognition import Finding, Question
-from ...engine.model.card import IntensityMap, SmallVolumePadding
+from ...engine.model.card import IntensityMap
 from ...engine.network.graph import Triple
+from ...engine.sliding_window import SmallVolumePadding
 
 Spacing: TypeAlias = tuple[float, float, float] | Literal["native"]
 

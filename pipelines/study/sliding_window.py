@@ -8,11 +8,10 @@ from typing import TypeVar
 import numpy as np
 
 from ...engine.errors import DeviceMemoryError
-from ...engine.model.card import SmallVolumePadding
+from ...engine.generator import Generator, Sweeping
 from ...engine.network.graph import FloatArray, Triple
-from ...engine.onnxruntime.session import Generator, Sweeping
 from ...engine.scaling import Stored, VoxelArray
-from ...engine.sliding_window import Grid, Part, Window
+from ...engine.sliding_window import Grid, Part, SmallVolumePadding, Window
 from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch

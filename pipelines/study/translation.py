@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...engine.generator import Generator
 from ...engine.model.model import Model
-from ...engine.onnxruntime.session import Generator
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ..settings import NO_EXTRAS, Blend, Extras, TranslateSettings

@@ -24,9 +24,9 @@ from support.bench_batches import DISTINCT, make_scans, write_model
 from support.bench_command import keep, options
 
 from cuda_cyclegan.engine.devices import choose_device, open_generator
+from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model import Model, load_model
 from cuda_cyclegan.engine.network.graph import FloatArray, Graph
-from cuda_cyclegan.engine.onnxruntime.session import Generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.engine.sliding_window import Timing, Window
 from cuda_cyclegan.io.reading import read

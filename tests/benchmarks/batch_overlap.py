@@ -27,11 +27,12 @@ from typing import Any
 import nibabel
 import numpy as np
 
+from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import ModelCard, Percentiles, Provenance, Reference
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, Generator
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import Task

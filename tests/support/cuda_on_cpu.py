@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cuda_cyclegan.engine.compiler.launches import launch as launching
 
-FOLDER = Path(launching.__file__).with_name("kernels")
+FOLDER = Path(__file__).parents[2] / "engine" / "cuda" / "kernels"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 ASSEMBLY = re.compile(r'asm(?: volatile)?\s*\((?:"(?:[^"\\]|\\.)*"|[^"])*?\)\s*;', re.DOTALL)
 INSTEAD = {

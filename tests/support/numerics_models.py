@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import (
     Identity,
     ModelCard,
@@ -15,7 +16,6 @@ from cuda_cyclegan.engine.model.card import (
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Relu
-from cuda_cyclegan.engine.onnxruntime.session import Generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.settings import Blend

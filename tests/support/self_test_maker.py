@@ -1,6 +1,6 @@
 """Make the generator that `doctor` tests devices with; its output is computed by PyTorch.
 
-Run as: python tests/support/self_test_maker.py engine/self_test.safetensors
+Run as: python tests/support/self_test_maker.py pipelines/doctor/self_test.safetensors
 """
 
 import sys

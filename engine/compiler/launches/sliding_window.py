@@ -4,10 +4,9 @@ from math import prod
 
 import numpy as np
 
-from ...model.card import SmallVolumePadding
 from ...network.graph import Triple
 from ...scaling import VOXEL_TYPES, Stored
-from ...sliding_window import Window
+from ...sliding_window import SmallVolumePadding, Window
 from ..ring_buffers import Places
 from . import arguments
 from .launch import BLOCK, Launch

@@ -11,8 +11,8 @@ from typing import Self
 
 from ....engine.devices import Device, choose_device, open_generator
 from ....engine.errors import ModelFileError
+from ....engine.generator import Generator
 from ....engine.model.model import Model, load_model
-from ....engine.onnxruntime.session import Generator
 from ....engine.options import Precision
 from ....io.choice import Choice
 from ....io.discovery import discover

@@ -17,7 +17,7 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 from cuda_cyclegan.engine.cuda import driver as cuda_call
 from cuda_cyclegan.engine.cuda import nvrtc
 
-TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parent.glob("*.py")]
+TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parents[1].rglob("*.py")]
 
 
 def dotted(node: ast.expr) -> str | None:

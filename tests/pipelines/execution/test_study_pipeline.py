@@ -17,9 +17,9 @@ from support.numerics_models import CARD, FunctionGenerator, card
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import EngineError, PrecisionOverflowError
+from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import FloatArray, Network
-from cuda_cyclegan.engine.onnxruntime.session import Generator
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.discovery import discover

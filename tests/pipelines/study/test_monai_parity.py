@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, translated
 
-from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.tiling import Origins, Tiling, tile
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, card, small_resnet, volume
 
+from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import (
     Identity,
     IntensityMap,
@@ -20,7 +21,7 @@ from cuda_cyclegan.engine.model.card import (
     ZScore,
 )
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, Generator
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError

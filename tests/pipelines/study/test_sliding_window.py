@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, through, translated
 
-from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
 from cuda_cyclegan.engine.scaling import Scaling, Stored
+from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
