@@ -3,3 +3,7 @@
 Knows arrays, weights and devices. Must never know scans, studies, files of scans, or the command
 line.
 """
+
+from .telemetry import disable_telemetry
+
+disable_telemetry()  # here, since each of our processes imports this package before ONNX Runtime

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, files, requires, version
 from typing import Any
 
+from ...engine.telemetry import SWITCH
 from .findings import Finding, failure, ok, warning
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9_.-]+?)\s*((?:[<>]=?[0-9.]+,?)+)$")
@@ -19,13 +20,14 @@ _SLOW = 50e6
 
 
 def examine_installation() -> Iterator[Finding]:
-    """Interpreter, packages, ONNX Runtime and gzip."""
+    """Interpreter, packages, ONNX Runtime and its telemetry, gzip."""
     yield ok("Python", f"{platform.python_version()}, {sys.executable}, {platform.platform()}")
     found = list(_packages())
     yield from found
     broken = {finding.subject for finding in found if finding.state != "ok"}
     if "onnxruntime" not in broken:
         yield _onnxruntime()
+    yield ok("Telemetry", f"ONNX Runtime's is off ({SWITCH}=1): it collects and sends nothing")
     if "isal" not in broken:
         yield _gzip()
 

@@ -51,11 +51,17 @@ def test_a_sound_machine_is_well_within_3_seconds(tmp_path: Path) -> None:
     # What it works itself: on a busy machine the seconds on the wall are those of others.
     assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 3
     assert done.stdout.splitlines()[-1] == "All is well" or "warning" in done.stdout
-    subjects = ("Python", "Packages", "ONNX Runtime", "gzip", "Cores", "Memory", "Disk", "Queue")
-    for subject in subjects:
+    packages = ("Python", "Packages", "ONNX Runtime", "Telemetry", "gzip")
+    for subject in (*packages, "Cores", "Memory", "Disk", "Queue"):
         assert f"  {subject}: " in done.stdout
     assert "Self-test, CPU: " in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_telemetry_of_onnx_runtime_is_told_to_be_off(tmp_path: Path) -> None:
+    found = findings(tmp_path)["Telemetry"]
+    assert found["state"] == "ok"
+    assert "off (ORT_DISABLE_TELEMETRY=1)" in found["words"]
 
 
 def test_the_self_test_compares_with_what_pytorch_computed() -> None:

@@ -1,0 +1,90 @@
+"""Nothing of a run leaves this machine: commands as people give them, their system calls recorded."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan, tiny_model
+
+torch = pytest.importorskip("torch")
+from support import torch_generators as made  # noqa: E402
+
+ISOLATED = ["unshare", "--net", "--map-root-user"]
+TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o"]
+COMMAND = shlex.join([sys.executable, "-m", "cuda_cyclegan"])
+WORK = "--model model.safetensors --output"
+SCRIPTS = {
+    "translate": f"{COMMAND} translate in --device cpu {WORK} out --preview --report report.json",
+    "plan": f"{COMMAND} plan in --device cpu {WORK} planned",
+    "queue": (
+        f"{COMMAND} submit in {WORK} queued && {COMMAND} worker --device cpu --until-empty && "
+        f"{COMMAND} jobs && test -e queued/a.nii"
+    ),
+    "doctor": f"{COMMAND} doctor",
+    "import": (
+        f"{COMMAND} model import net.pth --output imported.safetensors --source T1 --target CT "
+        "--intensity-in identity --intensity-out identity --axes RAS --spacing native "
+        f"--patch 32,32,32 && {COMMAND} model verify model.safetensors"
+    ),
+    "bench": f"{COMMAND} bench --device cpu --ngf 4 --blocks 1 --patch 16,16,16 --seconds 0.05",
+}
+
+
+def can_be_watched() -> bool:
+    """Whether this machine has the programs, and grants a namespace and tracing."""
+    if not all(map(shutil.which, ("unshare", "strace"))):
+        return False
+    trial = [*ISOLATED, *TRACED, os.devnull, "true"]
+    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+
+
+def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> None:
+    if not can_be_watched():
+        pytest.skip("needs strace and network namespaces")
+    home = tmp_path / "home"
+    home.mkdir()
+    scan(tmp_path / "in" / "a.nii")
+    tiny_model(tmp_path / "model.safetensors")
+    torch.save(made.trained(made.unpadded_resnet()).state_dict(), tmp_path / "net.pth")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment = kept | {"HOME": str(home), "ORT_DISABLE_TELEMETRY": "0"}
+    running = {
+        name: subprocess.Popen(
+            [*ISOLATED, *TRACED, f"{name}.calls", "sh", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for name, script in SCRIPTS.items()
+    }
+    for name, process in running.items():
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        calls = (tmp_path / f"{name}.calls").read_text()
+        assert "exited with 0" in calls, "the calls were recorded"
+        # Not even of the loopback, where a machine's resolver may listen.
+        assert [line for line in calls.splitlines() if "sa_family=AF_INET" in line] == []
+    files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
+    assert files, "our own cache and queue are there"
+    assert [str(file) for file in files if "cuda-cyclegan" not in file.parts] == []
+
+
+def test_it_is_off_before_onnx_runtime_can_be_loaded_whatever_the_user_set() -> None:
+    code = "import cuda_cyclegan.engine, os, sys; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    code += "; assert 'onnxruntime' not in sys.modules"
+    for value in ("", "0", "off"):
+        environment = os.environ | {"ORT_DISABLE_TELEMETRY": value}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "1\n"
