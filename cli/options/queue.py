@@ -1,10 +1,30 @@
 """Options that the commands of the job queue share."""
 
+import sys
 from typing import Annotated, TypeAlias
 
 import typer
 
 from ...pipelines.jobs.queue.state import Lane, Priority
+from ..render.streams import tell
+
+
+def _warn_of_password(
+    context: typer.Context, option: typer.CallbackParam, queue: str | None
+) -> str | None:
+    """What is typed stands in the list of processes, which all users of a machine see."""
+    from ...pipelines.jobs.queue.location import has_password
+
+    source = context.get_parameter_source(option.name or "")
+    if queue and source and source.name == "COMMANDLINE" and has_password(queue):
+        warning = (
+            "Warning: other users of this machine can read the password of --queue in the list of "
+            "processes; keep it in ~/.pgpass, or the URL in CUDA_CYCLEGAN_QUEUE or in your own "
+            "cuda-cyclegan.toml."
+        )
+        tell([warning], sys.stderr)
+    return queue
+
 
 QueueOption: TypeAlias = Annotated[
     str | None,
@@ -13,6 +33,7 @@ QueueOption: TypeAlias = Annotated[
         metavar="FILE|URL",
         envvar="CUDA_CYCLEGAN_QUEUE",
         show_envvar=False,
+        callback=_warn_of_password,
         help="The job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for "
         "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
     ),

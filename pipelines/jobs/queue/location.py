@@ -3,13 +3,13 @@
 import os
 import re
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import QueueError
 
 VARIABLE = "CUDA_CYCLEGAN_QUEUE"
-_URL = re.compile(r"postgres(ql)?://.+")
 _KEEPALIVE = (
     "connect_timeout=5",
     "keepalives_idle=10",
@@ -19,17 +19,34 @@ _KEEPALIVE = (
 )
 """By these a connection notices within half a minute that the server's host is gone."""
 
-_PASSWORD = re.compile(r"(?<=:)[^:@/]*(?=@)")
+_URL = re.compile(
+    r"postgres(?:ql)?://"
+    r"(?:(?P<user>[^:/?@]*)(?::(?P<password>[^/?@]*))?@)?"
+    r"(?P<host>\[[^][/?@]+\]|[^][:/?@]*)(?::(?P<port>[0-9]+))?"
+    r"/(?P<database>[^/?@]+)(?:\?(?P<query>[^?@]*))?"
+)
+"""Narrower than what SQLAlchemy and libpq take: given a stray `/`, `?` or `@` in a password, each
+divides the URL in its own way, and then names a piece of the password as the server.
+"""
+
+_SECRETS = ("password", "sslpassword")
+"""What libpq calls them."""
+
+_ADDRESS = re.compile(
+    r"://|^(?!/[^/]|\.).*(:.*@|\b(password|host|hostaddr|dbname|user|service)\s*=)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What is meant as a server's address, however it is written, and not as a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
     """A queue's address; file: of an embedded queue, None for a server.
 
-    url: as SQLAlchemy takes it. It may hold a password: show `str(place)` instead.
+    url: as SQLAlchemy and libpq take it. It may hold a password: show `str(place)` instead.
     """
 
-    url: str
+    url: str = field(repr=False)
     file: Path | None
 
     def __str__(self) -> str:
@@ -42,24 +59,59 @@ def queue_place(asked: str | None) -> QueuePlace:
     Raises QueueError for an address of another kind.
     """
     text = asked or os.environ.get(VARIABLE) or str(own_folder() / "queue.db")
-    if _URL.fullmatch(text):
+    if _is_url(text):
         return QueuePlace(_alive(re.sub("^postgres(ql)?:", "postgresql:", text)), None)
-    if "://" in text:
+    if _ADDRESS.search(text):
         raise QueueError(
-            f"{_shown(text)} is no place for a queue; give a file, or "
-            "postgresql://USER@HOST/DATABASE."
+            "The queue's address is neither a file nor a valid "
+            "postgresql://USER@HOST:PORT/DATABASE (it is not shown, as it may hold a password); "
+            "keep the password in ~/.pgpass, or write %, :, /, ? and @ in it as %25, %3A, %2F, "
+            "%3F and %40."
         )
     file = Path(os.path.abspath(text))  # noqa: PTH100
     return QueuePlace(f"sqlite:///{file}", file)
 
 
+def has_password(asked: str) -> bool:
+    """Whether an address that can be used holds a password."""
+    return _is_url(asked) and not _connection(asked).keys().isdisjoint(_SECRETS)
+
+
+def _is_url(text: str) -> bool:
+    """Whether both libraries that take the URL understand it, and understand the same."""
+    if not _URL.fullmatch(text) or not text.isprintable():
+        return False
+    from psycopg import ProgrammingError
+
+    try:
+        _connection(text)
+    except (ProgrammingError, UnicodeError):
+        return False
+    return True
+
+
+def _connection(url: str) -> Mapping[str, object]:
+    """What libpq makes of a URL. Raises ProgrammingError or UnicodeError, which may quote it."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    return conninfo_to_dict(url)
+
+
 def _alive(url: str) -> str:
-    missing = [option for option in _KEEPALIVE if option.partition("=")[0] not in url]
-    return "&".join([url if "?" in url else f"{url}?", *missing]).replace("?&", "?")
+    address, _, options = url.partition("?")
+    missing = [option for option in _KEEPALIVE if option.partition("=")[0] not in options]
+    return f"{address}?{'&'.join([*([options] if options else []), *missing])}"
 
 
 def _shown(url: str) -> str:
-    return _PASSWORD.sub("***", url.partition("?")[0])
+    """The URL without password and options."""
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        return "on a server"
+    user, password = parts["user"], parts["password"]
+    named = f"{user or ''}{':***' if password is not None else ''}"
+    port = f":{parts['port']}" if parts["port"] else ""
+    return f"postgresql://{named and f'{named}@'}{parts['host']}{port}/{parts['database']}"
 
 
 def check_private(file: Path) -> None:

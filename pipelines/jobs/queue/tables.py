@@ -58,13 +58,14 @@ class QueueTables:
                     "with --queue."
                 )
         logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
-        self.client = DBOSClient(
-            system_database_url=self.place.url,
-            serializer=DBOSPortableJSONSerializer(),
-            application_name=APPLICATION,
-            lazy=True,
-            retry_connection_errors=False,
-        )
+        with self.told():
+            self.client = DBOSClient(
+                system_database_url=self.place.url,
+                serializer=DBOSPortableJSONSerializer(),
+                application_name=APPLICATION,
+                lazy=True,
+                retry_connection_errors=False,
+            )
         self.store: Any = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
         self.jobs: Any = self.store.tables.workflow_status
         try:

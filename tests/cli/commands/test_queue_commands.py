@@ -279,7 +279,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
     world.scans(1)
     for arguments, why in [
         (["jobs"], "no queue at"),
-        (["jobs", "--queue", "mysql://me:secret@host/db"], "no place for a queue"),
+        (["jobs", "--queue", "mysql://me:secret@host/db"], "neither a file nor a valid"),
         (["worker", "--queue", f"{world.folder}/none/q.db", "--device", "cuda:0"], "cuda:0"),
     ]:
         refused = world.run(*arguments)
