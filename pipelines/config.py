@@ -6,6 +6,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,15 @@ NAME = "cuda-cyclegan.toml"
 Tables: TypeAlias = dict[str, Any]
 
 
-def config_files(named: Path | None) -> list[Path]:
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file of defaults; is_trusted: the user's own or named, not one that lies in the folder."""
+
+    path: Path
+    is_trusted: bool
+
+
+def config_files(named: Path | None) -> list[ConfigFile]:
     """The files that count, later ones over earlier: the user's and the folder's, or the named.
 
     Raises ConfigError for a named one that is missing, and for one that others could change.
@@ -25,10 +34,13 @@ def config_files(named: Path | None) -> list[Path]:
     if named is not None:
         if not named.is_file():
             raise ConfigError(f"There is no config file {named}.")
-        return [named]
-    found = [path for path in (user_config(), Path(NAME)) if path.is_file()]
-    for path in found:
-        _check_trusted(path)
+        return [ConfigFile(named, is_trusted=True)]
+    own, here = user_config(), Path(NAME)
+    found = [ConfigFile(own, is_trusted=True)] if own.is_file() else []
+    if here.is_file() and not (found and here.samefile(own)):
+        found.append(ConfigFile(here, is_trusted=False))
+    for file in found:
+        _check_unchanged_by_others(file.path)
     return found
 
 
@@ -38,7 +50,7 @@ def read_config(path: Path) -> Tables:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}).") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
@@ -49,7 +61,7 @@ def user_config() -> Path:
     return user_config_path("cuda-cyclegan", appauthor=False) / NAME
 
 
-def _check_trusted(path: Path) -> None:
+def _check_unchanged_by_others(path: Path) -> None:
     """It may name a queue, and with it whose work is done: not what a stranger left in a folder."""
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0) or status.st_mode & stat.S_IWOTH:

@@ -5,6 +5,7 @@ also stands for the same options of `plan`, `submit` and `watch`, and `queue` at
 all commands. What is typed comes first, then the environment, then the files.
 """
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -13,6 +14,8 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
+from ..render.streams import tell
+from .config_trust import check_harmless
 
 Defaults: TypeAlias = dict[str, Any]
 
@@ -20,25 +23,46 @@ _LIKE_TRANSLATE = ("plan", "submit", "watch")
 
 
 def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
-    """The defaults of all commands, as a context takes them. Raises ConfigError."""
+    """The defaults of all commands, as a context takes them. Raises ConfigError.
+
+    The folder's file is named on stderr if the command takes a default from it.
+    """
     from ...pipelines.config import config_files, read_config
 
     root = cast("TyperGroup", context.command)
     defaults: Defaults = {}
-    for path in config_files(named):
-        tables = read_config(path)
-        _check_tables(path, root, tables)
-        if "queue" in tables:
-            _set_for_all(_Source(context, f"{path}: "), root, tables.pop("queue"), defaults)
-        shared = tables.get("translate", {})
-        for name in _LIKE_TRANSLATE:
-            options = options_of(root.commands[name])
-            common = {key: value for key, value in shared.items() if key in options}
-            _set(_Source(context, f"{path}: [translate] "), options, common, defaults, name)
-        for name, keys in tables.items():
-            options = options_of(root.commands[name])
-            _set(_Source(context, f"{path}: [{name}] "), options, keys, defaults, name)
+    for file in config_files(named):
+        tables = read_config(file.path)
+        _check_names(file.path, root, tables)
+        if not file.is_trusted:
+            check_harmless(file.path, tables)
+            _tell_use(context, file.path, tables)
+        _take(context, file.path, tables, defaults)
     return defaults
+
+
+def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: Defaults) -> None:
+    """Put what a file says over what files before it said."""
+    root = cast("TyperGroup", context.command)
+    if "queue" in tables:
+        _set_for_all(_Source(context, f"{path}: "), root, tables.pop("queue"), defaults)
+    shared = tables.get("translate", {})
+    for name in _LIKE_TRANSLATE:
+        options = options_of(root.commands[name])
+        common = {key: value for key, value in shared.items() if key in options}
+        _set(_Source(context, f"{path}: [translate] "), options, common, defaults, name)
+    for name, keys in tables.items():
+        options = options_of(root.commands[name])
+        _set(_Source(context, f"{path}: [{name}] "), options, keys, defaults, name)
+
+
+def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
+    asked = context.invoked_subcommand or ""
+    shared = tables.get("translate", {}) if asked in _LIKE_TRANSLATE else {}
+    options = options_of(cast("TyperGroup", context.command).commands[asked])
+    used = [key for key in {**shared, **tables.get(asked, {})} if key in options]
+    if used:
+        tell([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
 
 
 class _Source:
@@ -50,7 +74,7 @@ class _Source:
 
     def value(self, key: str, option: TyperOption, value: Any) -> Any:
         """A value that the option takes. Raises ConfigError, which names the key."""
-        if isinstance(value, list):
+        if isinstance(value, list) and not option.multiple:
             value = ",".join(map(str, cast("list[Any]", value)))
         if option.is_flag and not isinstance(value, bool):
             raise ConfigError(f"{self._place}{key} must be true or false.")
@@ -60,21 +84,23 @@ class _Source:
             raise ConfigError(f"{self._place}{key}: {error.message}") from error
         return value
 
-    def unknown(self, key: str, known: Mapping[str, Any]) -> ConfigError:
-        """What to say about a key that is not there."""
-        return ConfigError(
-            f"{self._place}{key} is not known; there are {', '.join(sorted(known))}."
-        )
 
-
-def _check_tables(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
-    known = [name for name, command in root.commands.items() if options_of(command)]
+def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
+    known = {name: options_of(command) for name, command in root.commands.items()}
     for name, keys in tables.items():
-        if name != "queue" and (name not in known or not isinstance(keys, dict)):
+        if name == "queue":
+            continue
+        if not known.get(name) or not isinstance(keys, dict):
             raise ConfigError(
                 f"{path}: {name} is not known; there are queue, and the tables "
-                f"{', '.join(f'[{table}]' for table in sorted(known))}."
+                f"{', '.join(f'[{table}]' for table in sorted(known) if known[table])}."
             )
+        for key in cast("dict[str, Any]", keys):
+            if key not in known[name]:
+                raise ConfigError(
+                    f"{path}: [{name}] {key} is not known; there are "
+                    f"{', '.join(sorted(known[name]))}."
+                )
 
 
 def _set(
@@ -85,9 +111,7 @@ def _set(
     command: str,
 ) -> None:
     for key, value in keys.items():
-        option = options.get(key)
-        if option is None:
-            raise source.unknown(key, options)
+        option = options[key]
         defaults.setdefault(command, {})[option.name] = source.value(key, option, value)
 
 

@@ -1,13 +1,22 @@
 """Defaults from config files, and what is said about wrong ones."""
 
 import json
+import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.batch_world import scan, tiny_model
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.options.config import options_of
+from cuda_cyclegan.cli.options.config_trust import EFFECTS, effect_of
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 
 
 @pytest.fixture(autouse=True)
@@ -15,13 +24,15 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("CUDA_CYCLEGAN_QUEUE", raising=False)
 
 
-def user_config(folder: Path, text: str) -> None:
+def user_config(folder: Path, text: str) -> Path:
     place = folder / "user" / "cuda-cyclegan" / "cuda-cyclegan.toml"
-    place.parent.mkdir(parents=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
+    return place
 
 
 def run(*arguments: object) -> Result:
@@ -29,27 +40,33 @@ def run(*arguments: object) -> Result:
 
 
 def test_files_give_defaults_and_what_is_typed_comes_first(tmp_path: Path) -> None:
-    user_config(tmp_path, f'queue = "{tmp_path}/private/user.db"\n[translate]\noverlap = 0.5\n')
     model = tiny_model(tmp_path / "model.safetensors")
+    user_config(
+        tmp_path,
+        f'queue = "{tmp_path}/private/user.db"\n[translate]\nmodel = "{model}"\noverlap = 0.5\n',
+    )
     Path("cuda-cyclegan.toml").write_text(
-        f'queue = "{tmp_path}/private/queue.db"\n'
-        f'[translate]\nmodel = "{model}"\npatch = [8, 8, 8]\n[submit]\nname = "from the file"\n'
+        '[translate]\npatch = [8, 8, 8]\noverlap = 0.75\n[submit]\nname = "from the file"\n'
     )
     scan(tmp_path / "in" / "a.nii")
     done = run("submit", tmp_path / "in", "--output", tmp_path / "out", "--overlap", "0")
     assert done.exit_code == 0, done.stderr
-    assert (tmp_path / "private" / "queue.db").exists()
-    assert not (tmp_path / "private" / "user.db").exists()
     [batch] = json.loads(run("jobs", "--json").stdout)["batches"]
     assert batch["name"] == "from the file"
-    typed = run("--config", tmp_path / "user/cuda-cyclegan/cuda-cyclegan.toml", "jobs")
-    assert "no queue at" in typed.stderr
+    with open_queue(queue_place(f"{tmp_path}/private/user.db")) as queue:
+        [job] = queue.jobs("")
+    queued = StudyJob.from_json(job.payload)
+    assert (queued.patch, queued.overlap) == ((8, 8, 8), 0)
+    (tmp_path / "named.toml").write_text(f'queue = "{tmp_path}/private/named.db"')
+    typed = run("--config", tmp_path / "named.toml", "jobs")
+    assert "named.db" in typed.stderr
 
 
 def test_translate_takes_its_defaults(tmp_path: Path) -> None:
+    user_config(tmp_path, '[translate]\noutput = "results"\n')
     model = tiny_model(tmp_path / "model.safetensors")
     Path("cuda-cyclegan.toml").write_text(
-        f'[translate]\nmodel = "{model}"\noutput = "results"\npatch = "8,8,8"\npreview = true\n'
+        f'[translate]\nmodel = "{model}"\npatch = "8,8,8"\npreview = true\n'
     )
     scan(tmp_path / "in" / "a.nii")
     planned = run("plan", tmp_path / "in")
@@ -57,6 +74,91 @@ def test_translate_takes_its_defaults(tmp_path: Path) -> None:
     assert run("translate", tmp_path / "in", "--report", "r.json").exit_code == 0
     assert json.loads(Path("r.json").read_text())["settings"]["patch"] == [8, 8, 8]
     assert Path("results/a.nii.preview.png").exists()
+
+
+def test_the_folders_file_is_named_where_it_is_used() -> None:
+    Path("cuda-cyclegan.toml").write_text(
+        '[translate]\nmodel = "m"\ntune = "off"\n[submit]\npriority = "low"\n'
+    )
+    for command, keys in (
+        ("translate", "model, tune"),
+        ("plan", "model, tune"),
+        ("submit", "model, priority"),
+        ("watch", "model"),
+    ):
+        told = run(command, ".", "--output", "out").stderr.splitlines()
+        assert told[0] == f"Defaults from ./cuda-cyclegan.toml: {keys}", command
+    assert "Defaults" not in run("jobs").stderr
+    assert "Defaults" not in run("--config", "cuda-cyclegan.toml", "plan", ".").stderr
+
+
+ROOT = cast("TyperGroup", get_command(app))
+OPTIONS = [
+    (command, option) for command in ROOT.commands for option in options_of(ROOT.commands[command])
+]
+
+
+def value_of(command: str, key: str) -> str:
+    """A value that the option takes, as TOML."""
+    option = options_of(ROOT.commands[command])[key]
+    samples = {"cudnn": '["x"]', "json": '"b.json"', "plot": '"b.png"', "against": '"pytorch"'}
+    return "true" if option.is_flag else samples.get(key, '"x"')
+
+
+def test_every_option_of_every_command_is_judged_and_nothing_else() -> None:
+    judged = {word for words in EFFECTS for word in words.split()}
+    assert judged == {option for _, option in OPTIONS} | {"bench"}
+    for command, option in OPTIONS:
+        effect_of(command, option)
+
+
+def metavar_of(command: str, key: str) -> str:
+    return options_of(ROOT.commands[command])[key].metavar or ""
+
+
+def test_no_option_that_takes_a_path_is_harmless_but_the_model() -> None:
+    paths = {
+        (command, key)
+        for command, key in OPTIONS
+        if {"FILE", "DIR"} & set(re.findall("[A-Z]+", metavar_of(command, key)))
+    }
+    assert ("translate", "output") in paths
+    assert {key for command, key in paths if not effect_of(command, key)} == {"model"}
+
+
+@pytest.mark.parametrize(
+    ("command", "key"), [(command, key) for command, key in OPTIONS if effect_of(command, key)]
+)
+def test_what_could_do_harm_is_refused_in_the_folders_file_only(
+    tmp_path: Path, command: str, key: str
+) -> None:
+    text = f"[{command}]\n{key} = {value_of(command, key)}\n"
+    file = Path("cuda-cyclegan.toml")
+    file.write_text(text)
+    refused = run("jobs")
+    assert refused.exit_code == 2
+    assert f"./cuda-cyclegan.toml: [{command}] {key} decides" in refused.stderr
+    assert "--config" in refused.stderr
+    assert "no queue at" in run("--config", file, "jobs").stderr
+    file.unlink()
+    user_config(tmp_path, text)
+    assert "no queue at" in run("jobs").stderr
+
+
+def test_a_queue_of_the_folders_file_is_refused_without_its_password() -> None:
+    Path("cuda-cyclegan.toml").write_text('queue = "postgresql://me:secret@host/jobs"')
+    refused = run("jobs")
+    assert refused.exit_code == 2
+    assert "./cuda-cyclegan.toml: queue decides" in refused.stderr
+    assert "secret" not in refused.stderr
+
+
+def test_in_the_folder_of_the_users_file_it_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = user_config(tmp_path, f'queue = "{tmp_path}/own.db"')
+    monkeypatch.chdir(own.parent)
+    assert "own.db" in run("jobs").stderr
 
 
 @pytest.mark.parametrize(
@@ -71,6 +173,7 @@ def test_translate_takes_its_defaults(tmp_path: Path) -> None:
         ("[submit]\npriority = 'soon'", "[submit] priority: "),
         ("[worker]\nuntil-empty = 'yes'", "[worker] until-empty must be true or false"),
         ("queue = 7 7", "is not valid TOML"),
+        ("queue = " + "[" * 100_000, "is not valid TOML"),
         ("[translate", "is not valid TOML"),
     ],
 )
@@ -92,10 +195,10 @@ def test_a_file_that_others_can_change_counts_only_by_name() -> None:
     assert run("--config", "cuda-cyclegan.toml", "doctor", "--help").exit_code == 0
 
 
-def test_the_example_of_the_readme_is_taken() -> None:
+def test_the_example_of_the_readme_is_taken(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
     example = readme.partition("```toml\n")[2].partition("```")[0]
-    Path("cuda-cyclegan.toml").write_text(example)
+    user_config(tmp_path, example)
     taken = run("plan", ".", "--output", "results")
     assert "Model /share/t1-to-t2.safetensors does not exist" in taken.stderr
 

@@ -1,0 +1,62 @@
+"""What each option of a config file can do, and so whether the file of a folder may set it.
+
+A folder may come from anyone: unpacked, cloned, on a shared disk. What its file may set changes how
+scans are translated and what is printed, and nothing else.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...pipelines.errors import ConfigError
+
+_HARMLESS: Final = ""
+_WRITES: Final = "decides which files are written or replaced"
+_REDIRECTS: Final = "decides whose jobs are done, and who gets them"
+_LOADS_CODE: Final = "decides which code is loaded"
+_WIDENS_PRIVACY: Final = "decides which data of patients is shown or kept"
+
+_ALIKE: Final = {
+    _HARMLESS: (
+        "allow-uneven arch at batch blend blocks device dry-run format json levels min-slices "
+        "modality model name ngf overlap patch patience precision preview priority quiet scan "
+        "seam-score seconds series settle sweep tries tune tune-seconds until-empty volume "
+        "vram-limit window yield-load yield-memory yield-to-others"
+    ),
+    _WRITES: "folder force html output overwrite plot report trace write-config",
+    _REDIRECTS: "queue",
+    _LOADS_CODE: "against cudnn",
+    _WIDENS_PRIVACY: "keep-private-tags show-phi verbose",
+}
+EFFECTS: Final[Mapping[str, str]] = {
+    **{option: effect for effect, options in _ALIKE.items() for option in options.split()},
+    "bench json": _WRITES,  # a file's name, where other commands take no value
+}
+"""What an option of all commands does, or that of one as `command option`."""
+
+
+def effect_of(command: str, option: str) -> str:
+    """What an option does that a stranger should not decide; nothing if there is no such thing."""
+    return EFFECTS.get(f"{command} {option}", EFFECTS[option])
+
+
+def check_harmless(path: Path, tables: Mapping[str, Any]) -> None:
+    """Raise ConfigError, which names the key, if a folder's file sets more than it may.
+
+    tables: with known options only.
+    """
+    if "queue" in tables:
+        raise _refusal(path, "queue", _REDIRECTS)
+    for table, keys in tables.items():
+        for key in keys:
+            if effect := effect_of(table, key):
+                raise _refusal(path, f"[{table}] {key}", effect)
+
+
+def _refusal(path: Path, key: str, effect: str) -> ConfigError:
+    from ...pipelines.config import user_config
+
+    return ConfigError(
+        f"./{path}: {key} {effect}, which a folder's file may not; set it in {user_config()}, or "
+        "name a file that you trust with --config."
+    )
