@@ -5,11 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from cuda_cyclegan.engine.telemetry import disable_telemetry
+
 
 def pytest_configure() -> None:
     """A shell has what it starts in the background pass over Ctrl-C, and nohup over a terminal that
     closes; our processes must hear them.
     """
+    disable_telemetry()  # some tests import ONNX Runtime before anything of ours
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(

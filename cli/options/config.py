@@ -58,9 +58,10 @@ def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: 
 
 def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
     asked = context.invoked_subcommand or ""
-    shared = tables.get("translate", {}) if asked in _LIKE_TRANSLATE else {}
+    sources = ("translate", asked) if asked in _LIKE_TRANSLATE else (asked,)
     options = options_of(cast("TyperGroup", context.command).commands[asked])
-    used = [key for key in {**shared, **tables.get(asked, {})} if key in options]
+    keys: list[str] = [key for table in sources for key in tables.get(table, ())]
+    used = [key for key in dict.fromkeys(keys) if key in options]
     if used:
         tell([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
 
@@ -72,10 +73,11 @@ class _Source:
         self._context = context
         self._place = place
 
-    def value(self, key: str, option: TyperOption, value: Any) -> Any:
+    def value(self, key: str, option: TyperOption, stated: Any) -> Any:
         """A value that the option takes. Raises ConfigError, which names the key."""
-        if isinstance(value, list) and not option.multiple:
-            value = ",".join(map(str, cast("list[Any]", value)))
+        value = stated
+        if isinstance(stated, list) and not option.multiple:
+            value = ",".join(map(str, cast("list[Any]", stated)))
         if option.is_flag and not isinstance(value, bool):
             raise ConfigError(f"{self._place}{key} must be true or false.")
         try:
