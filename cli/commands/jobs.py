@@ -1,5 +1,6 @@
 """`cuda-cyclegan jobs`: what the queue holds, and what to do about it."""
 
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typer.core import TyperGroup
 from ..errors import Exit, complain, told
 from ..options.queue import QueueOption
 from ..render.streams import columns_of, say, tell
-from ..render.text import counted, printable
+from ..render.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ app = typer.Typer(
     epilog=EXAMPLE,
     rich_markup_mode=None,
 )
+
+_NAME = re.compile(r"[A-Za-z0-9-]+(/[0-9]+)?")
+"""Any other, such as a server's address that lacks its `--queue`, is not printed again."""
 
 Batch = Annotated[str, typer.Argument(metavar="BATCH", help="As 'submit' printed it.")]
 Jobs = Annotated[
@@ -171,7 +175,7 @@ def _open(queue: str | None) -> "Generator[Queue]":
 def _known(jobs: "Queue", batch: str) -> "list[JobRow]":
     rows = jobs.jobs(batch) if batch else []  # no name would stand for all
     if not rows:
-        name = printable(batch) or "without a name"
+        name = batch if _NAME.fullmatch(batch) else "of that name" if batch else "without a name"
         complain(f"The queue holds no batch or job {name}; 'jobs' lists all batches.")
         raise typer.Exit(Exit.USAGE)
     return rows

@@ -5,10 +5,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+
+from cuda_cyclegan.cli.app import main
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.pipelines.bench.child import in_child
+from cuda_cyclegan.pipelines.doctor.installation import examine_installation
+from cuda_cyclegan.pipelines.execution.worker import command as worker_command
+from cuda_cyclegan.pipelines.jobs.worker.process import work
 
 torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402
@@ -75,10 +83,16 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
     assert [str(file) for file in files if "cuda-cyclegan" not in file.parts] == []
 
 
-def test_it_is_off_before_onnx_runtime_can_be_loaded_whatever_the_user_set() -> None:
-    code = "import cuda_cyclegan.engine, os, sys; print(os.environ['ORT_DISABLE_TELEMETRY'])"
-    code += "; assert 'onnxruntime' not in sys.modules"
-    for value in ("", "0", "off"):
-        environment = os.environ | {"ORT_DISABLE_TELEMETRY": value}
-        told = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
-        assert told == "1\n"
+@pytest.mark.parametrize(
+    "entry", [main, worker_command, in_child, work, examine_installation, CpuGenerator]
+)
+def test_each_process_has_it_off_before_onnx_runtime_is_loaded(
+    entry: Callable[..., object],
+) -> None:
+    """entry: of a module that a process starts with, or that loads the library."""
+    code = (
+        f"import {entry.__module__}, os, sys; assert 'onnxruntime' not in sys.modules; "
+        "print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    )
+    environment = os.environ | {"ORT_DISABLE_TELEMETRY": "0"}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment) == b"1\n"

@@ -21,6 +21,7 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 
 MARK = "Zq7x"
@@ -80,6 +81,11 @@ def by_file(folder: Path, address: str) -> Result:
     return run("--config", str(file), "jobs", "pause")
 
 
+def by_mistake_as_a_batch(folder: Path, address: str) -> Result:
+    with open_queue(queue_place(f"{folder}/private/queue.db"), create=True):
+        return run("jobs", "show", "--", address, queue=f"{folder}/private/queue.db")
+
+
 def work(folder: Path) -> list[str]:
     return [str(folder / "in"), f"--model={folder}/model.safetensors", f"--output={folder}/out"]
 
@@ -127,7 +133,9 @@ def test_a_place_and_its_refusal_show_no_piece_of_a_password(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    command=st.sampled_from([by_option, by_variable, by_file, by_submit, by_watch, by_worker]),
+    command=st.sampled_from(
+        [by_option, by_variable, by_file, by_submit, by_watch, by_worker, by_mistake_as_a_batch]
+    ),
     password=passwords,
     address=addresses,
     written=st.sampled_from([quote, str]),
