@@ -78,11 +78,12 @@ MAY_IMPORT = {
     ),
     "cli.errors": "cli.render engine.errors io.errors pipelines.errors",
     "cli.options": (
-        "engine.model engine.options io.choice pipelines.config pipelines.errors pipelines.jobs "
-        "pipelines.jobs.queue pipelines.model_import pipelines.settings pipelines.translate"
+        "cli.render engine.model engine.options io.choice pipelines.config pipelines.errors "
+        "pipelines.jobs pipelines.jobs.queue pipelines.model_import pipelines.settings "
+        "pipelines.translate"
     ),
     "cli.render": (
-        "cli.options engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery "
+        "engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery "
         "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
         "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
@@ -92,7 +93,7 @@ MAY_IMPORT = {
     ),
     "cli.render.html": "cli.render pipelines.report pipelines.stopwatch",
     "cli.signals": "cli.errors cli.render",
-    "engine": "",
+    "engine": "engine.telemetry",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
         "engine.options"
@@ -135,6 +136,7 @@ MAY_IMPORT = {
     "engine.recovery": "engine.errors engine.generator engine.options",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
+    "engine.telemetry": "",
     "io": "",
     "io.choice": "",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
@@ -155,7 +157,7 @@ MAY_IMPORT = {
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.options "
-        "engine.probe pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine.probe engine.telemetry pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "

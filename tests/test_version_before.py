@@ -235,7 +235,7 @@ def test_measured_plans_are_found(root: Path) -> None:
     assert cache.time("program of a test") == 12.5
 
 
-@pytest.mark.parametrize("place", ["folder", "user"])
+@pytest.mark.parametrize("place", ["named", "user"])
 def test_a_config_file_is_obeyed(
     root: Path, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -244,9 +244,8 @@ def test_a_config_file_is_obeyed(
     shutil.copy(root / "config" / "cuda-cyclegan.toml", folder)
     if place == "user":
         monkeypatch.setenv("XDG_CONFIG_HOME", str(folder.parent))
-    else:
-        monkeypatch.chdir(folder)
-    did(translate(root, "a.nii", "reflect", "new", f"--report {root}/report.json"))
+    named = f"--config {folder}/cuda-cyclegan.toml " if place == "named" else ""
+    did(named + translate(root, "a.nii", "reflect", "new", f"--report {root}/report.json"))
     report = json.loads((root / "report.json").read_text())
     settings = report["settings"]
     assert (settings["overlap"], settings["blend"]) == (0.5, "linear")
@@ -255,6 +254,6 @@ def test_a_config_file_is_obeyed(
     assert study["preview"]
     assert study["seam_score"]
     line = translate(root, "a.nii", "reflect", "other").replace("translate", "submit", 1)
-    batch = did(line.replace("--device cpu", "")).strip()
+    batch = did(named + line.replace("--device cpu", "")).strip()
     shown = json.loads(did(f"jobs show {batch} --json --queue {root}/configured.db"))
     assert [job["priority"] for job in shown["jobs"]] == ["urgent"]

@@ -41,27 +41,6 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
             )
 
 
-def spelled(intensity: "IntensityMap") -> str:
-    """The text that parsed_intensity reads as this map."""
-    from ...engine.model.card import MinMax, Percentiles, Window, ZScore
-
-    match intensity:
-        case Window(low, high):
-            return f"window:{_plain(low)},{_plain(high)}"
-        case Percentiles(low, high):
-            return f"percentile:{_plain(low)},{_plain(high)}"
-        case ZScore(spread):
-            return f"zscore:{_plain(spread)}"
-        case MinMax():
-            return "minmax"
-        case _:
-            return "identity"
-
-
-def _plain(number: float) -> str:
-    return repr(number).removesuffix(".0")
-
-
 def _numbers(text: str) -> tuple[float, ...] | None:
     try:
         numbers = tuple(map(float, text.split(",")))

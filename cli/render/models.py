@@ -6,21 +6,25 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.model.card import card_to_json
+from ...engine.model.card import (
+    IntensityMap,
+    MinMax,
+    Percentiles,
+    Window,
+    ZScore,
+    card_to_json,
+)
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
-from ..options.model import spelled
 from .tables import listing
 from .text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.checkpoint.recognise.recognition import Finding, Question, Recognised
-    from ...engine.model.model import Model
     from ...engine.model.reference import Verification
     from ...engine.network.architectures import Spec
     from ...pipelines.model_import.importing import Imported, Survey
-    from ...pipelines.model_import.inspection import HeldCheckpoint
 
 
 _INDENT = "  "
@@ -219,3 +223,22 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
             "undecided": [asdict(question) for question in generator.undecided],
         }
     return described
+
+
+def spelled(intensity: IntensityMap) -> str:
+    """An intensity map as the options of `model import` take it."""
+    match intensity:
+        case Window(low, high):
+            return f"window:{_plain(low)},{_plain(high)}"
+        case Percentiles(low, high):
+            return f"percentile:{_plain(low)},{_plain(high)}"
+        case ZScore(spread):
+            return f"zscore:{_plain(spread)}"
+        case MinMax():
+            return "minmax"
+        case _:
+            return "identity"
+
+
+def _plain(number: float) -> str:
+    return repr(number).removesuffix(".0")

@@ -5,7 +5,8 @@ import typer
 from hypothesis import given
 from support.model_cards import INTENSITY_MAPS
 
-from cuda_cyclegan.cli.options.model import parsed_intensity, spelled
+from cuda_cyclegan.cli.options.model import parsed_intensity
+from cuda_cyclegan.cli.render.models import spelled
 from cuda_cyclegan.engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore
 
 
