@@ -17,6 +17,8 @@ pydicom: Any = _pydicom
 _MEMORY = r"\d[\d.,]* ?[KMGT]i?B(?!\w)"
 _UNITS = r"(?:ms|s|min|h|MB/s|GB/s|k?voxels/s|[kMG]vox/s)(?![\w])"
 _NUMBER = r"(?:(?:\d[\d.,]* ?(?:to|of|and|-) ?)?\d[\d.,]*(?:e[+-]?\d+)?)"
+_SPEEDS = "gzip|Disk|Memory"
+"""What `doctor` measures, and finds too slow or too little on a busy machine."""
 _VOLATILE = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "<date>"),
@@ -28,6 +30,8 @@ _VOLATILE = (
         ),
         "<n>",
     ),
+    (re.compile(rf"^(?:ok|warning) +({_SPEEDS})\b.*(?:\n +>.*)*", re.M), r"\1 <measured>"),
+    (re.compile(r"^All is well$|^\d+ warnings?$|(?<=failure), \d+ warnings?$", re.M), ""),
     (re.compile(r"─+"), "─"),
     (re.compile(r"\b(packs|writes|pid|process) \d+"), r"\1 <n>"),
 )
@@ -37,6 +41,7 @@ _TABLES = {
     "study tiles ": re.compile(r"(?<=iB )[\d.]+"),
 }
 """How a table begins, and what in its rows was measured."""
+_SENTENCE = re.compile(r"[\w <>]+: ")
 _TRACEBACK = re.compile(r"^Traceback .*\n(?:[ ].*\n)*(?:\w+\.)*", re.M)
 _MEASURED_MEMORY = re.compile(rf"\b(\d[\d.,]* ?(of|to) )?{_MEMORY}")
 _BATCH = re.compile(r"\b\d{8}-[0-9a-z]{6}\b")
@@ -77,6 +82,10 @@ class Stilled:
     def json(self, value: Any, place: str = "") -> Any:
         """A JSON value with every measured number as one that its place alone decides."""
         match value:
+            case {"subject": str(subject), "state": "ok" | "warning"} if re.search(
+                _SPEEDS, subject
+            ):
+                return subject
             case dict():
                 is_of_stages = place.endswith(("/stages", "/when"))
                 return {
@@ -117,7 +126,8 @@ class Stilled:
 
 def rough(text: str) -> str:
     """The words of a benchmark without any number, bar or order."""
-    return "\n".join(sorted(re.sub(r"[\d.█▏▎▍▌▋▊▉]+[kMGT]?", "#", text).splitlines()))
+    lines = re.sub(r"[\d.█▏▎▍▌▋▊▉]+[kMGT]?|<n>|^More than .*", " ", text, flags=re.M).splitlines()
+    return "\n".join(sorted(" ".join(line.split()) for line in lines))
 
 
 def _rows(lines: list[str]) -> Iterator[str]:
@@ -125,7 +135,7 @@ def _rows(lines: list[str]) -> Iterator[str]:
     measured: re.Pattern[str] | None = None
     for line in lines:
         begun = [pattern for start, pattern in _TABLES.items() if line.startswith(start)]
-        measured = begun[0] if begun else None if ": " in line else measured
+        measured = begun[0] if begun else None if _SENTENCE.match(line) else measured
         yield measured.sub("<n>", line) if measured else line
 
 
