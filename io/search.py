@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .files.atomic import is_part
+from .files.parts import is_part
 from .formats.nifti import header_beside
 from .volume import Format
 

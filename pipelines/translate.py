@@ -16,7 +16,7 @@ from ..engine.network.graph import Network, Triple
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
-from ..io.files.atomic import remove_leftovers
+from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from .errors import SettingsError
 from .execution.batch import Line, run_batch

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from ...engine.errors import EngineError
-from ...io.files.atomic import remove_leftovers
+from ...io.files.parts import remove_leftovers
 from ..progress.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from ..report.report import Failure, StudyReport
 from ..results.manifest import Entry, Manifest

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 
 from ...engine.recovery import SharedGenerator
-from ...io.files.atomic import remove_parts_of_this_process
+from ...io.files.parts import remove_parts_of_this_process
 from ..progress.events import DeviceOpened, Event, Tuning
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy

@@ -5,7 +5,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,16 +19,9 @@ from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 from support.io_users import open_folder, ordinary_user
 
 from cuda_cyclegan.io.errors import WriteError
-from cuda_cyclegan.io.files import atomic
-from cuda_cyclegan.io.files.atomic import (
-    Gate,
-    is_part,
-    remove_leftovers,
-    whole_file,
-    whole_files,
-    whole_folder,
-)
-from cuda_cyclegan.io.files.atomic import remove_parts_of_this_process as remove_own_parts
+from cuda_cyclegan.io.files.atomic import whole_file, whole_files, whole_folder
+from cuda_cyclegan.io.files.parts import Gate, is_part, remove_leftovers
+from cuda_cyclegan.io.files.parts import remove_parts_of_this_process as remove_own_parts
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.io.writing import write
 
@@ -208,11 +200,11 @@ def test_a_whole_file_is_flushed_and_then_named(
     monkeypatch.setattr(os, "fsync", flush)
     monkeypatch.setattr(Path, "replace", move)
     with whole_file(tmp_path / "deep" / "a.json") as part:
-        assert part.parent == tmp_path / "deep"
-        assert is_part(part.name)
+        assert part.parent.parent == tmp_path / "deep"
+        assert is_part(part.parent.name)
         part.write_text("whole")
         assert not (tmp_path / "deep" / "a.json").exists()
-    assert happened == ["flush .part", "name", "flush "]
+    assert happened == ["flush .json", "name", "flush "]
     assert (tmp_path / "deep" / "a.json").read_text() == "whole"
 
 
@@ -325,23 +317,3 @@ def test_folders_that_vanish_during_a_search_for_parts_do_not_end_it(
 
     monkeypatch.setattr(os, "scandir", too_late)
     assert remove_leftovers(tmp_path) == 0
-
-
-def test_leftovers_of_dead_runs_go_and_those_of_live_ones_stay(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    here = f"{atomic.PREFIX}{atomic._HOST}"
-    gone = [f"{here}-{dead.pid}-aa.part", "sub/" + f"{here}-{dead.pid}-bb.part"]
-    old = f"{atomic.PREFIX}0badf00d-{dead.pid}-old.part"
-    own = atomic._part_beside(tmp_path / "own").name
-    kept = [own, f"{here}-{os.getpid()}-cc.part", f"{atomic.PREFIX}0badf00d-1-dd.part", "mine.part"]
-    earlier = f"{here}-{os.getpid()}-12345-ee.part"  # of a dead process whose number came again
-    (tmp_path / "sub").mkdir()
-    for name in (gone[0], old, earlier, *kept):
-        (tmp_path / name).touch()
-    (tmp_path / gone[1]).mkdir()
-    (tmp_path / gone[1] / "half.raw").touch()
-    long_ago = time.time() - 2 * atomic.ABANDONED_AFTER_SECONDS
-    os.utime(tmp_path / old, (long_ago, long_ago))
-    assert remove_leftovers(tmp_path) == 4
-    assert {path.name for path in tmp_path.rglob("*")} == {"sub", *kept}

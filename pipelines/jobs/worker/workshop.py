@@ -17,7 +17,7 @@ from ....engine.options import Precision
 from ....io.choice import Choice
 from ....io.discovery import discover
 from ....io.errors import ScanError, UnreadableScanError
-from ....io.files.atomic import remove_leftovers
+from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
 from ...errors import OutputFolderError, SettingsError
 from ...execution.stages import Task

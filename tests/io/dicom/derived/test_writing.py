@@ -18,7 +18,8 @@ from support.dicom_phantoms import Phantom, oblique
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import WriteError
-from cuda_cyclegan.io.files.atomic import is_part, whole_folder
+from cuda_cyclegan.io.files.atomic import whole_folder
+from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Volume
 from cuda_cyclegan.io.writing import write

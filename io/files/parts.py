@@ -1,0 +1,179 @@
+"""Unfinished results: folders beside their places, each locked for as long as its writer lives.
+
+A lock ends with its holder, also by kill -9, and is seen across process namespaces, where process
+numbers mean nothing. It does not show writers on other machines, as NFS and SMB keep the lock of a
+folder to themselves, and some file systems know no locks: a part made there, or before the last
+start of the system, counts as abandoned when it has not changed for a day. Its name tells the case.
+"""
+
+import errno
+import fcntl
+import fnmatch
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+from zlib import crc32
+
+PREFIX = ".cuda-cyclegan-"
+SUFFIX = ".part"
+ABANDONED_AFTER_SECONDS = 24 * 3600
+_NO_LOCKS = "unlocked"
+
+Gate: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Entered for each step that makes a part or moves it into place; refuses it by raising."""
+
+
+@contextmanager
+def part_beside(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
+    """An empty folder beside `target`, locked while the block runs, and gone after it.
+
+    Missing parent folders of `target` are made. Raises OSError.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with gate():
+            part = _made_in(target.parent, stack)
+        try:
+            yield part
+        finally:
+            remove(part)
+
+
+def is_part(name: str) -> bool:
+    """Whether a file or folder of this name is an unfinished result, of this program or another."""
+    return name.endswith(SUFFIX)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Remove what killed runs left below `folder`; return how many parts that were."""
+    return sum(map(_removed_if_abandoned, _parts_below(folder, f"{PREFIX}*{SUFFIX}")))
+
+
+def remove_parts_of_this_process(folder: Path) -> int:
+    """Remove what threads of this process are writing below `folder`, which then never appears.
+
+    They make no other meanwhile if their `Gate` is shut.
+    """
+    own = list(_parts_below(folder, f"{PREFIX}{_owner(os.getpid())}-*{SUFFIX}"))
+    for part in own:
+        remove(part)
+    return len(own)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        _remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _remove_folder(folder: Path) -> None:
+    """Try again while other threads put files in, or remove the same ones; else let it be."""
+    while os.path.lexists(folder):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                return
+
+
+def _made_in(folder: Path, stack: ExitStack) -> Path:
+    """A new part, which the stack unlocks.
+
+    One that another run took for abandoned, before it was locked, is left to that run.
+    """
+    while True:
+        part = _named_in(folder, _kernel())
+        part.mkdir()
+        try:
+            stack.enter_context(_locked(part))
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:
+            return part.rename(_named_in(folder, _NO_LOCKS))
+        return part
+
+
+def _named_in(folder: Path, kernel: str) -> Path:
+    # Without the target's own name in it, the longest legal name still has a legal part.
+    return folder / f"{PREFIX}{_owner(os.getpid())}-{kernel}-{secrets.token_hex(4)}{SUFFIX}"
+
+
+@cache
+def _owner(_process: int) -> str:
+    """A random name of this process; the number only tells it from those that it forks."""
+    return secrets.token_hex(8)
+
+
+@cache
+def _kernel() -> str:
+    """What is alike for all whose locks this process sees, in whichever container they run."""
+    try:
+        told = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        told = platform.node()
+    return f"{crc32(told.encode()):08x}"
+
+
+@contextmanager
+def _locked(part: Path) -> Generator[None]:
+    """Hold the lock of a part, which programs that are started meanwhile do not inherit.
+
+    Raises BlockingIOError if it is held, FileNotFoundError if the part is gone, and another OSError
+    where there are no locks.
+    """
+    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.lstat(part)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(part))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _removed_if_abandoned(part: Path) -> bool:
+    """Remove a part while its lock is ours, or because of its age."""
+    with ExitStack() as stack, suppress(FileNotFoundError, BlockingIOError):
+        if not (_is_free(part, stack) or _is_old(part)):
+            return False
+        remove(part)
+        return True
+    return False
+
+
+def _is_free(part: Path, stack: ExitStack) -> bool:
+    """Whether a part was made on this system and lost its lock, which then is the stack's.
+
+    Raises BlockingIOError if the lock is held, FileNotFoundError if the part is gone.
+    """
+    _, _, rest = part.name.removeprefix(PREFIX).partition("-")
+    if not rest.startswith(f"{_kernel()}-"):
+        return False
+    try:
+        stack.enter_context(_locked(part))
+    except (BlockingIOError, FileNotFoundError):
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _is_old(part: Path) -> bool:
+    newest = max(path.lstat().st_mtime for path in (part, *part.rglob("*")))
+    return time.time() - newest > ABANDONED_AFTER_SECONDS
+
+
+def _parts_below(folder: Path, pattern: str) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):  # which passes over what vanishes meanwhile
+        for name in fnmatch.filter((*folders, *files), pattern):
+            yield Path(place, name)
+        folders[:] = [name for name in folders if not is_part(name)]
