@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ..engine.network.graph import Network, Triple
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
+from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from .errors import SettingsError
@@ -30,9 +31,10 @@ from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen
 from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
 from .progress.timeline import Opening, Timeline
+from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .results.earlier_results import discover_scans
-from .results.manifest import Entry, Manifest, Recipe, load
+from .results.manifest import Entry, Manifest, Place, Recipe, load
 from .results.resume import PlannedStudy, Planner
 from .results.storing import Store
 from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
@@ -151,6 +153,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
 
         listen(BatchStarted(planned))
         rows = run_batch(planned, _line(job, planned, manifest), hear)
+        rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
@@ -165,6 +168,18 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )
+
+
+def _without_lost(rows: tuple[StudyReport, ...], place: Place) -> tuple[StudyReport, ...]:
+    """The rows, in which nothing is done if the output folder went away with it."""
+    try:
+        place.check()
+    except WriteError as error:
+        failure = failure_of(error, "write")
+        return tuple(
+            replace(row, status="failed", failure=failure) if row.is_done else row for row in rows
+        )
+    return rows
 
 
 def _remember(
@@ -185,7 +200,7 @@ def _remember(
 
 def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
     """One device in this process as long as it works, or several in a process each."""
-    setups = [_setup(job, device) for device in job.devices]
+    setups = [_setup(job, device, manifest.place) for device in job.devices]
     if len(setups) > 1:
         return Fleet(setups, planned, manifest)
     [setup] = setups
@@ -203,14 +218,14 @@ def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line
     return Relay(planned, conveyor, lambda left, suspects: Fleet(setups, left, manifest, suspects))
 
 
-def _setup(job: Job, device: Device) -> Setup:
+def _setup(job: Job, device: Device, place: Place) -> Setup:
     return Setup(
         name=f"{device.kind}:{device.index}",
         model=job.model,
         settings=job.settings,
         open_generator=Opener(job.model.network, device, job.settings.patch),
         precisions=device.precisions,
-        output=job.request.output,
+        place=place,
         recipe=job.recipe,
         extras=job.request.extras,
         lanes=lanes_of(device, sharing=len(job.devices)),

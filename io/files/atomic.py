@@ -95,10 +95,11 @@ def _failures_named(target: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise WriteError(f"{target} was not written: {_advice(error)}.") from error
+        raise WriteError(f"{target} was not written: {advice(error)}.") from error
 
 
-def _advice(error: OSError) -> str:
+def advice(error: OSError) -> str:
+    """What a refusal to write means, and what to do about it."""
     while error.errno is None and isinstance(error.__cause__, OSError):
         error = error.__cause__  # pydicom wraps errors of the system
     match error.errno:

@@ -36,9 +36,9 @@ def part_beside(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
 
     Missing parent folders of `target` are made. Raises OSError.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         with gate():
+            target.parent.mkdir(parents=True, exist_ok=True)
             part = _made_in(target.parent, stack)
         try:
             yield part

@@ -1,6 +1,7 @@
 """NRRD and MetaImage through SimpleITK, in this program's RAS+ affine."""
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -87,9 +88,19 @@ def write(volume: Volume, part: Path, target: Path) -> None:
         _write_image(volume, header, part)
         found = read(Study(PurePosixPath(target.name), (part,), volume.format), None)
     except (RuntimeError, ScanError, EOFError, TooManyBytesError, *GZIP_ERRORS) as error:
-        raise WriteError(f"{target} was not written whole; see that the disk has room.") from error
+        _ask_the_system(part, volume.voxels.nbytes)
+        raise WriteError(
+            f"{target} was not written whole ({' '.join(str(error).split())}); choose another "
+            "output folder."
+        ) from error
     if not _agree(volume, found):
         raise WriteError(f"{target} was not written: it does not read back as meant; report this.")
+
+
+def _ask_the_system(part: Path, size: int) -> None:
+    """Raise the OSError that ITK keeps to itself, if so many bytes meet with one here."""
+    with part.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, max(size, 1))
 
 
 def _write_image(volume: Volume, header: ItkHeader, part: Path) -> None:

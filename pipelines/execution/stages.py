@@ -174,6 +174,7 @@ class Stations:
 
     def _prepare(self, ticket: Ticket) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
+        task.store.record.place.check()  # before hours are spent on what could not be stored
         files = InputFiles(study)
         with running_beside(files.states) as states:
             with files.unchanged():

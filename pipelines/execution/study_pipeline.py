@@ -115,7 +115,7 @@ class Conveyor:
         """Store nothing more, and remove what is being stored; no part appears from then on."""
         self._gate.shut()
         if self._storing:
-            remove_parts_of_this_process(self._task.store.record.output)
+            remove_parts_of_this_process(self._task.store.record.place.output)
 
     def row(self, planned: PlannedStudy) -> StudyReport | None:
         """What became of a study, if it was begun with."""

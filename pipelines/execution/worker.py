@@ -13,7 +13,6 @@ from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias, cast
 
@@ -23,7 +22,7 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..progress.events import DeviceOpened, Event
-from ..results.manifest import Entry, Recipe
+from ..results.manifest import Entry, Place, Recipe
 from ..results.resume import PlannedStudy
 from ..results.storing import Store
 from ..settings import Extras, TranslateSettings
@@ -40,7 +39,7 @@ class Setup:
     settings: TranslateSettings
     open_generator: OpenGenerator
     precisions: tuple[Precision, ...]
-    output: Path
+    place: Place
     recipe: Recipe
     extras: Extras
     lanes: Lanes
@@ -96,8 +95,8 @@ ToWorker: TypeAlias = Given | Answered | Stop | Cut
 class Line:
     """The connection to the holder of the manifest, for all threads of a worker."""
 
-    def __init__(self, connection: "Connection[FromWorker, ToWorker]", output: Path) -> None:
-        self.output = output
+    def __init__(self, connection: "Connection[FromWorker, ToWorker]", place: Place) -> None:
+        self.place = place
         self._connection = connection
         self._sending, self._recording = threading.Lock(), threading.Lock()
         self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
@@ -145,7 +144,7 @@ class Line:
 
 def work(connection: "Connection[FromWorker, ToWorker]", setup: Setup) -> None:
     """Translate what is given out until there is no more."""
-    line = Line(connection, setup.output)
+    line = Line(connection, setup.place)
     store = Store(line, setup.recipe, setup.model.card)
 
     @contextmanager

@@ -67,6 +67,11 @@ class StudyReport:
     notes: tuple[str, ...] = ()
 
     @property
+    def is_done(self) -> bool:
+        """Whether the study has a result that is up to date."""
+        return self.status in ("translated", "up to date")
+
+    @property
     def under_way(self) -> tuple[float, float] | None:
         """From the first work on the study to the last; None if that was not recorded."""
         if not self.when:

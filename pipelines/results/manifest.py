@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from ...io.errors import WriteError
 from ..errors import OutputFolderError
 
 FOLDER = ".cuda-cyclegan"
@@ -101,6 +102,27 @@ def load(output: Path) -> dict[str, Entry]:
     return {entry.output: entry for entry in _entries(whole_lines)}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an open manifest stands, known again by its file as long as somebody holds it open."""
+
+    output: Path
+    file: tuple[int, int]
+
+    def check(self) -> None:
+        """Raise WriteError if the folder was moved, removed or replaced under the run."""
+        try:
+            status = os.lstat(self.output / FOLDER / "manifest.jsonl")
+            if (status.st_dev, status.st_ino) == self.file:
+                return
+        except OSError:
+            pass
+        raise WriteError(
+            f"The output folder {self.output}, or the manifest in it, was moved or removed during "
+            "the run; put it back if you can, and run the same again."
+        )
+
+
 class Manifest:
     """An output folder's manifest, opened for one run and locked against all others.
 
@@ -148,6 +170,12 @@ class Manifest:
                 self._descriptor = -1
                 self._flushing.release()
             self._one_at_a_time.release()
+
+    @property
+    def place(self) -> Place:
+        """Where this manifest stands; it must be open."""
+        status = os.fstat(self._descriptor)
+        return Place(self.output, (status.st_dev, status.st_ino))
 
     def append(self, entry: Entry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""

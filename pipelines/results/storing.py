@@ -2,29 +2,32 @@
 
 import hashlib
 import os
-from contextlib import nullcontext, suppress
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
-from ...io.files.atomic import Gate
+from ...io.files.atomic import advice
+from ...io.files.parts import Gate
 from ...io.volume import Derivation
 from ...io.writing import files_at, places, write
 from ..errors import OccupiedError
 from ..report.writing import program_version
 from ..study.translation import Translated
-from .manifest import Entry, FileState, Recipe
+from .manifest import Entry, FileState, Place, Recipe
 from .output_file import save
 from .resume import PlannedStudy, preview_of
 
 
 class Record(Protocol):
-    """A manifest, or the way to one in another process; output: the folder that it is of."""
+    """A manifest, or the way to one in another process."""
 
     @property
-    def output(self) -> Path: ...
+    def place(self) -> Place:
+        """Where the manifest stands."""
+        ...
 
     def append(self, entry: Entry) -> None:
         """Store an entry on disk before returning. Raises OSError."""
@@ -57,7 +60,8 @@ class Store:
             recipe=self.recipe,
             inputs=inputs,
         )
-        target = planned.target
+        place, target = self.record.place, planned.target
+        gate = _gate_of(place, gate)
         files = (*places(target), preview_of(target)) if made.preview else places(target)
         appeared = [file for file in files if os.path.lexists(file)]
         if appeared and not planned.replaces:
@@ -66,6 +70,7 @@ class Store:
                 "--overwrite"
             )
         try:
+            place.check()
             self.record.append(entry)
             if planned.stale:
                 planned.stale.unlink(missing_ok=True)
@@ -75,15 +80,14 @@ class Store:
             pictures = [preview_of(target)] if made.preview else []
             written = [*files_at(target), *pictures]
             outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
+            place.check()
             self.record.append(replace(entry, status="written", outputs=outputs))
         except OSError as error:
-            raise WriteError(
-                f"{target} could not be stored ({error.strerror}); free some space or choose "
-                "another output folder."
-            ) from error
+            raise WriteError(f"{target} was not stored: {advice(error)}.") from error
         finally:
             if not os.path.lexists(target):
-                with suppress(OSError):
+                with suppress(OSError, WriteError):
+                    place.check()  # else the result may be there, where the folder is now
                     if made.preview:
                         preview_of(target).unlink(missing_ok=True)
                     self.record.append(replace(entry, status="failed"))
@@ -98,3 +102,15 @@ class Store:
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
         )
+
+
+def _gate_of(place: Place, gate: Gate) -> Gate:
+    """A gate that also refuses steps in an output folder that is not the one of the run."""
+
+    @contextmanager
+    def checked() -> Generator[None]:
+        with gate():
+            place.check()
+            yield
+
+    return checked

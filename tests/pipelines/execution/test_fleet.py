@@ -58,20 +58,24 @@ class World:
             scan(self.inputs / name, seed, (8, 8, 8))
 
     def run(self, *openers: Opener) -> list[StudyReport]:
-        setups = self._setups(openers)
-        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest))
+        return self._run(
+            lambda planned, manifest: Fleet(self._setups(openers, manifest), planned, manifest)
+        )
 
     def run_suspects(self, *openers: Opener) -> list[StudyReport]:
         """As if a card had been lost over each of the studies already."""
-        setups = self._setups(openers)
-        return self._run(lambda planned, manifest: Fleet(setups, planned, manifest, NAMES))
+        return self._run(
+            lambda planned, manifest: Fleet(
+                self._setups(openers, manifest), planned, manifest, NAMES
+            )
+        )
 
     def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
         """In this process, as long as its device works."""
-        setups = self._setups([opener])
-        [setup] = setups
 
         def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Relay:
+            setups = self._setups([opener], manifest)
+            [setup] = setups
             store = Store(manifest, RECIPE, setup.model.card)
             task = Task(setup.model, setup.settings, opener, store, hands_over=True)
             lanes = Lanes(1 << 30, readers=2, networks=2)
@@ -98,13 +102,13 @@ class World:
     def parts(self) -> list[Path]:
         return list(self.output.glob("*.part"))
 
-    def _setups(self, openers: Sequence[OpenGenerator]) -> list[Setup]:
+    def _setups(self, openers: Sequence[OpenGenerator], manifest: Manifest) -> list[Setup]:
         empty: Any = np.empty(0, np.float32)
         model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
         settings = TranslateSettings((8, 8, 8))
         lanes = Lanes(1 << 30)
         return [
-            Setup(f"cpu:{n}", model, settings, opener, (), self.output, RECIPE, NO_EXTRAS, lanes)
+            Setup(f"cpu:{n}", model, settings, opener, (), manifest.place, RECIPE, NO_EXTRAS, lanes)
             for n, opener in enumerate(openers)
         ]
 
