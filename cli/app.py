@@ -23,6 +23,7 @@ from .commands import (
 )
 from .errors import told
 from .render.streams import lost_with_its_reader, settle
+from .signals import die_quietly
 
 EXAMPLE = """\b
 Examples:
@@ -87,6 +88,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 
 def main() -> None:
     """Run the command line."""
+    die_quietly()
     settle()
     try:
         app()

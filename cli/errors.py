@@ -11,8 +11,9 @@ import typer
 from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
+from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
 from .render.streams import say, tell
-from .render.text import printable, printable_lines
+from .render.text import memory, printable, printable_lines
 
 
 class Exit(IntEnum):
@@ -28,10 +29,15 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+OURS = EngineError, ScanError, PipelineError
+"""Errors whose message is meant for the user."""
+
+
 @contextmanager
 def told(*, verbose: bool) -> Generator[None]:
     """Run a command's work; whatever it raises is told to the user and ends the program."""
     try:
+        check_address_space()
         yield
     except (typer.Exit, typer.BadParameter):
         raise
@@ -44,6 +50,8 @@ def told(*, verbose: bool) -> Generator[None]:
 
 def status(error: Exception) -> Exit:
     """The exit status of an error that ends the whole command."""
+    if not isinstance(error, OURS) and is_out_of_memory(error):
+        return Exit.SOME_FAILED
     match error:
         case DeviceUnavailableError() | MissingLibraryError() | ImportError():
             return Exit.MISSING
@@ -55,9 +63,11 @@ def status(error: Exception) -> Exit:
 
 def sentence(error: Exception) -> str:
     """The error in one sentence."""
+    if isinstance(error, OURS):
+        return str(error)
+    if is_out_of_memory(error):
+        return _memory_advice()
     match error:
-        case EngineError() | ScanError() | PipelineError():
-            return str(error)
         case ImportError():
             return (
                 f"The library {error.name or 'that was asked for'} is missing or broken ({error}); "
@@ -65,13 +75,21 @@ def sentence(error: Exception) -> str:
             )
         case OSError():
             return f"{error.filename or 'A file'} cannot be used ({error.strerror or error})."
-        case MemoryError():
-            return "There is not enough memory; close other programs or use a smaller patch."
         case _:
             return (
                 f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
                 "report it with what --verbose prints."
             )
+
+
+def _memory_advice() -> str:
+    limit = address_space_limit()
+    if limit is None:
+        return "There is not enough memory; close other programs or use a smaller patch."
+    return (
+        f"There is not enough memory, as this program may have no more than {memory(limit)} of "
+        "address space; raise that limit (ulimit -v) or use a smaller patch."
+    )
 
 
 def complain(text: str) -> None:

@@ -1,10 +1,11 @@
 """Ctrl-C, SIGTERM and a closed terminal as one orderly stop."""
 
+import os
 import signal
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 import typer
@@ -21,12 +22,53 @@ _STATUS = {
 AGAIN_SECONDS = 0.05
 """After which a stop is asked for again that came where Python passes nothing on."""
 
+PATIENCE_SECONDS = 5.0
+"""That cleaning up may take before who asks for a stop once more gets it at once."""
 
-@dataclass(slots=True)
+
 class Stop:
-    """The exit status of the signal that came; Ctrl-C's until then."""
+    """Hears the stop signals: the first one interrupts, the others let it clean up in peace.
 
-    status: Exit = Exit.INTERRUPTED
+    status: the exit status of the signal that came; Ctrl-C's until then.
+    """
+
+    def __init__(self) -> None:
+        self.status = Exit.INTERRUPTED
+        self._since: float | None = None
+        self._may_interrupt_again = False
+
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        """The handler. Raises KeyboardInterrupt, or ends the program if it has hung for long."""
+        if self._since is None:
+            self._since = time.monotonic()
+        elif self._may_interrupt_again:
+            self._may_interrupt_again = False
+        elif time.monotonic() - self._since > PATIENCE_SECONDS:
+            os._exit(_STATUS[signal.Signals(number)])
+        else:
+            return
+        self.status = _STATUS[signal.Signals(number)]
+        raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Let no signal interrupt any more."""
+        self._since = self._since or time.monotonic()
+        self._may_interrupt_again = False
+
+    @contextmanager
+    def again(self) -> Generator[None]:
+        """In the block, which handles a KeyboardInterrupt, a second signal raises another one."""
+        self._may_interrupt_again = True
+        try:
+            yield
+        finally:
+            self._may_interrupt_again = False
+
+
+def die_quietly() -> None:
+    """Let Ctrl-C end the program without a traceback where no command hears it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
@@ -36,15 +78,10 @@ def stop_signals() -> Generator[Stop]:
     A signal that the caller of the program ignores stays ignored.
     """
     stop = Stop()
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        stop.status = _STATUS[signal.Signals(number)]
-        raise KeyboardInterrupt
-
     before = {number: signal.getsignal(number) for number in _STATUS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
+            signal.signal(number, stop.hear)
     try:
         with _none_lost():
             yield stop
@@ -52,6 +89,7 @@ def stop_signals() -> Generator[Stop]:
         say("Stopped.", sys.stderr)
         raise typer.Exit(stop.status) from error
     finally:
+        stop.end()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -133,7 +133,8 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
             if view.trace:
                 trace.hear(event)
 
-        report = run_job(job, listen)
+        with stop.again():
+            report = run_job(job, listen)
     stored = [
         _stored(view.report, lambda path: write_json(report, path)),
         _stored(view.trace, trace.write),

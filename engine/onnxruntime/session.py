@@ -70,5 +70,8 @@ def session_options(threads: int) -> Any:
 def session(model: "ModelProto", options: Any) -> Any:
     """A model ready to run on the CPU."""
     return _onnxruntime().InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        enable_fallback=0,  # which would print what went wrong and try the same again
     )

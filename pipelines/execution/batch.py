@@ -55,9 +55,10 @@ def run_batch(
             line.stop()
             for event in line.rest(PATIENCE):
                 listen(event)
-        line.cut()
-        for event in line.rest(LAST_MOMENT):
-            listen(event)
+        with suppress(KeyboardInterrupt):
+            line.cut()
+            for event in line.rest(LAST_MOMENT):
+                listen(event)
     finally:
         line.stop()
     return tuple(row for study in planned if (row := line.row(study)))

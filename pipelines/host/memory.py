@@ -6,9 +6,16 @@ import resource
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 
 from .control_groups import memory_left
+
+LEAST_ADDRESS_SPACE = 768 << 20
+"""In which Python, NumPy, SimpleITK and ONNX Runtime can be loaded; some abort in less."""
+
+LEAST_FREE = 256 << 20
+"""What the largest of the libraries, with its threads, asks for at once."""
 
 _GIVEN_BACK_BYTES = 4 << 20
 
@@ -86,6 +93,43 @@ def available_memory() -> int:
     """
     left = memory_left()
     return _free_in_system() if left is None else min(left, _free_in_system())
+
+
+def address_space_limit() -> int | None:
+    """Bytes of address space that this process may have, as `ulimit -v` sets it; None for all."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def check_address_space() -> None:
+    """Raise MemoryError if the libraries that every command loads do not fit.
+
+    Some of them end the process when they get no memory. OpenBLAS raises SIGINT instead when it
+    gets no threads, which look like Ctrl-C; so it may have one only where memory is limited.
+    """
+    limit = address_space_limit()
+    if limit is None:
+        return
+    if limit < LEAST_ADDRESS_SPACE:
+        raise MemoryError
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error comes of too little memory, whatever it is called.
+
+    A library that finds no room, or a thread that cannot start, raises an ImportError or a
+    RuntimeError; then a map of some size is refused as well.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, (ImportError, RuntimeError, OSError)):
+        return False
+    try:
+        mmap(-1, LEAST_FREE).close()
+    except (OSError, MemoryError):
+        return True
+    return False
 
 
 def return_free_memory() -> None:

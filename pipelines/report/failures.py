@@ -3,6 +3,7 @@
 from ...engine.errors import EngineError
 from ...io.errors import UnreadableScanError, UnsupportedScanError, WriteError
 from ..errors import OccupiedError, PreparationError
+from ..host.memory import is_out_of_memory
 from ..stopwatch import Stage
 from .report import Failure, FailureClass
 
@@ -21,6 +22,8 @@ def failure_of(error: Exception, stage: Stage | None) -> Failure:
     """What the user is told about an exception that came in this stage."""
     kind = _class(error)
     reason = str(error)
+    if kind == "internal" and is_out_of_memory(error):
+        kind = "memory"
     if kind == "memory":
         reason = "There is not enough memory for this study; close other programs."
     if kind == "internal":

@@ -1,15 +1,19 @@
-"""Stop signals that arrive where Python cannot pass an exception on."""
+"""Stop signals that arrive where Python cannot pass an exception on, or more than once."""
 
 import signal
+import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import typer
+from support.batch_world import scan, tiny_model
 
-from cuda_cyclegan.cli.signals import stop_signals
+from cuda_cyclegan.cli import signals
+from cuda_cyclegan.cli.signals import PATIENCE_SECONDS, stop_signals
 
 LONG = 10.0  # seconds; only a stop that is lost lets so much pass
 
@@ -72,3 +76,128 @@ def test_nothing_comes_after_the_end() -> None:
         in_a_callback(lambda: signal.raise_signal(signal.SIGTERM))
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert (signal.getsignal(signal.SIGALRM), sys.unraisablehook) == before
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("second", STOPPING)
+def test_a_second_signal_does_not_disturb_the_cleaning_up_of_the_first(
+    second: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cleaned: list[str] = []
+
+    def run() -> None:
+        with stop_signals():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                signal.raise_signal(second)
+                cleaned.append("all")
+
+    with pytest.raises(typer.Exit) as left:
+        run()
+    assert cleaned == ["all"]
+    assert left.value.exit_code == 143
+    assert capsys.readouterr().err == "Stopped.\n"
+
+
+@pytest.mark.parametrize("second", STOPPING)
+def test_a_second_signal_while_the_first_is_told_of(
+    second: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def interrupted(line: str, _: object) -> None:
+        signal.raise_signal(second)
+        said.append(line)
+
+    def run() -> None:
+        with stop_signals():
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(signals, "say", interrupted)
+    with pytest.raises(typer.Exit) as left:
+        run()
+    assert said == ["Stopped."]
+    assert left.value.exit_code == 130
+
+
+def test_where_a_second_signal_is_welcome_it_comes_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heard = 0
+
+    def run() -> None:
+        nonlocal heard
+        with stop_signals() as stop, stop.again():
+            for _ in range(4):
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                except KeyboardInterrupt:
+                    heard += 1
+
+    run()
+    assert heard == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, left = iter([0.0, PATIENCE_SECONDS - 0.1, PATIENCE_SECONDS + 0.1]), list[int]()
+    monkeypatch.setattr(signals.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(signals.os, "_exit", left.append)
+    stop = signals.Stop()
+    with pytest.raises(KeyboardInterrupt):
+        stop.hear(signal.SIGTERM, None)
+    stop.hear(signal.SIGTERM, None)
+    assert left == []
+    with pytest.raises(KeyboardInterrupt):  # as this process was not ended after all
+        stop.hear(signal.SIGTERM, None)
+    assert left == [143]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["watch", "translate"])
+def test_a_hail_of_signals_shows_no_traceback(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
+    for index in range(20):
+        scan(tmp_path / "in" / f"{index}.nii", index)
+    (tmp_path / "own").mkdir(mode=0o700)
+    model = tiny_model(tmp_path / "model.safetensors")
+    arguments = [command, tmp_path / "in", "--model", model, "--output", tmp_path / "out"]
+    arguments += ["--queue", tmp_path / "own" / "queue.db"] if command == "watch" else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cuda_cyclegan", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    while process.poll() is None:
+        process.send_signal(number)
+        time.sleep(0.0005)
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.returncode in (128 + number, -number), said
+    assert "Stopped" in said, first + said
+    assert "Traceback" not in said
+    assert "rror" not in said
+    assert "ignored" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_any_command_runs_shows_no_traceback(number: signal.Signals) -> None:
+    program = f"""
+import importlib, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+app = importlib.import_module("cuda_cyclegan.cli.app")
+app.settle = lambda: signal.raise_signal({int(number)})
+app.main()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-number, "")

@@ -1,0 +1,64 @@
+"""Too little memory, as a job's `ulimit -v` may leave, is told in a sentence."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan, tiny_model
+
+from cuda_cyclegan.cli.errors import Exit, sentence, status
+from cuda_cyclegan.pipelines.host import memory
+from cuda_cyclegan.pipelines.report.failures import failure_of
+
+MIB = 1 << 20
+
+
+def run(limit: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """The command with an address space of so many bytes."""
+    return subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", *map(str, arguments)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("limit", [100, 400, 770, 800, 830, 860])
+def test_a_limit_of_the_address_space(tmp_path: Path, limit: int) -> None:
+    model = tiny_model(tmp_path / "model.safetensors")
+    scan(tmp_path / "in" / "a.nii")
+    where = ["--model", model, "--output", tmp_path / "out", "--device", "cpu"]
+    done = run(limit * MIB, "translate", tmp_path / "in", *where)
+    assert done.returncode in (0, 1), done.stderr
+    if done.returncode:
+        assert "There is not enough memory" in done.stderr, done.stderr
+    for never in ("Traceback", "fault of the program", "install", "EP Error", "Stopped"):
+        assert never not in done.stdout + done.stderr
+
+
+def test_a_limit_below_all_need_names_itself_and_the_way_out(tmp_path: Path) -> None:
+    done = run(300 * MIB, "discover", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: There is not enough memory, as this program may have no more than 300 MiB of "
+        "address space; raise that limit (ulimit -v) or use a smaller patch.\n"
+    )
+
+
+@pytest.mark.parametrize("error", [ImportError("x", name="x"), RuntimeError("x"), OSError("x")])
+def test_errors_that_come_of_too_little_memory(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert failure_of(error, None).kind == "internal"
+    assert "memory" not in sentence(error)
+
+    def refuse(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(memory, "mmap", refuse)
+    assert failure_of(error, None).kind == "memory"
+    assert "not enough memory" in sentence(error)
+    assert status(error) == Exit.SOME_FAILED
