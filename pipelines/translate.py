@@ -28,7 +28,7 @@ from .execution.study_pipeline import Conveyor, Lanes
 from .execution.worker import Setup
 from .host.memory import available_memory
 from .precision import chosen_precision
-from .progress.events import BatchStarted, DeviceOpened, Event, Listen
+from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
@@ -151,6 +151,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
+        if manifest.remark:
+            listen(Remark(manifest.remark))
         listen(BatchStarted(planned))
         rows = run_batch(planned, _line(job, planned, manifest), hear)
         rows = _without_lost(rows, manifest.place)

@@ -132,6 +132,7 @@ class _Log:
             TuningEnded,
             Waiting,
         )
+        from ...pipelines.progress.events import Remark
 
         match event:
             case JobStarted(job):
@@ -143,6 +144,8 @@ class _Log:
                 self._say(f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
             case Waiting(reason):
                 self._say(reason or "waiting for jobs that may start")
+            case Remark(text):
+                self._say(text)
             case TuningBegan():
                 self._say("tuning: trying plans of the convolutions on this GPU")
             case TuningEnded(spent, plans):

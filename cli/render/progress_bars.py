@@ -12,6 +12,7 @@ from ...pipelines.progress.events import (
     BatchStarted,
     DeviceOpened,
     Event,
+    Remark,
     StudyDone,
     Tuning,
     Worked,
@@ -69,6 +70,8 @@ class LiveProgress:
             return
         self._pace.hear(event)
         match event:
+            case Remark(text):
+                self._print(f"note: {printable(text)}")
             case BatchStarted(planned):
                 self._print(opening_line(planned))
             case Tuning(_, share):

@@ -4,7 +4,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from ...pipelines.progress.events import BatchStarted, DeviceOpened, Event, StudyDone, Tuning
+from ...pipelines.progress.events import (
+    BatchStarted,
+    DeviceOpened,
+    Event,
+    Remark,
+    StudyDone,
+    Tuning,
+)
 from ...pipelines.report.report import Failure, StudyReport
 from ...pipelines.results.resume import PlannedStudy
 from .streams import say, tell
@@ -27,6 +34,8 @@ class PlainLines:
 
     def _lines(self, event: Event) -> Iterator[str]:
         match event:
+            case Remark(text):
+                yield f"note: {printable(text)}"
             case BatchStarted(planned):
                 self._total = len(planned)
                 if not self._quiet:

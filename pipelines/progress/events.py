@@ -69,7 +69,14 @@ class StudyDone:
     trace: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something about the output folder that its owner should know, in a sentence."""
+
+    text: str
+
+
 Event: TypeAlias = (
-    BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
+    Remark | BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
 )
 Listen: TypeAlias = Callable[[Event], None]

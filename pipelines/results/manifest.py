@@ -1,7 +1,8 @@
 """The manifest: what this program made in an output folder, from which bytes and with what.
 
 One JSON object a line in `<output>/.cuda-cyclegan/manifest.jsonl`; the newest line about an output
-counts. Lines are appended and synced, so that a kill at any moment loses at most the last one.
+counts. Lines are appended and synced, so that a kill at any moment loses at most the last one. What
+does not parse stays in the file, and is copied into one beside it when it is first met.
 """
 
 import errno
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
@@ -19,9 +20,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from ...io.errors import WriteError
+from ...io.files.own_files import open_own, open_unlinked
 from ..errors import OutputFolderError
 
 FOLDER = ".cuda-cyclegan"
+NAME = "manifest.jsonl"
+ASIDE = "manifest.unreadable"
 VERSION = 1
 
 _HASHED_BYTES = 1 << 20
@@ -91,15 +95,16 @@ def load(output: Path) -> dict[str, Entry]:
     An output whose line is lost counts as foreign, which is the safe side.
     Raises OutputFolderError if a manifest is there and cannot be read.
     """
-    path = output / FOLDER / "manifest.jsonl"
+    path = output / FOLDER / NAME
     try:
-        content = path.read_bytes()
+        with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
+            content = file.read()
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _unusable(path, error) from error
-    whole_lines = content[: content.rfind(b"\n") + 1].splitlines()
-    return {entry.output: entry for entry in _entries(whole_lines)}
+        raise _unusable(error) from error
+    entries, _ = _parsed(content)
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ class Place:
     def check(self) -> None:
         """Raise WriteError if the folder was moved, removed or replaced under the run."""
         try:
-            status = os.lstat(self.output / FOLDER / "manifest.jsonl")
+            status = os.lstat(self.output / FOLDER / NAME)
             if (status.st_dev, status.st_ino) == self.file:
                 return
         except OSError:
@@ -128,11 +133,14 @@ class Manifest:
 
     shared: open it along with other sharers, such as the workers of a queue, but never along with
     a run that wants it alone; `refresh` then shows what the others appended.
+    entries: the newest of every output. kept_aside: how many lines that do not parse were met for
+    the first time when it was opened.
     """
 
     def __init__(self, output: Path, *, shared: bool = False) -> None:
         self.output = output
         self.entries: dict[str, Entry] = {}
+        self.kept_aside = 0
         self._shared = shared
         self._descriptor = -1
         self._read_to = 0
@@ -140,17 +148,19 @@ class Manifest:
         self._appended = self._on_disk = 0
 
     def __enter__(self) -> Self:
-        path = self.output / FOLDER / "manifest.jsonl"
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            (self.output / FOLDER).mkdir(parents=True, exist_ok=True)
+            self._descriptor = self._open(NAME)
         except OSError as error:
-            raise _unusable(self.output, error) from error
+            raise _unusable(error) from error
         try:
             self._lock()
             with self._alone():
-                self._drop_torn_line()
-            self.refresh()
+                self._end_torn_line()
+                self._keep_aside(self.refresh())
+        except OSError as error:
+            os.close(self._descriptor)
+            raise _unusable(error) from error
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -172,6 +182,17 @@ class Manifest:
             self._one_at_a_time.release()
 
     @property
+    def remark(self) -> str | None:
+        """What the user should know about the lines that were kept aside, if there are any."""
+        if not self.kept_aside:
+            return None
+        path = self.output / FOLDER / NAME
+        return (
+            f"{path} has damaged lines ({self.kept_aside}), which are kept in {ASIDE} beside it; "
+            "results that they told of count as not made by this program."
+        )
+
+    @property
     def place(self) -> Place:
         """Where this manifest stands; it must be open."""
         status = os.fstat(self._descriptor)
@@ -181,7 +202,7 @@ class Manifest:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
-            self._drop_torn_line()
+            self._end_torn_line()
             end = os.fstat(self._descriptor).st_size
             try:
                 if os.write(self._descriptor, line) != len(line):
@@ -202,13 +223,15 @@ class Manifest:
                 os.fsync(self._descriptor)
                 self._on_disk = covered
 
-    def refresh(self) -> None:
-        """Read the lines that were appended since the last time."""
+    def refresh(self) -> list[bytes]:
+        """Read the lines that were appended since the last time; those that do not parse."""
         size = os.fstat(self._descriptor).st_size
         content = os.pread(self._descriptor, max(size - self._read_to, 0), self._read_to)
         whole = content[: content.rfind(b"\n") + 1]
         self._read_to += len(whole)
-        self.entries |= {entry.output: entry for entry in _entries(whole.splitlines())}
+        entries, unreadable = _parsed(whole)
+        self.entries |= entries
+        return unreadable
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -216,9 +239,12 @@ class Manifest:
         if not self._shared:
             yield
             return
-        with (self.output / FOLDER / "append.lock").open("a") as lock:
+        lock = self._open("append.lock")
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
 
     def _lock(self) -> None:
         kind = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
@@ -235,12 +261,29 @@ class Manifest:
                 "other's results; choose an output folder on another file system."
             ) from error
 
-    def _drop_torn_line(self) -> None:
+    def _end_torn_line(self) -> None:
+        """What a killed run left of a line becomes a line of its own, and spoils no other."""
         size = os.fstat(self._descriptor).st_size
-        if not size or os.pread(self._descriptor, 1, size - 1) == b"\n":
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+    def _keep_aside(self, lines: Iterable[bytes]) -> None:
+        """Copy lines into the file beside the manifest, unless they stand there already."""
+        unread = dict.fromkeys(lines)
+        if not unread:
             return
-        content = os.pread(self._descriptor, size, 0)
-        os.ftruncate(self._descriptor, content.rfind(b"\n") + 1)
+        with os.fdopen(self._open(ASIDE), "r+b", buffering=0) as aside:
+            known = aside.readall().split(b"\n")
+            new = [line + b"\n" for line in unread if line not in known]
+            aside.write(b"".join(new))
+            os.fsync(aside.fileno())
+        self.kept_aside = len(new)
+
+    def _open(self, name: str) -> int:
+        """A file of this folder's record, to be read and appended to. Raises OSError."""
+        return open_own(
+            self.output / FOLDER / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666
+        )
 
 
 def _sha256(file: FileIO) -> str:
@@ -250,12 +293,18 @@ def _sha256(file: FileIO) -> str:
     return digest.hexdigest()
 
 
-def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:
-    for line in lines:
+def _parsed(content: bytes) -> tuple[dict[str, Entry], list[bytes]]:
+    """The newest entry of every output, and the lines that are none."""
+    entries: dict[str, Entry] = {}
+    unreadable: list[bytes] = []
+    for line in filter(None, content.split(b"\n")):
         try:
-            yield _entry(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
+            entry = _entry(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            unreadable.append(line)
+        else:
+            entries[entry.output] = entry
+    return entries, unreadable
 
 
 def _entry(fields: dict[str, Any]) -> Entry:
@@ -267,8 +316,8 @@ def _entry(fields: dict[str, Any]) -> Entry:
     return Entry(**fields)
 
 
-def _unusable(path: Path, error: OSError) -> OutputFolderError:
+def _unusable(error: OSError) -> OutputFolderError:
     return OutputFolderError(
-        f"{path} cannot be used ({error.strerror}); choose another output folder or make it "
-        "writable."
+        f"{error.filename or FOLDER} cannot be used ({error.strerror}); choose another output "
+        "folder or make it writable."
     )

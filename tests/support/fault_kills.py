@@ -215,8 +215,10 @@ class Kills:
             content = (self._output / FOLDER / "manifest.jsonl").read_text()
         except FileNotFoundError:
             return {}
-        lines = content[: content.rfind("\n") + 1].splitlines()
-        entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        entries: list[dict[str, Any]] = []
+        for line in content[: content.rfind("\n") + 1].splitlines():
+            with suppress(ValueError):  # what a killed run left of a line is a line of its own
+                entries.append(json.loads(line))
         return {entry["output"]: entry["status"] for entry in entries}
 
     def _listed(self) -> set[str]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import getpass
+import os
 import platform
 import time
 from collections.abc import Generator
@@ -13,6 +14,7 @@ from zlib import crc32
 
 import psycopg
 
+from ....io.files.own_files import open_own
 from ...errors import QueueError, QueueLostError
 from .location import QueuePlace, own_folder
 
@@ -169,7 +171,8 @@ def host() -> str:
 
 def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
     """Lock a name's file until the stack closes; False if another process has it."""
-    file = stack.enter_context((folder / f"{name}.lock").open("a"))
+    file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
+    stack.callback(os.close, file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

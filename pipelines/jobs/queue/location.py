@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,7 @@ _ADDRESS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What is meant as a server's address, however it is written, and not as a file."""
+MOST_LINKS = 40  # as Linux follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,8 @@ def _shown(url: str) -> str:
 
 def check_private(file: Path) -> None:
     """Raise QueueError if other users could change the queue, and with it what workers do."""
-    folder = file.parent
-    for path, what in ((folder, "folder"), (file, "file")):
+    folders = [(folder, "folder") for folder in _way_to(file)]
+    for path, what in (*folders, (file, "file")):
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -129,6 +130,17 @@ def check_private(file: Path) -> None:
                 f"Other users can write to the queue's {what} {path}, so they could run work as "
                 f"you; take that right away (chmod go-w) or choose another place."
             )
+
+
+def _way_to(file: Path) -> Iterator[Path]:
+    """The folders whose writers decide what a name stands for: those of links on the way too."""
+    for _ in range(MOST_LINKS):
+        link = next((each for each in (*reversed(file.parents), file) if each.is_symlink()), None)
+        if link is None:
+            break
+        yield link.parent
+        file = Path(os.path.normpath(link.parent / link.readlink() / file.relative_to(link)))
+    yield file.parent
 
 
 def make_private(file: Path) -> None:

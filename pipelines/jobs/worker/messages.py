@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
+from ...progress.events import Remark
 
 if TYPE_CHECKING:
     from ...report.report import StudyReport
@@ -76,5 +77,5 @@ class TuningEnded:
     plans: int
 
 
-WorkerEvent: TypeAlias = JobStarted | JobEnded | Waiting | TuningBegan | TuningEnded
+WorkerEvent: TypeAlias = Remark | JobStarted | JobEnded | Waiting | TuningBegan | TuningEnded
 Tell: TypeAlias = Callable[[WorkerEvent], None]

@@ -22,6 +22,7 @@ from ....io.volume import Study
 from ...errors import OutputFolderError, SettingsError
 from ...execution.stages import Task
 from ...execution.study_pipeline import Lanes
+from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
 from ...results.manifest import Manifest, Recipe
@@ -154,6 +155,8 @@ class Workshop:
             return self._manifest
         self.rest()
         self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
+        if self._manifest.remark:
+            self._tell(Remark(self._manifest.remark))
         remove_leftovers(output)
         return self._manifest
 

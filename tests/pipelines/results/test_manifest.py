@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.results.manifest import (
     FOLDER,
@@ -38,19 +39,23 @@ def test_entries_come_back_and_the_newest_counts(tmp_path: Path) -> None:
     assert load(tmp_path) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
 
 
-@pytest.mark.parametrize("lost", [1, 10, 200])
-def test_a_torn_last_line_is_dropped_and_the_rest_kept(tmp_path: Path, lost: int) -> None:
+@pytest.mark.parametrize(
+    ("lost", "left"), [(1, {"a.nii", "b.nii"}), (2, {"a.nii"}), (200, {"a.nii"})]
+)
+def test_a_torn_last_line_is_passed_over_and_the_rest_counts(
+    tmp_path: Path, lost: int, left: set[str]
+) -> None:
     with Manifest(tmp_path) as manifest:
         manifest.append(entry("a.nii"))
         manifest.append(entry("b.nii"))
     path = manifest_file(tmp_path)
     os.truncate(path, path.stat().st_size - lost)
 
-    assert set(load(tmp_path)) == {"a.nii"}
+    assert set(load(tmp_path)) == left
     with Manifest(tmp_path) as manifest:
-        assert set(manifest.entries) == {"a.nii"}
+        assert set(manifest.entries) == left
         manifest.append(entry("c.nii"))
-    assert set(load(tmp_path)) == {"a.nii", "c.nii"}
+    assert set(load(tmp_path)) == {*left, "c.nii"}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,108 @@ def test_lines_that_cannot_be_understood_are_passed_over(tmp_path: Path, line: b
         manifest.append(entry("a.nii"))
     with manifest_file(tmp_path).open("ab") as file:
         file.write(line + b"\n")
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("b.nii"))
+    assert set(load(tmp_path)) == {"a.nii", "b.nii"}
+
+
+ASIDE = "manifest.unreadable"
+
+
+def test_lines_that_cannot_be_understood_are_kept_aside_and_told_once(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+        assert manifest.remark is None
+    damaged = [b"garbage", b'{"version": 99}', b"gar\rbage", b"\xff\xfe", b"[" * 100_000]
+    with manifest_file(tmp_path).open("ab") as file:
+        file.writelines(line + b"\n" for line in (*damaged, damaged[0]))
+    before = manifest_file(tmp_path).read_bytes()
+
+    with Manifest(tmp_path) as manifest:
+        assert manifest.kept_aside == len(damaged)
+        assert manifest.remark is not None
+        assert f"has damaged lines ({len(damaged)})" in manifest.remark
+        manifest.append(entry("b.nii"))
+    assert manifest_file(tmp_path).read_bytes().startswith(before)
+    aside = (tmp_path / FOLDER / ASIDE).read_bytes()
+    assert aside == b"".join(line + b"\n" for line in damaged)
+
+    for shared in (False, True):
+        with Manifest(tmp_path, shared=shared) as manifest:
+            assert manifest.remark is None
+    assert (tmp_path / FOLDER / ASIDE).read_bytes() == aside
+
+
+def test_a_torn_line_is_neither_truncated_nor_lost(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+        manifest.append(entry("b.nii"))
+    path = manifest_file(tmp_path)
+    os.truncate(path, path.stat().st_size - 30)
+    torn = path.read_bytes()
+    with Manifest(tmp_path) as manifest:
+        assert manifest.kept_aside == 1
+        manifest.append(entry("c.nii"))
+    assert path.read_bytes().startswith(torn + b"\n")
+    assert (tmp_path / FOLDER / ASIDE).read_bytes() == torn.splitlines()[-1] + b"\n"
+
+
+@pytest.mark.parametrize("name", [FOLDER, "manifest.jsonl", "append.lock", ASIDE])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_not_followed(tmp_path: Path, name: str, there: bool) -> None:
+    output, victim = tmp_path / "out", tmp_path / "victim"
+    link = output if name == FOLDER else output / FOLDER
+    link.mkdir(parents=True)
+    link /= name
+    if name == FOLDER:
+        victim.mkdir()
+    elif there:
+        victim.write_bytes(b"somebody's only copy")
+    link.symlink_to(victim)
+    if name == ASIDE:
+        manifest_file(output).write_text("garbage\n")
+
+    refusal = "it is a link, which is not followed"
+    with (
+        pytest.raises(OutputFolderError, match=refusal) as refused,
+        Manifest(output, shared=True) as manifest,
+    ):
+        manifest.append(entry("a.nii"))
+    assert str(link) in str(refused.value)
+    if name == FOLDER:
+        assert list(victim.iterdir()) == []
+    else:
+        assert victim.exists() == there
+        assert not there or victim.read_bytes() == b"somebody's only copy"
+    if name in (FOLDER, "manifest.jsonl") and (there or name == FOLDER):
+        with pytest.raises(OutputFolderError, match=refusal):
+            load(output)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    os.mkfifo(manifest_file(tmp_path))
+    with pytest.raises(OutputFolderError, match="not a regular file"):
+        Manifest(tmp_path).__enter__()
+    with pytest.raises(OutputFolderError, match="not a regular file"):
+        load(tmp_path)
+
+
+def test_a_manifest_of_another_user_is_refused_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Manifest(tmp_path) as manifest:
+        manifest.append(entry("a.nii"))
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    os.chown(manifest_file(tmp_path), 4711, 4711)
+    with pytest.raises(OutputFolderError, match=r"belongs to another user \(4711\)"):
+        Manifest(tmp_path).__enter__()
+    assert set(load(tmp_path)) == {"a.nii"}
+    names = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
+    assert names == ["manifest.jsonl"], "the question whose new files are left one behind"
+
+    monkeypatch.setattr(own_files, "_owner_of_new_files", lambda _: 4711)  # as a file server may
     with Manifest(tmp_path) as manifest:
         manifest.append(entry("b.nii"))
     assert set(load(tmp_path)) == {"a.nii", "b.nii"}

@@ -1,0 +1,65 @@
+"""A queue that others could change is refused, also where a link leads to it."""
+
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with a queue in it, both of this user alone."""
+    folder = tmp_path / "own"
+    make_private(folder / "queue.db")
+    return folder
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder that others can write."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def assert_refused(queue: Path, folder: Path) -> None:
+    for use in (check_private, make_private):
+        with pytest.raises(QueueError, match=f"write to the queue's folder {folder}"):
+            use(queue)
+
+
+def test_links_among_own_folders_are_followed(own: Path, tmp_path: Path) -> None:
+    (own / "first").symlink_to("queue.db")
+    (own / "second").symlink_to(own / "first")
+    (tmp_path / "folder").symlink_to("own")
+    for queue in (own / "second", tmp_path / "folder" / "queue.db"):
+        check_private(queue)
+        make_private(queue)
+
+
+def test_a_link_into_a_folder_that_others_can_write(own: Path, shared: Path) -> None:
+    (shared / "queue.db").touch(0o600)
+    (own / "link").symlink_to(shared / "queue.db")
+    (own / "longer").symlink_to("link")
+    (own / "new").symlink_to(shared / "not there yet")
+    for queue in (own / "link", own / "longer", own / "new"):
+        assert_refused(queue, shared)
+    assert not (shared / "not there yet").exists()
+
+
+def test_a_link_from_a_folder_that_others_can_write(own: Path, shared: Path) -> None:
+    """They could let it lead elsewhere; also when it is a folder's, further up."""
+    (shared / "queue.db").symlink_to(own / "queue.db")
+    (shared / "folder").symlink_to(own)
+    (own / "around").symlink_to(shared / "folder" / "queue.db")
+    for queue in (shared / "queue.db", shared / "folder" / "queue.db", own / "around"):
+        assert_refused(queue, shared)
+
+
+def test_links_in_a_ring_end(own: Path) -> None:
+    (own / "ring").symlink_to("ring")
+    with pytest.raises(QueueError, match="cannot be made"):
+        make_private(own / "ring")
