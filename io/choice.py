@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from .links import Links
+
 OutputFormat: TypeAlias = Literal["same", "nifti", "dicom"]
 
 FEWEST_SLICES = 8
@@ -18,7 +20,7 @@ class Choice:
     description and label. fewest_slices: of a volume. allow_uneven: whether stacks with gaps,
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
     stands in what is told of it. format: of the results. keep_private: whether private elements of
-    a DICOM source go into its result.
+    a DICOM source go into its result. links: which of those below the inputs are followed.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -28,6 +30,7 @@ class Choice:
     show_phi: bool = False
     format: OutputFormat = "same"
     keep_private: bool = False
+    links: Links = "inside"
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

@@ -12,6 +12,7 @@ from .dicom.series import Series
 from .errors import ScanError
 from .formats.nifti import image_beside
 from .formats.text_header import read_text_header
+from .links import LinkRule
 from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
 from .volume import Obstacle, Study
 from .writing import places
@@ -36,10 +37,10 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     """Find all studies in `inputs`, files or folders, which are searched to any depth.
 
     Results are named relative to the one input folder, or to the folder that all inputs share.
-    A DICOMDIR stands for the folder it lies in. Links are followed, but no real file is listed
-    twice; unfinished files and what lies in the folder `output` are left out. A study whose result
-    would overwrite that of another, or cannot have the format that is chosen, has that as its
-    obstacle.
+    A DICOMDIR stands for the folder it lies in. Links that `choice` allows are followed, but no
+    real file is listed twice; links that it does not are skipped as `missed`. Unfinished files and
+    what lies in the folder `output` are left out. A study whose result would overwrite that of
+    another, or cannot have the format that is chosen, has that as its obstacle.
     Raises ScanError for an input that is missing and for an output over its own source.
     """
     # Not resolve(): a link given by name gives its result that name.
@@ -47,12 +48,13 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
     for path in named:
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
-    search = Search(Path(os.path.realpath(output)) if output else None)
+    rule = LinkRule.among(choice.links, named)
+    search = Search(Path(os.path.realpath(output)) if output else None, rule)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)
     root = _shared_folder(apart)
-    studies, skipped = _studies(sorted(search.files), root)
+    studies, skipped = _studies(sorted(search.files), root, rule)
     series = find_series(search, choice)
     studies = in_format([*studies, *dicom_studies(series, root)], choice.format)
     studies.sort(key=lambda study: study.name)
@@ -78,7 +80,9 @@ def _shared_folder(named: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path if is_folder(path) else path.parent for path in named]))
 
 
-def _studies(files: Sequence[Path], root: Path) -> tuple[list[Study], list[Skipped]]:
+def _studies(
+    files: Sequence[Path], root: Path, rule: LinkRule
+) -> tuple[list[Study], list[Skipped]]:
     studies: list[Study] = []
     skipped: list[Skipped] = []
     for path in files:
@@ -86,6 +90,10 @@ def _studies(files: Sequence[Path], root: Path) -> tuple[list[Study], list[Skipp
         others = [image_beside(path)] if suffix in (".hdr", ".hdr.gz") else _data_files(path)
         if suffix.startswith(".hdr") and not is_there(others[0]):
             skipped.append(Skipped(path, f"its voxels are missing: {others[0].name}"))
+            continue
+        if not all(rule.admits(other, path) for other in others):
+            reason = f"its voxels lie outside the inputs, and are not read: {others[0]}"
+            skipped.append(Skipped(path, reason, missed=True))
             continue
         name = PurePosixPath(path.relative_to(root).as_posix())
         studies.append(Study(name, (path, *others), SUFFIXES[suffix]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .files.parts import is_part
 from .formats.nifti import header_beside
+from .links import LinkRule, is_of_system, leads_into_system
 from .volume import Format
 
 SUFFIXES: dict[str, Format] = {
@@ -26,10 +27,14 @@ APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of oth
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A path that is not translated, and why, in words for the report."""
+    """A path that is not translated, and why, in words for the report.
+
+    missed: whether there may be scans behind it, so that what was asked for is not all done.
+    """
 
     path: Path
     reason: str
+    missed: bool = False
 
 
 @dataclass
@@ -37,11 +42,13 @@ class Search:
     """What has been met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one.
+    rule: which links are followed.
     unnamed: files whose names say no kind, as those of DICOM often do. by_name: those of them that
     were asked for. ignored: how many files are no scans.
     """
 
     output: Path | None
+    rule: LinkRule
     files: list[Path] = field(default_factory=list[Path])
     unnamed: list[Path] = field(default_factory=list[Path])
     by_name: set[Path] = field(default_factory=set[Path])
@@ -51,6 +58,9 @@ class Search:
 
     def meet(self, named: Path) -> None:
         """Take a file that was asked for by name, or all scans below a folder."""
+        if leads_into_system(named):
+            self._skip(named, "it leads into a folder of the system", missed=True)
+            return
         if is_folder(named):
             self._walk(named)
             return
@@ -64,6 +74,7 @@ class Search:
     def _walk(self, root: Path) -> None:
         """Follow links last, so that what they lead to keeps its own name if it has one below."""
         guarded = not self._is_result(root)
+        in_system = is_of_system(root)
         links = [root]
         while links:
             pending = [links.pop(0)]
@@ -71,12 +82,15 @@ class Search:
                 path = pending.pop()
                 if guarded and self._is_result(path):
                     continue
+                if is_of_system(path) and not in_system:
+                    self._skip(path, "it is a folder of the system")
+                    continue
                 if not is_folder(path):
                     self._meet_in_folder(path)
                 elif self._is_new(path):
                     folders, linked = self._list(path)
                     pending += reversed(folders)
-                    links += linked
+                    links += [link for link in linked if self._is_followed(link, guarded)]
 
     def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
         """Take the files of `folder`; return its folders, and all that it links to."""
@@ -96,6 +110,15 @@ class Search:
             else:
                 self._meet_in_folder(path)
         return folders, linked
+
+    def _is_followed(self, link: Path, guarded: bool) -> bool:
+        """Whether to go on to where a link leads; that it leads nowhere is told there."""
+        if guarded and self._is_result(link):
+            return False
+        refusal = self.rule.refusal(link) if is_there(link) else None
+        if refusal:
+            self._skip(link, refusal, missed=True)
+        return refusal is None
 
     def _meet_in_folder(self, path: Path) -> None:
         suffix = suffix_of(path)
@@ -137,8 +160,8 @@ class Search:
     def _is_result(self, path: Path) -> bool:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
-    def _skip(self, path: Path, reason: str) -> None:
-        self.skipped.append(Skipped(path, reason))
+    def _skip(self, path: Path, reason: str, *, missed: bool = False) -> None:
+        self.skipped.append(Skipped(path, reason, missed))
 
 
 def suffix_of(path: Path) -> str:

@@ -166,7 +166,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         seconds=time.perf_counter() - start,
         use=timeline.use(),
         studies=timeline.dated(rows),
-        skipped=tuple(Skip(skip.path, skip.reason) for skip in job.discovery.skipped),
+        skipped=tuple(Skip(skip.path, skip.reason, skip.missed) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
     )

@@ -8,7 +8,17 @@ import typer
 
 from ...io.choice import FEWEST_SLICES
 from ..errors import Exit, complain, told
-from ..options.translate import AllowUneven, Filters, MinSlices, Modality, SeriesPattern, ShowPhi
+from ..options.translate import (
+    AllowUneven,
+    Filters,
+    FollowLinks,
+    MinSlices,
+    Modality,
+    SeriesPattern,
+    ShowPhi,
+    links_of,
+)
+from ..render.missed import missed
 from ..render.spinner import SEARCHING, at_work
 from ..render.streams import columns_of, say, tell
 from ..signals import stop_signals
@@ -29,6 +39,7 @@ def discover(
     series: SeriesPattern = "",
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
+    follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Annotated[
@@ -42,10 +53,12 @@ def discover(
     \b
     Exit status:
       0  some study was found
+      1  some study was found, and some link is not followed
       2  wrong usage
       3  none was found
     """
-    choice = Filters(modality, series, min_slices, allow_uneven, show_phi).choice()
+    links = links_of(follow=follow_links)
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi, links).choice()
     with stop_signals(), told(verbose=verbose):
         from ...pipelines.results.earlier_results import discover_scans
         from ..render import discovery as discovery_json
@@ -59,6 +72,9 @@ def discover(
             for line in discovery_listing.lines(found, columns_of(sys.stdout)):
                 say(line, sys.stdout)
             tell(discovery_listing.reasons(found), sys.stdout)
+        tell(missed(found.skipped), sys.stderr)
         if not found.studies:
             complain(f"No study found in {', '.join(map(str, inputs))}.")
             raise typer.Exit(Exit.NO_STUDY)
+        if any(skip.missed for skip in found.skipped):
+            raise typer.Exit(Exit.SOME_FAILED)

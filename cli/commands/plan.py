@@ -4,7 +4,7 @@ import typer
 
 from ..errors import told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import Inputs, ShowPhi, Verbose
+from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened
 
@@ -19,6 +19,7 @@ def plan(
     inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     verbose: Verbose = False,
 ) -> None:
@@ -30,10 +31,12 @@ def plan(
     \b
     Exit status:
       0  all studies would be translated, or are up to date
-      1  some study would fail
+      1  some study would fail, or some link is not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
     """
     with stop_signals(), told(verbose=verbose):
-        raise typer.Exit(dry_run_shown(opened(study.request(inputs, on, show_phi=show_phi))))
+        links = links_of(follow=follow_links)
+        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        raise typer.Exit(dry_run_shown(opened(request)))

@@ -10,7 +10,8 @@ import typer
 from ..errors import Exit, complain, told
 from ..options.groups import StudyOptions, grouped
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
-from ..options.translate import Inputs
+from ..options.translate import FollowLinks, Inputs, links_of
+from ..render.missed import missed
 from ..render.spinner import SEARCHING, at_work
 from ..render.streams import say, tell
 from ..render.text import counted
@@ -32,6 +33,7 @@ Examples:
 def submit(
     inputs: Inputs,
     study: StudyOptions,
+    follow_links: FollowLinks = False,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
@@ -50,7 +52,7 @@ def submit(
     \b
     Exit status:
       0  all studies are queued, or were before
-      1  some study cannot be done as asked, and is not queued
+      1  some study cannot be done as asked, and is not queued, or some link is not followed
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -60,13 +62,14 @@ def submit(
         from ...pipelines.jobs.schedule import parse_time
         from ...pipelines.jobs.submission import jobs_of
 
-        request = study.request(inputs)
+        request = study.request(inputs, links=links_of(follow=follow_links))
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with at_work(SEARCHING):
             found = jobs_of(request)
         if not found.jobs and not found.refused:
             where = ", ".join(str(path) for path in inputs)
+            tell(missed(found.skipped), sys.stderr)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
@@ -76,7 +79,9 @@ def submit(
     tell(_outcome(submitted, len(found.skipped)), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
-    raise typer.Exit(Exit.SOME_FAILED if found.refused else Exit.DONE)
+    tell(missed(found.skipped), sys.stderr)
+    failed = found.refused or any(skip.missed for skip in found.skipped)
+    raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
 
 
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:

@@ -13,8 +13,9 @@ import typer
 from ...io.errors import WriteError
 from ..errors import Exit, complain, told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import Inputs, ShowPhi, Verbose
+from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
 from ..options.values import checked_json
+from ..render.missed import missed
 from ..render.spinner import SEARCHING, at_work
 from ..render.streams import LastingStream, columns_of, say, tell
 from ..render.text import counted, printable
@@ -40,6 +41,7 @@ def translate(
     inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
@@ -67,7 +69,7 @@ def translate(
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  some study failed
+      1  some study failed, or some link is not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
@@ -78,7 +80,9 @@ def translate(
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
-        job = opened(study.request(inputs, on, show_phi=show_phi), quiet=quiet)
+        links = links_of(follow=follow_links)
+        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        job = opened(request, quiet=quiet)
         view = _View(report, trace, quiet, verbose)
         raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
 
@@ -164,7 +168,9 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     if report.interrupted:
         say(printable(_how_to_resume(report)), sys.stderr)
         return stop.status
-    return Exit.SOME_FAILED if report.failures else Exit.DONE
+    tell(missed(report.skipped), sys.stderr)
+    failed = report.failures or any(skip.missed for skip in report.skipped)
+    return Exit.SOME_FAILED if failed else Exit.DONE
 
 
 def _how_to_resume(report: "BatchReport") -> str:
@@ -201,4 +207,7 @@ def dry_run_shown(job: "Job") -> Exit:
     device = job.devices[0]
     no_card = device.note if device.kind == "cpu" else None
     tell(reasons(plan, job.discovery.skipped, no_card), sys.stdout)
-    return Exit.SOME_FAILED if any(row.failure for row in plan.rows) else Exit.DONE
+    tell(missed(job.discovery.skipped), sys.stderr)
+    failed = [row for row in plan.rows if row.failure]
+    failed_or_missed = failed or any(skip.missed for skip in job.discovery.skipped)
+    return Exit.SOME_FAILED if failed_or_missed else Exit.DONE

@@ -54,7 +54,8 @@ def watch(
     """Queue studies as they arrive in a folder, until stopped.
 
     A study is taken once none of its files has changed for --settle seconds, and again if it
-    changes later. Stop with Ctrl-C or SIGTERM; jobs that are queued by then stay queued.
+    changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
+    queued by then stay queued.
     """
     with stop_signals(), told(verbose=False):
         from ...pipelines.jobs.arrivals import Arrivals
@@ -62,7 +63,7 @@ def watch(
         from ...pipelines.jobs.queue.queue import open_queue
         from ...pipelines.jobs.submission import jobs_of
 
-        request = study.request((folder,))
+        request = study.request((folder,), links="none")
         lane = lane_of(priority, window)
         arrivals, refused = Arrivals(settle), set[str]()
         with open_queue(queue_place(queue), create=True) as jobs:
@@ -78,8 +79,9 @@ def watch(
 
 
 def _tell_refused(found: "Submission", told: set[str]) -> None:
-    """Once for each study that cannot be done along with another, or in the format."""
-    for study, reason in found.refused.items():
+    """Once for each study that cannot be done along with another, or in the format, and link."""
+    links = {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
+    for study, reason in (found.refused | links).items():
         if study not in told:
             told.add(study)
             _log(f"{study} is not queued: {reason}")

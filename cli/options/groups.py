@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
+from ...io.links import Links
 from ...pipelines.settings import Extras
 from .translate import (
     AllowUneven,
@@ -76,10 +77,17 @@ class StudyOptions:
     seam_score: Seams = False
 
     def request(
-        self, inputs: Sequence[Path], on: DeviceOptions | None = None, *, show_phi: bool = False
+        self,
+        inputs: Sequence[Path],
+        on: DeviceOptions | None = None,
+        *,
+        show_phi: bool = False,
+        links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = Filters(self.modality, self.series, self.min_slices, self.allow_uneven, show_phi)
+        filters = Filters(
+            self.modality, self.series, self.min_slices, self.allow_uneven, show_phi, links
+        )
         choice = filters.choice(self.output_format, keep_private=self.keep_private_tags)
         patch = parsed_patch(self.patch)
         device = checked_device(on.device) if on else "auto"

@@ -9,6 +9,7 @@ import typer
 
 from ...engine.options import Effort, Precision
 from ...io.choice import Choice, OutputFormat
+from ...io.links import Links
 from ...pipelines.settings import Blend
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:0")
@@ -133,6 +134,10 @@ ShowPhi: TypeAlias = Annotated[
     bool,
     typer.Option("--show-phi", help="Show texts of headers, which may name patients."),
 ]
+FollowLinks: TypeAlias = Annotated[
+    bool,
+    typer.Option("--follow-links", help="Follow links that lead out of the inputs, too."),
+]
 KeepPrivate: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -152,6 +157,7 @@ class Filters:
     min_slices: int
     allow_uneven: bool
     show_phi: bool
+    links: Links = "inside"
 
     def choice(self, output_format: OutputFormat = "same", *, keep_private: bool = False) -> Choice:
         """What they mean. Raises BadParameter."""
@@ -168,6 +174,7 @@ class Filters:
             show_phi=self.show_phi,
             format=output_format,
             keep_private=keep_private,
+            links=self.links,
         )
 
     def _pattern(self) -> "re.Pattern[str] | None":
@@ -177,3 +184,8 @@ class Filters:
             raise typer.BadParameter(
                 f"{self.series!r} is no regular expression ({error}).", param_hint="'--series'"
             ) from error
+
+
+def links_of(*, follow: bool) -> Links:
+    """What --follow-links means."""
+    return "all" if follow else "inside"

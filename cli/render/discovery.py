@@ -30,6 +30,8 @@ def reasons(found: Discovery) -> Iterator[str]:
         if series.verdict == "refused":
             yield f"refused: {_name(series)}: {printable(series.told)}"
     for skip in found.skipped:
+        if skip.missed:
+            continue  # told as a failure
         yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
     for series in found.series:
         if series.verdict == "skipped":
@@ -78,7 +80,10 @@ def text(found: Discovery, *, show_phi: bool) -> str:
                 for study in found.studies
                 if study.format != "dicom"
             ],
-            "skipped": [{"path": str(row.path), "reason": row.reason} for row in found.skipped],
+            "skipped": [
+                {"path": str(row.path), "reason": row.reason, "missed": row.missed}
+                for row in found.skipped
+            ],
             "ignored": found.ignored,
         },
         indent=2,

@@ -37,12 +37,14 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
 def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> Iterator[str]:
     """Why studies would fail and files are skipped, and what a run would come to.
 
-    no_card: why no GPU is used, should that need saying.
+    Skips behind which scans may be missed are told elsewhere, as failures. no_card: why no GPU is
+    used, should that need saying.
     """
     rows = plan.rows
     failed = [row for row in rows if row.failure]
     for skip in skipped:
-        yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
+        if not skip.missed:
+            yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
     for row in rows:
         for note in row.planned.study.notes:
             yield f"note: {printable(str(row.planned.study.name))}: {note}"

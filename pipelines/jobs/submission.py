@@ -1,12 +1,13 @@
 """From what a user asks for to one job a study."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...engine.model.model import load_model
 from ...io.search import Skipped
 from ..results.earlier_results import discover_scans
 from ..translate import Request, check_channels
+from .links import refused_link
 from .queue.job import StudyJob
 
 
@@ -33,7 +34,7 @@ def jobs_of(request: Request) -> Submission:
     patch = request.patch or model.card.patch
     model.network.graph.check_patch(patch)
     found = discover_scans(request.inputs, request.output, request.choice)
-    jobs = tuple(
+    found_jobs = (
         StudyJob(
             study=str(study.name),
             files=tuple(os.path.abspath(file) for file in study.files),  # noqa: PTH100
@@ -52,9 +53,12 @@ def jobs_of(request: Request) -> Submission:
             preview=request.extras.preview,
             seam_score=request.extras.seam_score,
             keep_private=request.choice.keep_private,
+            links=request.choice.links,
         )
         for study in found.studies
         if study.obstacle is None
     )
+    # A link that was named is followed, wherever it leads.
+    jobs = tuple(replace(job, links="all") if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     return Submission(jobs, found.skipped, refused)

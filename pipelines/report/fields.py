@@ -50,6 +50,10 @@ class Fields:
         """As `word`, or None where the file has null or no such field."""
         return None if self.content.get(name) is None else self.word(name, known)
 
+    def flag(self, name: str) -> bool:
+        """True or false; false where the file has no such field."""
+        return name in self.content and bool(self._of((bool,), name, "true or false"))
+
     def number(self, name: str) -> float:
         """A number that is not negative; what is too small to be measured is 0."""
         found = cast("float", self._of((int, float), name, "a number"))

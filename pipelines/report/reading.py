@@ -95,7 +95,8 @@ def _batch(fields: Fields) -> BatchReport:
         use=_use(fields.inner("use")) if "use" in fields.content else Use(0.0, 0.0, 0.0, 0),
         studies=tuple(_study(row) for row in fields.each("studies")),
         skipped=tuple(
-            Skip(Path(row.text("path")), row.text("reason")) for row in fields.each("skipped")
+            Skip(Path(row.text("path")), row.text("reason"), row.flag("missed"))
+            for row in fields.each("skipped")
         ),
         ignored=fields.whole("ignored"),
         not_reached=fields.inner("totals").whole("not_reached"),

@@ -96,10 +96,14 @@ class ModelName:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something among the inputs that looks like a scan or was asked for, and is not a study."""
+    """Something among the inputs that looks like a scan or was asked for, and is not a study.
+
+    missed: whether there may be scans behind it, so that what was asked for is not all done.
+    """
 
     path: Path
     reason: str
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ studies     in order, each with
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
     preview             path of the picture beside the result, or null
     seam_score          d, h, w and worst, each null without borders; null if not asked for
-skipped     path and reason of what looks like a scan, or was asked for, and is none
+skipped     path and reason of what looks like a scan, or was asked for, and is none; missed where
+            scans may lie behind it, as behind a link that is not followed
 ignored     how many files of other kinds lay in the folders
 
 Numbers are plain seconds, bytes and voxels. Undecodable bytes of a path stand as lone surrogates,
@@ -113,7 +114,10 @@ def to_json(report: BatchReport) -> Json:
         },
         "totals": _totals(report),
         "studies": [_study(row) for row in report.studies],
-        "skipped": [{"path": str(skip.path), "reason": skip.reason} for skip in report.skipped],
+        "skipped": [
+            {"path": str(skip.path), "reason": skip.reason, "missed": skip.missed}
+            for skip in report.skipped
+        ],
         "ignored": report.ignored,
     }
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ....engine.options import Precision
 from ....io.choice import FEWEST_SLICES, OutputFormat
+from ....io.links import Links
 from ...errors import QueueError
 from ...settings import Blend
 
@@ -41,6 +42,7 @@ class StudyJob:
     preview: bool = False
     seam_score: bool = False
     keep_private: bool = False
+    links: Links = "inside"
 
     def to_json(self) -> str:
         """The job as text in ASCII; undecodable bytes of a path stand as lone surrogates."""

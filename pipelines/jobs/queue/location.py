@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ....io.links import first_link, resolutions
 from ...errors import QueueError
 
 VARIABLE = "CUDA_CYCLEGAN_QUEUE"
@@ -37,7 +38,6 @@ _ADDRESS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What is meant as a server's address, however it is written, and not as a file."""
-MOST_LINKS = 40  # as Linux follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,8 @@ def check_private(file: Path) -> None:
 
 def _way_to(file: Path) -> Iterator[Path]:
     """The folders whose writers decide what a name stands for: those of links on the way too."""
-    for _ in range(MOST_LINKS):
-        link = next((each for each in (*reversed(file.parents), file) if each.is_symlink()), None)
-        if link is None:
-            break
-        yield link.parent
-        file = Path(os.path.normpath(link.parent / link.readlink() / file.relative_to(link)))
-    yield file.parent
+    for place in resolutions(file):
+        yield (first_link(place) or place).parent
 
 
 def make_private(file: Path) -> None:

@@ -30,6 +30,7 @@ from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import Extras, TranslateSettings
 from ...translate import lanes_of
+from ..links import refused_link
 from ..queue.job import StudyJob
 from .messages import Tell, WorkerSettings
 from .tuning import tuning_told
@@ -200,7 +201,12 @@ def find_study(job: StudyJob) -> Study:
         allow_uneven=job.allow_uneven,
         format=job.output_format,
         keep_private=job.keep_private,
+        links=job.links,
     )
+    if refused := refused_link(job):
+        raise UnreadableScanError(
+            f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
+        )
     found = discover([Path(file) for file in job.files], Path(job.output), choice)
     for study in found.studies:
         if set(map(str, study.files)) == set(job.files):
