@@ -150,6 +150,9 @@ class Manifest:
     def __enter__(self) -> Self:
         try:
             (self.output / FOLDER).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(error, self.output) from error
+        try:
             self._descriptor = self._open(NAME)
         except OSError as error:
             raise _unusable(error) from error
@@ -316,8 +319,8 @@ def _entry(fields: dict[str, Any]) -> Entry:
     return Entry(**fields)
 
 
-def _unusable(error: OSError) -> OutputFolderError:
+def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
     return OutputFolderError(
-        f"{error.filename or FOLDER} cannot be used ({error.strerror}); choose another output "
-        "folder or make it writable."
+        f"{path or error.filename or FOLDER} cannot be used ({error.strerror}); choose another "
+        "output folder or make it writable."
     )
