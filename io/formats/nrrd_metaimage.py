@@ -99,8 +99,10 @@ def write(volume: Volume, part: Path, target: Path) -> None:
 
 def _ask_the_system(part: Path, size: int) -> None:
     """Raise the OSError that ITK keeps to itself, if so many bytes meet with one here."""
+    allocate = getattr(os, "posix_fallocate", None)  # which macOS lacks
     with part.open("ab") as file:
-        os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        if allocate is not None:
+            allocate(file.fileno(), 0, max(size, 1))
 
 
 def _write_image(volume: Volume, header: ItkHeader, part: Path) -> None:

@@ -283,7 +283,7 @@ def test_a_shut_gate_leaves_the_old_folder_in_place(tmp_path: Path, steps: int) 
 def test_a_part_that_was_removed_is_not_made_again(tmp_path: Path, suffix: str) -> None:
     volume = volume_in(tmp_path, suffix, extent=3)
     out = tmp_path / "out"
-    with pytest.raises(WriteError):
+    with pytest.raises(WriteError, match="its folder was moved or removed"):
         write(volume, out / f"a{suffix}", gate=gate_for(2, lambda: remove_own_parts(out)))
     assert list(out.iterdir()) == []
 
