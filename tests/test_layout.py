@@ -67,7 +67,7 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": "cli.commands cli.errors cli.options cli.render pipelines.report",
+    "cli.app": "cli.commands cli.errors cli.options cli.render cli.signals pipelines.report",
     "cli.commands": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.signals "
         "engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices engine.model "
@@ -76,15 +76,15 @@ MAY_IMPORT = {
         "pipelines.jobs.queue pipelines.jobs.worker pipelines.model_import pipelines.progress "
         "pipelines.report pipelines.results pipelines.translate"
     ),
-    "cli.errors": "cli.render engine.errors io.errors pipelines.errors",
+    "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render engine.model engine.options io.choice pipelines.config pipelines.errors "
-        "pipelines.jobs pipelines.jobs.queue pipelines.model_import pipelines.settings "
-        "pipelines.translate"
+        "cli.render engine.model engine.options io.choice io.links pipelines.config "
+        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.model_import "
+        "pipelines.settings pipelines.translate"
     ),
     "cli.render": (
-        "engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery "
-        "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
+        "engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery io.links "
+        "io.search pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
         "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
@@ -138,15 +138,18 @@ MAY_IMPORT = {
     "engine.sliding_window": "engine.network",
     "engine.telemetry": "",
     "io": "",
-    "io.choice": "",
+    "io.choice": "io.links",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
     "io.dicom.derived": "io.dicom io.errors io.volume",
-    "io.discovery": "io.choice io.dicom io.errors io.formats io.search io.volume io.writing",
+    "io.discovery": (
+        "io.choice io.dicom io.errors io.formats io.links io.search io.volume io.writing"
+    ),
     "io.errors": "",
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.volume",
+    "io.links": "",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
-    "io.search": "io.files io.formats io.volume",
+    "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
     "io.writing": "io.dicom.derived io.errors io.files io.formats io.volume",
     "pipelines": "",
@@ -171,10 +174,12 @@ MAY_IMPORT = {
     ),
     "pipelines.host": "io.volume",
     "pipelines.jobs": (
-        "engine.model io.search pipelines.errors pipelines.jobs.queue pipelines.report "
+        "engine.model io.links io.search pipelines.errors pipelines.jobs.queue pipelines.report "
         "pipelines.results pipelines.settings pipelines.translate"
     ),
-    "pipelines.jobs.queue": "engine.options io.choice pipelines.errors pipelines.settings",
+    "pipelines.jobs.queue": (
+        "engine.options io.choice io.files io.links pipelines.errors pipelines.settings"
+    ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
         "io.choice io.discovery io.errors io.files io.volume pipelines.errors pipelines.execution "
@@ -209,7 +214,7 @@ MAY_IMPORT = {
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
-        "engine.options io.choice io.discovery io.files io.volume pipelines.errors "
+        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.errors "
         "pipelines.execution pipelines.host pipelines.precision pipelines.progress "
         "pipelines.report pipelines.results pipelines.settings"
     ),

@@ -14,7 +14,7 @@ _HARMLESS: Final = ""
 _WRITES: Final = "decides which files are written or replaced"
 _REDIRECTS: Final = "decides whose jobs are done, and who gets them"
 _LOADS_CODE: Final = "decides which code is loaded"
-_WIDENS_PRIVACY: Final = "decides which data of patients is shown or kept"
+_WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
@@ -26,7 +26,7 @@ _ALIKE: Final = {
     _WRITES: "folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
     _LOADS_CODE: "against cudnn",
-    _WIDENS_PRIVACY: "keep-private-tags show-phi verbose",
+    _WIDENS_PRIVACY: "follow-links keep-private-tags show-phi verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {
     **{option: effect for effect, options in _ALIKE.items() for option in options.split()},
