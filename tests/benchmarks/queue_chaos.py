@@ -51,11 +51,13 @@ class Watched:
     starts: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     ends: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     lost: list[tuple[float, set[str]]] = field(default_factory=list[tuple[float, set[str]]])
+    deaths: int = 0
 
     def listen(self) -> None:
         assert self.process.stderr
         for line in self.process.stderr:
             now, about = time.monotonic(), ABOUT_A_JOB.search(line)
+            self.deaths += "the worker ended" in line
             if "killed by SIGKILL" in line:
                 self.lost.append((now, set(self.in_hand)))
                 self.in_hand.clear()

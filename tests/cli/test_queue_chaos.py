@@ -1,8 +1,9 @@
-"""A short version of the benchmark that kills workers at work."""
+"""Short versions of the benchmarks that kill workers at work, and that give them equal names."""
 
 from pathlib import Path
 
 import pytest
+from benchmarks import queue_equal_names
 from benchmarks.queue_chaos import Trial, run
 from support import queue_postgres
 from support.queue_world import QueueWorld
@@ -37,3 +38,24 @@ def test_a_restart_of_the_server_and_kills_lose_and_double_nothing(tmp_path: Pat
         world = QueueWorld(tmp_path, server.url)
         trial = Trial(studies=16, kills=1, workers=2, server=server, outage_seconds=2.0)
         check(world, trial)
+
+
+def test_workers_of_equal_names_take_no_jobs_from_each_other(tmp_path: Path) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        world = QueueWorld(tmp_path, server.url)
+        try:
+            trial = queue_equal_names.Trial(seconds=8.0, outage_seconds=1.0)
+            found = queue_equal_names.run(world, server, trial)
+        finally:
+            world.close()
+    assert len(found["workers"]) == 2
+    assert all(found["jobs done by each"])
+    for nothing in (
+        "jobs begun more than once",
+        "jobs of a second try",
+        "jobs that failed",
+        "workers that died",
+    ):
+        assert found[nothing] == 0, nothing

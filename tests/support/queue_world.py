@@ -58,12 +58,16 @@ class QueueWorld:
         paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
         return self.did("submit", *paths, *options).strip()
 
-    def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
+    def start(
+        self, *arguments: str, start_new_session: bool = False, home: Path | None = None
+    ) -> "subprocess.Popen[str]":
+        """home: of another machine, or container, that has this one's name."""
+        elsewhere = {"HOME": f"{home}", "XDG_STATE_HOME": f"{home}/state"} if home else {}
         process = subprocess.Popen(
             [*COMMAND, *arguments],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, VARIABLE: self.queue},
+            env={**os.environ, VARIABLE: self.queue, **elsewhere},
             start_new_session=start_new_session,
         )
         self._processes.append(process)

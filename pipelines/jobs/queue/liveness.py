@@ -2,6 +2,7 @@
 
 import fcntl
 import getpass
+import hashlib
 import os
 import platform
 import time
@@ -34,6 +35,7 @@ class ServerLocks:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.Connection | None = None
+        self._held: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -44,12 +46,14 @@ class ServerLocks:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        self._drop()
 
     def hold(self, name: str) -> bool:
         """Take a lock, until the connection ends; False if another one has it."""
-        return self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name))
+        taken = self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name))
+        if taken:
+            self._held.add(name)
+        return taken
 
     def is_held(self, name: str) -> bool:
         """Whether any connection has the lock."""
@@ -61,24 +65,25 @@ class ServerLocks:
             _number(name),
         )
 
-    def renew(self, name: str) -> bool:
-        """Take the lock again if the connection was lost; whether it was."""
-        if self.is_held_here():
-            return False
-        self.hold(name)
-        return True
+    def holds(self, name: str) -> bool:
+        """Whether the connection that took a lock still stands, and with it the lock."""
+        return self._stands() and name in self._held
 
-    def is_held_here(self) -> bool:
-        """Whether the connection that took the locks still stands."""
+    def _stands(self) -> bool:
         if self._connection is None:
             return False
         try:
             self._connection.execute("SELECT 1")
         except psycopg.Error:
-            self._connection.close()
-            self._connection = None
+            self._drop()
             return False
         return True
+
+    def _drop(self) -> None:
+        self._held.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _ask(self, query: str, *values: int) -> bool:
         try:
@@ -87,9 +92,7 @@ class ServerLocks:
                 self._connection.execute(_NOTICE_DEATH)
             row = self._connection.execute(query.encode(), values).fetchone()
         except psycopg.Error as error:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._drop()
             raise QueueLostError(
                 f"The queue's server does not answer ({' '.join(str(error).split())[:200]})."
             ) from error
@@ -102,41 +105,60 @@ def _number(name: str) -> int:
 
 SLOTS = 64
 GRACE_SECONDS = 30.0
+"""Longer than a server takes to notice that a connection is lost, and a worker to make another."""
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Life:
     """A name that a worker holds, and its view of the others.
 
-    locks: the server's, None for a queue of one machine.
+    origin: how the names begin of all whose locks are in `folder`. locks: the server's, None for a
+    queue of one machine.
     """
 
-    def __init__(self, name: str, folder: Path, locks: ServerLocks | None) -> None:
+    def __init__(self, name: str, origin: str, folder: Path, locks: ServerLocks | None) -> None:
         self.name = name
+        self._origin = origin
         self._folder = folder
         self._locks = locks
         self._seen_free: dict[str, float] = {}
+        self._lost_since: float | None = None
 
-    def renew(self) -> None:
-        """Hold the name again if the server forgot it. Raises QueueLostError."""
+    def renew(self) -> bool:
+        """Hold the name again if the server forgot it; whether it is held. Raises QueueLostError.
+
+        For a moment it may not be: the server takes its time to give up a lost connection.
+        """
         if self._locks is None:
-            return
+            return True
         try:
-            renewed = self._locks.renew(self.name)
+            lasted = self._locks.holds(self.name)
+            held = lasted or self._locks.hold(self.name)
         except QueueLostError:
             self._seen_free.clear()
             raise
-        if renewed:
+        if not lasted:
             self._seen_free.clear()
+        self._lost_since = None if held else self._lost_since or time.monotonic()
+        return held
+
+    def is_lost(self) -> bool:
+        """Whether the name has been another one's for so long that it stays so."""
+        lost = self._lost_since
+        return lost is not None and time.monotonic() - lost >= GRACE_SECONDS
 
     def is_dead(self, worker: str) -> bool:
         """Whether the holder of a name is gone for sure. Raises QueueLostError."""
         if worker == self.name:
             return False
-        if self._locks is None or worker.startswith(f"{host()}:"):
+        if self._locks is None:
             return _is_free(self._folder, worker)
         if self._locks.is_held(worker):
             self._seen_free.pop(worker, None)
             return False
+        if worker.startswith(f"{self._origin}:"):
+            return _is_free(self._folder, worker)
         since = self._seen_free.setdefault(worker, time.monotonic())
         return time.monotonic() - since >= GRACE_SECONDS
 
@@ -147,26 +169,46 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
 
     A GPU has one name, so that no two workers share it by mistake; the CPU has many.
     """
-    names = [f"{host()}:{device}"]
-    if device == "cpu":
-        names += [f"{host()}:{device}-{slot}" for slot in range(2, SLOTS)]
     folder = Path(f"{place.file}.workers") if place.file else own_folder() / "workers"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    origin = origin_of(folder)
+    names = [f"{origin}:{device}"]
+    if device == "cpu":
+        names += [f"{origin}:{device}-{slot}" for slot in range(2, SLOTS)]
     with ExitStack() as stack:
         locks = None if place.file else stack.enter_context(ServerLocks(place.url))
+        is_ours_here = False
         for name in names:
-            if _hold(folder, name, stack) and (locks is None or locks.hold(name)):
-                yield Life(name, folder, locks)
-                return
+            with ExitStack() as trial:
+                if not _hold(folder, name, trial):
+                    continue
+                is_ours_here = True
+                if locks is None or locks.hold(name):
+                    stack.push(trial.pop_all())
+                    yield Life(name, origin, folder, locks)
+                    return
+    if is_ours_here:
+        raise QueueLostError(
+            f"The queue {place} has not noticed yet that the last worker for {device} of this "
+            "machine is gone; wait a moment."
+        )
     raise QueueError(
         f"A worker for {device} runs on this machine already; stop that one first, or choose "
         "another device."
     )
 
 
-def host() -> str:
-    """This user on this machine: how the names of its workers begin."""
-    return f"{platform.node() or 'host'}:{getpass.getuser()}"
+def origin_of(folder: Path) -> str:
+    """How the names of workers begin that lock their files in a folder.
+
+    Host and user are for people to read. What follows is the same for another worker only if it
+    sees the same folder since the same start of the machine, so that its locks are the same files.
+    """
+    place = folder.stat()
+    boot = _BOOT.read_text() if _BOOT.exists() else ""
+    mark = f"{boot}{os.getuid()}:{place.st_dev}:{place.st_ino}"
+    short = hashlib.sha256(mark.encode()).hexdigest()[:8]
+    return f"{platform.node() or 'host'}:{getpass.getuser()}:{short}"
 
 
 def _hold(folder: Path, name: str, stack: ExitStack) -> bool:

@@ -32,6 +32,7 @@ class Order:
 class Desk:
     """Jobs in hand are those that were taken and whose end is not recorded; any thread may call.
 
+    A job that was taken away and came back is there twice, under two tokens.
     hindrance: why no job may start now, whatever the queue holds, or None.
     """
 
@@ -86,7 +87,7 @@ class Desk:
                 self._end(claim, StudyReport("", Path(), Path(), "failed", failure=failure))
                 continue
             with self._changed:
-                self._orders[claim.job] = order
+                self._orders[claim.token] = order
             return order
         return None
 
@@ -113,7 +114,7 @@ class Desk:
 
     def _let_go(self, order: Order) -> None:
         with self._changed:
-            del self._orders[order.claim.job]
+            del self._orders[order.claim.token]
             self._changed.notify_all()
 
     def _claim(self) -> Claim | None:

@@ -23,7 +23,7 @@ class Watch:
 
     It renews the worker's life, takes over from dead workers, wakes jobs whose time has come, lets
     the worker leave jobs that were cancelled or taken over, puts back those that it was given in an
-    answer which never came, and stops it when its parent is gone.
+    answer which never came, and stops it when its parent is gone or its name another worker's.
     """
 
     def __init__(self, claims: Claims, life: Life, worker: Worker) -> None:
@@ -51,10 +51,13 @@ class Watch:
         while not self._ended.wait(WATCH_SECONDS):
             self._mind_parent()
             with suppress(QueueLostError):
-                self._life.renew()
+                is_named = self._life.renew()
                 self._claims.wake()
                 self._mind_jobs()
-                self._take_over()
+                if is_named:
+                    self._take_over()
+                elif self._life.is_lost():
+                    self._worker.begin_afresh()
 
     def _mind_jobs(self) -> None:
         in_hand = self._worker.desk.in_hand()

@@ -58,6 +58,11 @@ class Worker:
         self._hurries = True
         self.stop()
 
+    def begin_afresh(self) -> None:
+        """As `hurry`, but to be replaced."""
+        self._is_shaken = True
+        self.hurry()
+
     def leave(self, order: Order) -> None:
         """Let go of one job, which is not ours any more; for it to be sure, say so repeatedly."""
         conveyor = self._conveyor

@@ -24,6 +24,7 @@ from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.errors import QueueLostError
 from cuda_cyclegan.pipelines.execution import stages as stations
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Claim, Lane
@@ -182,6 +183,44 @@ def test_only_the_job_that_was_cancelled_is_left(
     assert row
     assert row.status == "interrupted"
     world.did("jobs", "retry", batch)
+    world.work()
+    assert states(world, batch) == ["done"] * 3
+
+
+def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which gets it a second time while it still has it in hand."""
+    world.scans(1)
+    batch = world.submit()
+
+    def cancel(number: int) -> None:
+        if number == 0:
+            with open_queue(queue_place(world.queue)) as queue:
+                assert queue.cancel(batch) == queue.retry(batch) == 1
+            threading.Event().wait(2.5)  # two rounds of the watch
+
+    watch_calls(monkeypatch, "infer_study", cancel)
+    told = world.work()
+    assert [event.row and event.row.status for event in told if isinstance(event, JobEnded)] == [
+        "interrupted",
+        "translated",
+    ]
+    assert states(world, batch) == ["done"]
+
+
+def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Life, "renew", lambda _: False)
+    monkeypatch.setattr(Life, "is_lost", lambda _: True)
+    watch_calls(monkeypatch, "infer_study", lambda _: threading.Event().wait(2.5))
+    world.scans(3)
+    batch = world.submit()
+    settings = WorkerSettings(until_empty=True)
+    assert work(queue_place(world.queue), "cpu", settings, lambda _: None) == "shaken"
+    assert "queued" in states(world, batch)
+    monkeypatch.undo()
     world.work()
     assert states(world, batch) == ["done"] * 3
 
