@@ -95,10 +95,11 @@ def children(process: int) -> list[int]:
 
     They keep its command line, unlike the programs that imports run for a moment.
     """
-    return [child for parent in _forked(process) for child in _forked(parent)]
+    return [child for parent in forked(process) for child in forked(parent)]
 
 
-def _forked(process: int) -> list[int]:
+def forked(process: int) -> list[int]:
+    """Of a `worker` command: the one process that it has its workers forked by."""
     return [found for found in _below(process) if b"forkserver" in _command(found)]
 
 

@@ -6,13 +6,17 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from multiprocessing import forkserver
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Final, TypeAlias
 
 SHAKEN = 75
 """A child's exit status when it only wants to begin afresh."""
+
+UNKNOWN = 255
+"""A child's exit status as `multiprocessing` tells it when what it was forked from is killed."""
 
 LEAVE: Final = signal.SIGUSR2
 """Tells a child to put its job back and end, where SIGTERM lets it finish the job. Not a second
@@ -28,31 +32,46 @@ Target: TypeAlias = Callable[[str], None]
 
 
 class Member:
-    """One device's process, and when its successor may start."""
+    """One device's process, and when its successor may start.
+
+    The process holds one end of a pipe, so that its own end is known without the process that it
+    was forked from, which may be killed and then tells nothing more.
+    """
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.status: int | None = None
         self._process: BaseProcess | None = None
+        self._end: Connection | None = None
         self._started = 0.0
         self._pause = 0.0
         self._due = 0.0
 
     def start_if_due(self, target: Target) -> None:
         """Start the process unless it runs, or its predecessor died a moment ago."""
-        if self._process is None and time.monotonic() >= self._due:
-            self._started = time.monotonic()
-            context = multiprocessing.get_context("forkserver")
-            self._process = context.Process(target=target, args=(self.device,), name=self.device)
-            self._process.start()
+        if self.runs or time.monotonic() < self._due:
+            return
+        self._started = time.monotonic()
+        context = multiprocessing.get_context("forkserver")
+        self._end, its_end = context.Pipe(duplex=False)
+        process = context.Process(
+            target=_run, args=(target, self.device, its_end), name=self.device
+        )
+        with its_end, suppress(OSError, EOFError):  # which process it was forked from is killed
+            process.start()
+            self._process = process
 
     def just_ended(self) -> int | None:
-        """The exit status, once; negative is a signal's number."""
-        if self._process is None or self._process.exitcode is None:
+        """The exit status, once; negative is a signal's number, and `UNKNOWN` is one untold."""
+        if self._end is None or not self._end.poll():
             return None
-        status = self._process.exitcode
-        self._process.close()
-        self._process = None
+        status = self._process.exitcode if self._process else UNKNOWN
+        if status is None:
+            return None
+        self._end.close()
+        if self._process:
+            self._process.close()
+        self._process = self._end = None
         if status == SHAKEN or time.monotonic() - self._started > HEALTHY_SECONDS:
             self._pause = 0.0
         self._due = time.monotonic() + self._pause
@@ -61,24 +80,34 @@ class Member:
 
     def tell(self, number: signal.Signals) -> None:
         """Send a signal."""
-        if self._process is not None and self._process.pid and self._process.is_alive():
-            os.kill(self._process.pid, number)
+        if self._process and self._process.pid and self._end and not self._end.poll():
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
 
     @property
     def runs(self) -> bool:
         """Whether the process has not ended yet."""
-        return self._process is not None
+        return self._end is not None
 
     @property
-    def sentinels(self) -> list[int]:
+    def sentinels(self) -> "list[Connection | int]":
         """What becomes ready when the process ends; nothing while there is none."""
-        return [self._process.sentinel] if self._process else []
+        if self._end is None:
+            return []
+        if self._process and self._end.poll():
+            return [self._process.sentinel]  # it is gone, and its exit status is to be told
+        return [self._end]
+
+
+def _run(target: Target, device: str, _end: Connection) -> None:
+    target(device)
 
 
 class Crew:
     """One member a device, forked from a process that has imported what they need, so that a
     successor is at work at once. That process does nothing else: it has no device, and the threads
-    that libraries start on import wait there and hold no lock.
+    that libraries start on import wait there and hold no lock. If it is killed, the members go on,
+    and the next one to start is forked from a new one.
 
     modules: what is imported there. final: exit statuses after which a member is not replaced.
     died: told of every other. stopping: told of the signal when a stop is passed on.
