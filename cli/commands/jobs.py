@@ -123,10 +123,12 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
-    """Queue again what failed, was given up or cancelled."""
+    """Queue again what failed, was given up or cancelled, unless equal work is open already."""
     with _open(queue) as jobs:
         _known(jobs, batch)
-        say(f"{counted(jobs.retry(batch), 'job')} queued again", sys.stdout)
+        found = jobs.retry(batch)
+        known = f", {found.known} for equal work open already" if found.known else ""
+        say(f"{counted(found.again, 'job')} queued again{known}", sys.stdout)
 
 
 @app.command(epilog=_example("pause"))

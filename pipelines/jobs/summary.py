@@ -1,6 +1,7 @@
 """A batch of jobs as the report that `translate` makes of a run."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -59,9 +60,10 @@ def _study(row: JobRow) -> StudyReport:
     name, source, output = row.job, Path(), Path()
     if job:
         name, source, output = job.study, Path(job.files[0]), job.target
-    if "row" in row.result:
-        return from_json(row.result["row"], name, source, output)
+    if row.row:
+        with suppress(TypeError, KeyError, AttributeError):  # of a record that is damaged
+            return from_json(row.row, name, source, output)
     if row.state == "cancelled":
         return StudyReport(name, source, output, "interrupted")
-    failure = Failure("internal", row.reason or "", None)
+    failure = Failure("internal", row.reason or "The queue's record cannot be read.", None)
     return StudyReport(name, source, output, "failed", failure=failure)

@@ -28,8 +28,9 @@ from support.queue_world import COMMAND, QueueWorld, children
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
+from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
 from cuda_cyclegan.pipelines.jobs.queue.state import Lane
-from cuda_cyclegan.pipelines.jobs.queue.tables import NAMES, QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 from cuda_cyclegan.pipelines.jobs.worker.crew import HEALTHY_SECONDS
 
 HISTORY, BATCH = 20_000, 1_000

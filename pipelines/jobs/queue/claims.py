@@ -8,8 +8,9 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from .queue import ALONE, PAUSED
+from .rows import NAMES, payload_of, whole
 from .state import PRIORITIES, Claim, Lane
-from .tables import APPLICATION, NAMES, VERSION, QueueTables
+from .tables import APPLICATION, VERSION, QueueTables
 
 
 class Claims:
@@ -45,15 +46,26 @@ class Claims:
             )
             if not taken:
                 return None
-            [row] = self._tables.store.get_workflow_statuses(taken)
+            tries, priority, inputs = self._row(taken[0])
         return Claim(
-            job=row["workflow_uuid"],
+            job=taken[0],
             token=token,
-            tries=row["recovery_attempts"],
-            payload=json.loads(row["inputs"])["positionalArgs"][0],
+            tries=whole(tries),
+            payload=payload_of(inputs),
             lane=lane,
-            alone=row["priority"] == ALONE,
+            alone=priority == ALONE,
         )
+
+    def _row(self, job: str) -> Any:
+        jobs, inputs = self._tables.jobs, self._tables.store.tables.workflow_input
+        query = (
+            sa.select(jobs.c.recovery_attempts, jobs.c.priority, inputs.c.inputs)
+            .select_from(jobs)
+            .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
+            .where(jobs.c.workflow_uuid == job)
+        )
+        [row] = self._tables.read(query)
+        return row
 
     def ours(self, claims: Iterable[Claim]) -> set[str]:
         """The tokens of those that are still ours, neither cancelled nor taken over."""
@@ -88,7 +100,7 @@ class Claims:
         found: dict[str, list[str]] = {}
         with self._tables.told():
             for worker, token in self._tables.read(query):
-                found.setdefault(worker, []).append(token)
+                found.setdefault(str(worker), []).append(token)
         return found
 
     def take_over(self, tokens: Collection[str]) -> int:

@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from ....engine.options import Precision
 from ....io.choice import FEWEST_SLICES, OutputFormat
@@ -60,11 +60,13 @@ class StudyJob:
                 )
             fields["files"] = tuple(fields["files"])
             fields["patch"] = tuple(fields["patch"])
-            return cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            job = cls(**fields)
+            _check(job)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise QueueError(
                 f"This job cannot be read ({type(error).__name__}: {error}); submit it again."
             ) from error
+        return job
 
     def key(self) -> str:
         """A name that equal work has in common: same files as they stand now, model and settings.
@@ -83,3 +85,27 @@ class StudyJob:
     def target(self) -> Path:
         """Where the result goes."""
         return Path(self.output) / self.study
+
+
+_KINDS = get_type_hints(StudyJob)
+
+
+def _check(job: StudyJob) -> None:
+    """Raise TypeError for a field of another type than it is declared with."""
+    for name, kind in _KINDS.items():
+        if not _fits(getattr(job, name), kind):
+            raise TypeError(f"{name} is of another kind")
+    if not job.files:
+        raise ValueError("it names no file")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, members = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in members
+    if origin is tuple:
+        kinds = members[:1] * len(value) if members[-1] is ... else members
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if members:
+        return any(_fits(value, member) for member in members)
+    return type(value) in ((int, float) if kind is float else (kind,))

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 from zlib import crc32
 
 import psycopg
@@ -46,6 +46,9 @@ class ServerLocks:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):  # the server may take its time to notice the end
+                self._connection.execute("SELECT pg_advisory_unlock_all()")
         self._drop()
 
     def hold(self, name: str) -> bool:
@@ -215,6 +218,10 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
     """Lock a name's file until the stack closes; False if another process has it."""
     file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
     stack.callback(os.close, file)
+    return _lock(file)
+
+
+def _lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -223,6 +230,13 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
 
 
 def _is_free(folder: Path, name: str) -> bool:
-    with ExitStack() as stack, suppress(FileNotFoundError):
-        return _hold(folder, name, stack)
-    return True
+    try:
+        file = open_own(folder / f"{name}.lock", os.O_RDWR)
+    except PermissionError:
+        return False
+    except (OSError, ValueError):  # no such file, or none can have such a name
+        return True
+    try:
+        return _lock(file)
+    finally:
+        os.close(file)

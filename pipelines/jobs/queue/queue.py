@@ -1,20 +1,32 @@
 """The job queue as its users see it: submit, look, cancel, retry, pause, forget."""
 
-import json
 import secrets
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from dbos import EnqueueOptions, error
+from sqlalchemy.exc import IntegrityError
 
+from ...errors import QueueError
 from .job import StudyJob
 from .location import QueuePlace
-from .state import ENDED_BADLY, OPEN, BatchCount, JobRow, Lane, State, Submitted
-from .tables import APPLICATION, NAMES, STATES, VERSION, QueueTables
+from .rows import NAMES, job_row, seconds_of, state_of
+from .state import (
+    ENDED_BADLY,
+    OPEN,
+    BatchCount,
+    JobRow,
+    Lane,
+    Retried,
+    State,
+    Submitted,
+    json_object,
+)
+from .tables import APPLICATION, VERSION, QueueTables
 
 PAUSED = "paused"
 """While all work is paused, a lane of this name is registered."""
@@ -81,11 +93,12 @@ class Queue:
         with self._tables.told():
             rows = self._tables.read(query)
         counts: dict[str, BatchCount] = {}
-        for name, status, count, submitted, attributes in rows:
-            label = str(json.loads(attributes)["name"])
-            before = counts.get(name, BatchCount(name, label, submitted / 1000, {}))
-            states: dict[State, int] = {**before.jobs, STATES[status]: count}
-            counts[name] = BatchCount(name, label, min(before.submitted, submitted / 1000), states)
+        for name, status, count, created, attributes in rows:
+            label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
+            state, moment = state_of(status), submitted or 0.0
+            before = counts.get(name, BatchCount(name, label, moment, {}))
+            states: dict[State, int] = {**before.jobs, state: before.jobs.get(state, 0) + count}
+            counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
         return sorted(counts.values(), key=lambda count: count.submitted)
 
     def jobs(self, batch: str, states: Collection[State] = ()) -> list[JobRow]:
@@ -97,19 +110,19 @@ class Queue:
         inputs, outputs = tables.workflow_input, tables.workflow_output
         query = (
             sa.select(
-                *(jobs.c.workflow_uuid, jobs.c.status, jobs.c.attributes),
+                *(jobs.c.workflow_uuid, jobs.c.status, sa.cast(jobs.c.attributes, sa.Text)),
                 *(jobs.c.recovery_attempts, jobs.c.executor_id, jobs.c.created_at),
                 *(jobs.c.delay_until_epoch_ms, jobs.c.started_at_epoch_ms, jobs.c.completed_at),
                 *(inputs.c.inputs, outputs.c.output),
             )
             .select_from(jobs)
-            .join(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
+            .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
             .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
             .where(*self._within(batch, states))
             .order_by(jobs.c.workflow_uuid)
         )
         with self._tables.told():
-            return [_row(*fields) for fields in self._tables.read(query)]
+            return [job_row(*fields) for fields in self._tables.read(query)]
 
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
@@ -123,27 +136,45 @@ class Queue:
         with self._tables.told():
             return self._tables.change(self._within(batch, OPEN), values)
 
-    def retry(self, batch: str) -> int:
-        """Queue again what ended badly of a batch, or one job."""
-        lanes = {row.lane for row in self.jobs(batch, ENDED_BADLY)}
+    def retry(self, batch: str) -> Retried:
+        """Queue again what ended badly of a batch, or one job, unless equal work is open."""
+        rows = self.jobs(batch, ENDED_BADLY)
+        keys = {row.job: _key(row) for row in rows}
         with self._tables.told():
-            return sum(self._retry(batch, lane) for lane in lanes)
+            for lane in {row.lane for row in rows}:
+                self._tables.register(lane)
+            while True:
+                known = self._open_keys()
+                due = {keys[row.job] or row.job: row for row in rows if keys[row.job] not in known}
+                try:
+                    again = self._queue_again(list(due.values()), keys)
+                except IntegrityError:
+                    continue  # a submission was faster
+                return Retried(again, len(rows) - len(due))
 
-    def _retry(self, batch: str, lane: Lane) -> int:
-        self._tables.register(lane)
+    def _queue_again(self, rows: Sequence[JobRow], keys: Mapping[str, str | None]) -> int:
         values = {
             "status": NAMES["queued"],
-            "queue_name": str(lane),
+            "queue_name": sa.bindparam("to_lane"),
+            "deduplication_id": sa.bindparam("key"),
             "recovery_attempts": 0,
             "priority": _WITH_OTHERS,
             "owner_xid": None,
             "started_at_epoch_ms": None,
             "completed_at": None,
         }
-        in_lane = sa.cast(self._tables.jobs.c.attributes, sa.Text).contains(
-            f'"lane": "{lane}"', autoescape=True
-        )
-        return self._tables.change([*self._within(batch, ENDED_BADLY), in_lane], values)
+        jobs = self._tables.jobs.c
+        where = [jobs.workflow_uuid == sa.bindparam("job"), jobs.status == sa.bindparam("was")]
+        each = [
+            {
+                "job": row.job,
+                "was": NAMES[row.state],
+                "to_lane": str(row.lane),
+                "key": keys[row.job],
+            }
+            for row in rows
+        ]
+        return self._tables.change(where, values, each)
 
     def prune(self, before: datetime) -> int:
         """Forget jobs that ended before a moment; how many that were."""
@@ -206,29 +237,9 @@ def _options(
     return options
 
 
-def _row(
-    job: str,
-    status: str,
-    attributes: Any,
-    tries: int,
-    worker: str | None,
-    *rest: Any,
-) -> JobRow:
-    submitted, not_before, started, ended, payload, result = rest
-    return JobRow(
-        job=job,
-        state=STATES[status],
-        lane=Lane.parse(attributes["lane"]),
-        tries=tries,
-        worker=worker,
-        submitted=submitted / 1000,
-        not_before=_seconds(not_before),
-        started=_seconds(started),
-        ended=_seconds(ended),
-        payload=json.loads(payload)["positionalArgs"][0],
-        result=json.loads(result) if result and ended else {},
-    )
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+def _key(row: JobRow) -> str | None:
+    """A job's key by its files as they stand now; None if it, or one of them, cannot be read."""
+    try:
+        return StudyJob.from_json(row.payload).key()
+    except (QueueError, OSError):
+        return None

@@ -87,29 +87,36 @@ class JobRow:
     @property
     def asked(self) -> Mapping[str, Any]:
         """The job's fields, as far as they can be read; for showing only."""
-        try:
-            found: Any = json.loads(self.payload)
-        except ValueError:
-            return {}
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        return json_object(self.payload)
 
     @property
     def seconds(self) -> float:
         """Wall time of the translation; 0 until it ended."""
-        return float(self.result.get("row", {}).get("seconds", 0.0))
+        found = self.row.get("seconds")
+        return float(found) if isinstance(found, int | float) else 0.0
 
     @property
     def was_up_to_date(self) -> bool:
         """Whether nothing had to be done."""
-        return self.result.get("row", {}).get("status") == "up to date"
+        return self.row.get("status") == "up to date"
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """The study's row as recorded; empty until the job ended, or if it cannot be read."""
+        found: Any = self.result.get("row")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     @property
     def reason(self) -> str | None:
         """Why there is no result, in one sentence."""
         if self.state == "given up":
             return f"{self.tries - 1} workers died of it; see their logs, then 'jobs retry'"
-        failure = self.result.get("row", {}).get("failure") if self.state == "failed" else None
-        return f"{failure['kind']}: {failure['reason']}" if failure else None
+        if self.state != "failed":
+            return None
+        failure: Any = self.row.get("failure")
+        if not isinstance(failure, dict) or not {"kind", "reason"} <= failure.keys():
+            return "the queue's record of it cannot be read"
+        return f"{failure['kind']}: {failure['reason']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +142,20 @@ class Submitted:
     batch: str
     added: int
     known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What became of a retry. known: jobs left as they are, for equal work is open already."""
+
+    again: int
+    known: int
+
+
+def json_object(text: Any) -> dict[str, Any]:
+    """The object that a text holds in JSON; an empty one if it holds none, as in a damaged row."""
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -18,22 +18,12 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...errors import QueueError, QueueLostError
 from .location import QueuePlace, check_private, make_private
+from .rows import NAMES
 from .state import Lane, State
 
 APPLICATION = "cuda-cyclegan"
 VERSION = "1"
 """DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
-
-STATES: dict[str, State] = {
-    "DELAYED": "waiting",
-    "ENQUEUED": "queued",
-    "PENDING": "running",
-    "SUCCESS": "done",
-    "ERROR": "failed",
-    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "given up",
-    "CANCELLED": "cancelled",
-}
-NAMES = {state: name for name, state in STATES.items()}
 
 
 class QueueTables:
@@ -68,6 +58,8 @@ class QueueTables:
             )
         self.store: Any = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
         self.jobs: Any = self.store.tables.workflow_status
+        if file:
+            sa.event.listen(self.store.engine, "connect", _read_damaged_text)
         try:
             self._prepare()
         except BaseException:
@@ -109,11 +101,22 @@ class QueueTables:
         with self.begin() as connection:
             return connection.execute(query).fetchall()
 
-    def change(self, where: Sequence[Any], values: Mapping[str, Any]) -> int:
-        """Update the jobs for which all of `where` holds; how many that were."""
+    def change(
+        self,
+        where: Sequence[Any],
+        values: Mapping[str, Any],
+        each: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Update the jobs for which all of `where` holds; how many that were.
+
+        each: do so for each of these sets of bound parameters, all in one transaction.
+        """
         values = {**values, "updated_at": self.now()}
+        update = sa.update(self.jobs).where(*where).values(values)
+        if each is not None and not each:
+            return 0
         with self.begin() as connection:
-            return connection.execute(sa.update(self.jobs).where(*where).values(values)).rowcount
+            return connection.execute(update, each).rowcount
 
     def now(self) -> Any:
         """The database's clock in milliseconds, for all hosts alike."""
@@ -153,3 +156,8 @@ class QueueTables:
         return get_migration_versions(
             self.store.engine, self.store.schema, self.store.use_listen_notify
         )
+
+
+def _read_damaged_text(connection: Any, _record: Any) -> None:
+    """Have SQLite give text that is no UTF-8 in place of an error, which would stop all work."""
+    connection.text_factory = lambda stored: stored.decode(errors="replace")  # type: bytes

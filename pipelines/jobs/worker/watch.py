@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from ...errors import QueueLostError
+from ...errors import QueueError
 from ..queue.claims import Claims
 from ..queue.liveness import Life
 from .worker import Worker
@@ -50,7 +50,7 @@ class Watch:
     def _run(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             self._mind_parent()
-            with suppress(QueueLostError):
+            with suppress(QueueError):
                 is_named = self._life.renew()
                 self._claims.wake()
                 self._mind_jobs()

@@ -401,6 +401,39 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
     assert "newer version" in world.did("jobs", batch)
 
 
+def test_a_damaged_row_is_set_aside_and_stops_nothing(world: QueueWorld) -> None:
+    world.scans(5)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+        inputs = tables.store.tables.workflow_input
+        one, two, three = (f"{batch}/0000{number}" for number in (1, 2, 3))
+        writing.execute(sa.update(inputs).where(inputs.c.workflow_uuid == one).values(inputs="{"))
+        writing.execute(sa.delete(inputs).where(inputs.c.workflow_uuid == two))
+        number = '{"positionalArgs": ["{\\"version\\": 1, \\"output\\": 7}"]}'
+        where = inputs.c.workflow_uuid == three
+        writing.execute(sa.update(inputs).where(where).values(inputs=number))
+    assert "5 queued" in world.did("jobs", batch)
+    world.work()
+    rows = world.jobs(batch)
+    assert [row["state"] for row in rows] == ["failed"] * 3 + ["done"] * 2
+    assert all("This job cannot be read" in row["reason"] for row in rows[:3])
+    assert batch in world.did("jobs")
+    assert "2 translated, 3 failed" in world.run("jobs", "summary", batch).stdout
+    assert "3 jobs queued again" in world.did("jobs", "retry", batch)
+    assert "3 jobs cancelled" in world.did("jobs", "cancel", batch)
+    assert world.run("jobs", "summary", f"{batch}/00001").exit_code == 2
+
+
+def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
+    world.scans(2)
+    old = world.submit()
+    world.did("jobs", "cancel", old)
+    new = world.submit()
+    assert "0 jobs queued again, 2 for equal work open already" in world.did("jobs", "retry", old)
+    world.did("jobs", "cancel", f"{new}/00001")
+    assert "1 job queued again, 1 for equal work open already" in world.did("jobs", "retry", old)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Generator[Path]:
     """A file system of a quarter of a megabyte."""

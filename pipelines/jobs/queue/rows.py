@@ -1,0 +1,65 @@
+"""Rows of the queue's tables as jobs; what cannot be read of a damaged one is left out."""
+
+from typing import Any
+
+from .state import JobRow, Lane, State, json_object
+
+STATES: dict[str, State] = {
+    "DELAYED": "waiting",
+    "ENQUEUED": "queued",
+    "PENDING": "running",
+    "SUCCESS": "done",
+    "ERROR": "failed",
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": "given up",
+    "CANCELLED": "cancelled",
+}
+NAMES = {state: name for name, state in STATES.items()}
+
+
+def job_row(
+    job: str,
+    status: str,
+    attributes: Any,
+    tries: Any,
+    worker: Any,
+    *rest: Any,
+) -> JobRow:
+    """One job as the tables have it, in the order of its fields; times are in milliseconds."""
+    submitted, not_before, started, ended, inputs, result = rest
+    return JobRow(
+        job=job,
+        state=state_of(status),
+        lane=Lane.parse(str(json_object(attributes).get("lane"))),
+        tries=whole(tries),
+        worker=None if worker is None else str(worker),
+        submitted=seconds_of(submitted) or 0.0,
+        not_before=seconds_of(not_before),
+        started=seconds_of(started),
+        ended=seconds_of(ended),
+        payload=payload_of(inputs),
+        result=json_object(result) if ended else {},
+    )
+
+
+def state_of(status: Any) -> State:
+    """A job's state; one that is none of DBOS's is past any help."""
+    return STATES.get(status, "failed")
+
+
+def payload_of(inputs: Any) -> str:
+    """The job's text, as it was submitted; "" if it cannot be read."""
+    match json_object(inputs):
+        case {"positionalArgs": [str(payload), *_]}:
+            return payload
+        case _:
+            return ""
+
+
+def seconds_of(milliseconds: Any) -> float | None:
+    """A moment in seconds since 1970; None if there is none."""
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+
+
+def whole(number: Any) -> int:
+    """A count; 0 if there is none."""
+    return number if isinstance(number, int) else 0
