@@ -123,7 +123,7 @@ def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
         for study in range(BATCH)
     ]
     batch = Queue(tables).submit(made, Lane("normal"), name=f"batch {number}").batch
-    rows, outputs = tables.jobs.c, tables.store.tables.workflow_output
+    rows, outputs = tables.jobs.c, tables.outputs
     mine = rows.workflow_uuid.startswith(f"{batch}/")
     ended = {
         "status": NAMES["done"],

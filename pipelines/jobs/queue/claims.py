@@ -1,6 +1,7 @@
 """The job queue as its workers see it: take, end, hand back and take over jobs."""
 
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from uuid import uuid4
@@ -41,14 +42,12 @@ class Claims:
             queue = self._tables.client.retrieve_queue(str(lane))
             if queue is None:
                 return None
-            taken, _ = self._tables.store.start_queued_workflows(
-                queue, self.worker, VERSION, None, owner_xid=token
-            )
-            if not taken:
+            job = self._tables.dbos.claim(queue, self.worker, VERSION, token)
+            if job is None:
                 return None
-            tries, priority, inputs = self._row(taken[0])
+            tries, priority, inputs = self._row(job)
         return Claim(
-            job=taken[0],
+            job=job,
             token=token,
             tries=whole(tries),
             payload=payload_of(inputs),
@@ -57,7 +56,7 @@ class Claims:
         )
 
     def _row(self, job: str) -> Any:
-        jobs, inputs = self._tables.jobs, self._tables.store.tables.workflow_input
+        jobs, inputs = self._tables.jobs, self._tables.inputs
         query = (
             sa.select(jobs.c.recovery_attempts, jobs.c.priority, inputs.c.inputs)
             .select_from(jobs)
@@ -78,14 +77,20 @@ class Claims:
         """Record how a job of ours ended; False, and no record, if it is not ours any more."""
         state = NAMES["done" if well else "failed"]
         with self._tables.told():
-            return self._tables.store.update_workflow_outcome(
-                claim.job, state, output=json.dumps(result), owner_xid=claim.token
-            )
+            return self._tables.dbos.end(claim.job, state, json.dumps(result), claim.token)
 
     def give_up(self, claim: Claim) -> None:
         """Take a job that ended every worker out of the queue."""
+        values = {
+            "status": NAMES["given up"],
+            "owner_xid": None,
+            "queue_name": None,
+            "deduplication_id": None,
+            "started_at_epoch_ms": None,
+            "completed_at": self._tables.now(),
+        }
         with self._tables.told():
-            self._tables.store.dead_letter_workflows([claim.job], min_recovery_attempts=claim.tries)
+            self._tables.change(self._running([claim.token]), values)
 
     def hand_back(self, tokens: Collection[str]) -> None:
         """Put jobs of ours back to their places in the queue, as if they had never been taken."""
@@ -116,8 +121,11 @@ class Claims:
 
     def wake(self) -> None:
         """Queue the jobs whose time has come."""
+        jobs = self._tables.jobs.c
+        due = jobs.delay_until_epoch_ms <= int(time.time() * 1000)
+        where = [jobs.application_name == APPLICATION, self._tables.are(["waiting"]), due]
         with self._tables.told():
-            self._tables.store.transition_delayed_workflows()
+            self._tables.change(where, {"status": NAMES["queued"]})
 
     def _queue_again(self, tokens: Collection[str], values: Mapping[str, Any]) -> int:
         back = {"status": NAMES["queued"], "owner_xid": None, "started_at_epoch_ms": None}

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -35,6 +35,9 @@ ALONE, _WITH_OTHERS = 1, 2
 """Order within a lane: a job that may have killed a worker goes first, and by itself."""
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_MANY = 10_000
+"""Jobs that one statement may name; SQLite takes no more than 32,766."""
+
 _BATCH_LENGTH = len("20261121-abcdef")
 
 
@@ -106,8 +109,7 @@ class Queue:
 
         batch: also one job of it, as `<batch>/<number>`.
         """
-        tables, jobs = self._tables.store.tables, self._tables.jobs
-        inputs, outputs = tables.workflow_input, tables.workflow_output
+        jobs, inputs, outputs = self._tables.jobs, self._tables.inputs, self._tables.outputs
         query = (
             sa.select(
                 *(jobs.c.workflow_uuid, jobs.c.status, sa.cast(jobs.c.attributes, sa.Text)),
@@ -126,15 +128,11 @@ class Queue:
 
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
-        values = {
-            "status": NAMES["cancelled"],
-            "owner_xid": None,
-            "queue_name": None,
-            "deduplication_id": None,
-            "completed_at": self._tables.now(),
-        }
         with self._tables.told():
-            return self._tables.change(self._within(batch, OPEN), values)
+            ids = self._ids(self._within(batch, OPEN))
+            for some in _portions(ids):
+                self._tables.client.cancel_workflows(some)
+        return len(ids)
 
     def retry(self, batch: str) -> Retried:
         """Queue again what ended badly of a batch, or one job, unless equal work is open."""
@@ -181,9 +179,9 @@ class Queue:
         jobs = self._tables.jobs.c
         ended = jobs.completed_at < int(before.timestamp() * 1000)
         with self._tables.told():
-            query = sa.select(jobs.workflow_uuid).where(*self._within("", ()), ended)
-            ids = [job for (job,) in self._tables.read(query)]
-            self._tables.client.delete_workflows(ids)
+            ids = self._ids([*self._within("", ()), ended])
+            for some in _portions(ids):
+                self._tables.client.delete_workflows(some)
         return len(ids)
 
     def pause(self) -> None:
@@ -205,6 +203,10 @@ class Queue:
         with self._tables.begin() as connection:
             for options, job in rows:
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
+
+    def _ids(self, where: Sequence[Any]) -> list[str]:
+        query = sa.select(self._tables.jobs.c.workflow_uuid).where(*where)
+        return [job for (job,) in self._tables.read(query)]
 
     def _open_keys(self) -> set[str]:
         key = self._tables.jobs.c.deduplication_id
@@ -235,6 +237,11 @@ def _options(
     if not_before is not None:
         options["delay_seconds"] = max(not_before.timestamp() - time.time(), 0.0)
     return options
+
+
+def _portions(ids: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), _MANY):
+        yield list(ids[start : start + _MANY])
 
 
 def _key(row: JobRow) -> str | None:

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from dbos import DBOSClient, DBOSPortableJSONSerializer
-from dbos._migration import get_migration_versions, get_sqlite_migration_versions
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...errors import QueueError, QueueLostError
+from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
 from .rows import NAMES
 from .state import Lane, State
@@ -30,6 +30,7 @@ class QueueTables:
     """Open tables; a context manager that owns the connections.
 
     create: make the queue if there is none, and bring an older one's tables up to date.
+    jobs, inputs, outputs: the tables, with a row a job.
     """
 
     def __init__(self, place: QueuePlace, *, create: bool) -> None:
@@ -56,10 +57,10 @@ class QueueTables:
                 lazy=True,
                 retry_connection_errors=False,
             )
-        self.store: Any = self.client._sys_db  # pyright: ignore[reportPrivateUsage]
-        self.jobs: Any = self.store.tables.workflow_status
+        self.dbos = Internals(self.client)
+        self.jobs, self.inputs, self.outputs = self.dbos.jobs, self.dbos.inputs, self.dbos.outputs
         if file:
-            sa.event.listen(self.store.engine, "connect", _read_damaged_text)
+            sa.event.listen(self.dbos.engine, "connect", _read_damaged_text)
         try:
             self._prepare()
         except BaseException:
@@ -77,7 +78,7 @@ class QueueTables:
 
     def begin(self) -> AbstractContextManager[Any]:
         """A connection in a transaction."""
-        return self.store.engine.begin()
+        return self.dbos.engine.begin()
 
     @contextmanager
     def told(self) -> Generator[None]:
@@ -120,7 +121,7 @@ class QueueTables:
 
     def now(self) -> Any:
         """The database's clock in milliseconds, for all hosts alike."""
-        return self.store._now_ms_sql()
+        return self.dbos.now()
 
     def are(self, states: Collection[State]) -> Any:
         """The condition that a job is in one of these states."""
@@ -136,8 +137,8 @@ class QueueTables:
                 if self.place.file:
                     with self.begin() as connection:
                         connection.execute(sa.text("PRAGMA journal_mode=WAL"))
-                self.store.run_migrations()
-            made, known = self._versions()
+                DBOS.migrate(self.place.url)
+            made, known = self.dbos.versions()
         if made > known:
             raise QueueError(
                 f"The queue {self.place} was made by a newer version of cuda-cyclegan; update this "
@@ -148,14 +149,6 @@ class QueueTables:
                 f"The queue {self.place} is empty or of an older version; submit a study to bring "
                 "it up to date."
             )
-
-    def _versions(self) -> tuple[int, int]:
-        """Of the tables: the version they have, and the one that this program knows."""
-        if self.place.file:
-            return get_sqlite_migration_versions(self.store.engine)
-        return get_migration_versions(
-            self.store.engine, self.store.schema, self.store.use_listen_notify
-        )
 
 
 def _read_damaged_text(connection: Any, _record: Any) -> None:

@@ -386,7 +386,7 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
     world.scans(3)
     batch = world.submit()
     with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
-        inputs = tables.store.tables.workflow_input
+        inputs = tables.inputs
         for number, payload in (("00001", '{"version": 99}'), ("00002", "damaged")):
             stored = json.dumps({"positionalArgs": [payload], "namedArgs": {}})
             where = inputs.c.workflow_uuid == f"{batch}/{number}"
@@ -405,7 +405,7 @@ def test_a_damaged_row_is_set_aside_and_stops_nothing(world: QueueWorld) -> None
     world.scans(5)
     batch = world.submit()
     with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
-        inputs = tables.store.tables.workflow_input
+        inputs = tables.inputs
         one, two, three = (f"{batch}/0000{number}" for number in (1, 2, 3))
         writing.execute(sa.update(inputs).where(inputs.c.workflow_uuid == one).values(inputs="{"))
         writing.execute(sa.delete(inputs).where(inputs.c.workflow_uuid == two))

@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import psycopg
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import queue_postgres
 
@@ -305,7 +305,7 @@ def test_a_damaged_job_is_taken_shown_and_cancelled_like_others(
     queue: Queue, tables: QueueTables, tmp_path: Path, damage: str
 ) -> None:
     batch = queue.submit(jobs(tmp_path, 3), NORMAL).batch
-    inputs = tables.store.tables.workflow_input
+    inputs = tables.inputs
     with tables.begin() as connection:
         job, damaged = inputs.c.workflow_uuid, DAMAGED_INPUTS[damage]
         connection.execute(sa.update(inputs).where(job == f"{batch}/00001").values(inputs=damaged))
@@ -384,11 +384,13 @@ def test_text_that_is_no_utf_8_stops_nobody(tmp_path: Path) -> None:
         assert len(Queue(tables).batches()) == 1
 
 
+@settings(deadline=None)
 @given(
     st.text()
     | st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=5,
     ).map(json.dumps)
 )
 def test_a_text_that_is_no_job_is_refused_in_a_sentence(text: str) -> None:
@@ -410,6 +412,7 @@ OF_ANOTHER_KIND = {
 }
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(OF_ANOTHER_KIND)), st.data())
 def test_a_job_with_a_field_of_another_kind_is_refused_in_a_sentence(
     name: str, data: st.DataObject
@@ -489,9 +492,9 @@ def test_rows_hold_json_and_undecodable_names(
     (tmp_path / name).touch()
     batch = queue.submit([study_job(tmp_path / name)], NORMAL).batch
     [(kind, stored)] = tables.read(
-        sa.select(
-            tables.jobs.c.serialization, tables.store.tables.workflow_input.c.inputs
-        ).select_from(tables.jobs.join(tables.store.tables.workflow_input, sa.true()))
+        sa.select(tables.jobs.c.serialization, tables.inputs.c.inputs).select_from(
+            tables.jobs.join(tables.inputs, sa.true())
+        )
     )
     assert kind == "portable_json"
     assert json.loads(json.loads(stored)["positionalArgs"][0])["version"] == 1
