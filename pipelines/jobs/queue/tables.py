@@ -133,7 +133,7 @@ class QueueTables:
 
     def _prepare(self) -> None:
         with self.told():
-            if self._create:
+            if self._create and not self._is_made():
                 if self.place.file:
                     with self.begin() as connection:
                         connection.execute(sa.text("PRAGMA journal_mode=WAL"))
@@ -149,6 +149,13 @@ class QueueTables:
                 f"The queue {self.place} is empty or of an older version; submit a study to bring "
                 "it up to date."
             )
+
+    def _is_made(self) -> bool:
+        try:
+            made, known = self.dbos.versions()
+        except SQLAlchemyError:
+            return False  # the server may lack the database itself
+        return made >= known
 
 
 def _read_damaged_text(connection: Any, _record: Any) -> None:

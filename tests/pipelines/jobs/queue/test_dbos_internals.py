@@ -1,5 +1,6 @@
 """What the queue takes of DBOS beyond its public client, by name: an update says what broke."""
 
+import importlib
 import inspect
 import re
 import tomllib
@@ -9,9 +10,8 @@ from typing import Any
 
 import dbos
 import pytest
-from dbos import _migration, _sys_db
 
-from cuda_cyclegan.pipelines.jobs.queue import dbos_internals as queue_dbos
+from cuda_cyclegan.pipelines.jobs.queue.dbos_internals import Internals
 
 ROOT = Path(__file__).parents[4]
 
@@ -55,7 +55,9 @@ def test_a_database_has_the_attribute(database: Any, name: str) -> None:
     }.items(),
 )
 def test_a_database_has_the_method(name: str, parameters: list[str]) -> None:
-    found = inspect.signature(getattr(_sys_db.SystemDatabase, name)).parameters
+    found = inspect.signature(
+        getattr(importlib.import_module("dbos._sys_db").SystemDatabase, name)
+    ).parameters
     assert set(parameters) <= found.keys()
 
 
@@ -67,13 +69,18 @@ def test_a_database_has_the_method(name: str, parameters: list[str]) -> None:
     }.items(),
 )
 def test_the_migrations_have_the_function(name: str, parameters: list[str]) -> None:
-    assert list(inspect.signature(getattr(_migration, name)).parameters) == parameters
+    assert (
+        list(
+            inspect.signature(getattr(importlib.import_module("dbos._migration"), name)).parameters
+        )
+        == parameters
+    )
 
 
 def test_nothing_else_of_dbos_is_private() -> None:
     """Everywhere else, neither its private modules nor the client's database are named."""
     private = re.compile(r"dbos\._|import dbos\b|_sys_db\b|_now_ms_sql|_migration\b")
-    own = Path(inspect.getfile(queue_dbos)).resolve()
+    own = Path(inspect.getfile(Internals)).resolve()
     sources = [
         path
         for folder in ("cli", "engine", "io", "pipelines")
