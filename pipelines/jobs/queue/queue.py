@@ -151,7 +151,7 @@ class Queue:
                 return Retried(again, len(rows) - len(due))
 
     def _queue_again(self, rows: Sequence[JobRow], keys: Mapping[str, str | None]) -> int:
-        values = {
+        values: dict[str, Any] = {
             "status": NAMES["queued"],
             "queue_name": sa.bindparam("to_lane"),
             "deduplication_id": sa.bindparam("key"),

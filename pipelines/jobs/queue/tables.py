@@ -8,11 +8,13 @@ decoded by DBOS: one may be marked as a pickle, which would be executed.
 import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from ...errors import QueueError, QueueLostError
@@ -60,7 +62,7 @@ class QueueTables:
         self.dbos = Internals(self.client)
         self.jobs, self.inputs, self.outputs = self.dbos.jobs, self.dbos.inputs, self.dbos.outputs
         if file:
-            sa.event.listen(self.dbos.engine, "connect", _read_damaged_text)
+            event.listen(self.dbos.engine, "connect", _read_damaged_text)
         try:
             self._prepare()
         except BaseException:
@@ -160,4 +162,4 @@ class QueueTables:
 
 def _read_damaged_text(connection: Any, _record: Any) -> None:
     """Have SQLite give text that is no UTF-8 in place of an error, which would stop all work."""
-    connection.text_factory = lambda stored: stored.decode(errors="replace")  # type: bytes
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")

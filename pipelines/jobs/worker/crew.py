@@ -10,7 +10,7 @@ from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 SHAKEN = 75
 """A child's exit status when it only wants to begin afresh."""
@@ -53,7 +53,8 @@ class Member:
             return
         self._started = time.monotonic()
         context = multiprocessing.get_context("forkserver")
-        self._end, its_end = context.Pipe(duplex=False)
+        end, its_end = context.Pipe(duplex=False)
+        self._end = cast("Connection", end)
         process = context.Process(
             target=_run, args=(target, self.device, its_end), name=self.device
         )
