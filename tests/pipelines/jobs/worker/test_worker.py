@@ -197,7 +197,7 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     def cancel(number: int) -> None:
         if number == 0:
             with open_queue(queue_place(world.queue)) as queue:
-                assert queue.cancel(batch) == queue.retry(batch) == 1
+                assert queue.cancel(batch) == queue.retry(batch).again == 1
             threading.Event().wait(2.5)  # two rounds of the watch
 
     watch_calls(monkeypatch, "infer_study", cancel)
