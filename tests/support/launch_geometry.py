@@ -1,0 +1,64 @@
+"""The launches of whole generators: kernels, grids, blocks and shared memory."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import numpy as np
+
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.steps import Lowered, Step
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network, Triple
+from cuda_cyclegan.engine.options import Precision
+
+SPECS: Mapping[str, ResNetSpec | UNetSpec] = {
+    "ResNet 32": ResNetSpec(1, 1, 32, 1),
+    "ResNet 64": ResNetSpec(1, 1, 64, 1),
+    "U-Net 32": UNetSpec(1, 1, 32, 5),
+    "U-Net 64": UNetSpec(1, 1, 64, 5),
+}
+PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
+SIZES: Mapping[str, tuple[tuple[Triple, int], ...]] = {
+    "ResNet": (((128, 128, 128), 1), ((80, 104, 112), 2)),
+    "U-Net": (((128, 128, 128), 1), ((96, 160, 224), 2)),
+}
+"""Patch and batch of a family; the second of extents that are no powers of two."""
+
+
+@cache
+def network(name: str) -> Network:
+    """Weights of zeros: geometry depends on their shapes alone."""
+    graph = build(SPECS[name])
+    shapes = graph.weight_shapes()
+    return Network(graph, {key: np.zeros(shape, np.float32) for key, shape in shapes})
+
+
+def lowered(name: str, wanted: Wanted) -> Lowered:
+    """The fastest layout for what is wanted."""
+    return lower(network(name), next(wanted.layouts()))
+
+
+def launched(program: Lowered) -> Iterator[tuple[Step, list[Launch]]]:
+    """Each step and its launches; the convolutions that cuDNN may do too, as own kernels."""
+    for step in program.steps:
+        yield step, launches(step, lambda _: 256, 256)
+
+
+def summary(program: Lowered) -> dict[str, int]:
+    """How often there is which launch, in the order of the first ones."""
+    return dict(
+        Counter(
+            f"{launch.kernel} grid {_times(launch.grid)} block {_times(launch.block)} "
+            f"shared {launch.shared} scratch {scratch_bytes(step)}"
+            for step, launches in launched(program)
+            for launch in launches
+        )
+    )
+
+
+def _times(extents: Triple) -> str:
+    return "x".join(map(str, extents))
