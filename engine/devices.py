@@ -85,7 +85,7 @@ def open_generator(
     patch: "Triple",
     progress: Progress = unheard,
 ) -> "AbstractContextManager[Generator]":
-    """The network, ready to run on the device between `__enter__` and `__exit__`.
+    """The network, ready to run on the device within a `with` block.
 
     patch: extents (D, H, W) of the patches, for which a CUDA device compiles it. progress: told of
     the search for fast plans, should there be one.
@@ -93,12 +93,12 @@ def open_generator(
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
     if device.kind == "cuda":
-        from .cuda.generator import CudaGenerator
+        from .cuda.generator import open_cuda_generator
 
-        return CudaGenerator(network, cuda_options(device, precision, patch, progress))
-    from .onnxruntime.session import CpuGenerator
+        return open_cuda_generator(network, cuda_options(device, precision, patch, progress))
+    from .onnxruntime.session import open_cpu_generator
 
-    return CpuGenerator(network)
+    return open_cpu_generator(network)
 
 
 def plan_device(

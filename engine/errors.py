@@ -6,7 +6,7 @@ EngineError
 ├── PatchShapeError        a patch does not fit the network
 ├── DeviceUnavailableError a device or an installed library is missing
 ├── CudaError              a call of the CUDA driver, NVRTC or cuDNN failed
-├── DeviceMemoryError      a program does not fit into the device memory it may use
+├── DeviceMemoryError      device memory, or pinned memory of the host, does not suffice
 └── PrecisionOverflowError a result is not finite in the chosen precision
 """
 
@@ -56,7 +56,15 @@ class CudaError(EngineError):
 
 
 class DeviceMemoryError(EngineError):
-    """A program does not fit into the device memory it may use."""
+    """The device memory that may be used, or the pinned memory of the host, does not suffice.
+
+    wanted, free: bytes asked for, and those that were left; None where the library that found no
+    more does not tell.
+    """
+
+    def __init__(self, message: str, wanted: int | None = None, free: int | None = None) -> None:
+        super().__init__(message)
+        self.wanted, self.free = wanted, free
 
 
 class PrecisionOverflowError(EngineError):

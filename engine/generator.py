@@ -9,7 +9,7 @@ from .sliding_window import Timing, Window
 
 
 class Generator(Protocol):
-    """A generator ready to run on some device, open between `__enter__` and `__exit__`."""
+    """A generator ready to run on some device."""
 
     @property
     def graph(self) -> Graph:
@@ -42,7 +42,7 @@ class Sweeping(Protocol):
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Both are of VOXEL_TYPES. Raises DeviceMemoryError if the device has no room for it, and
-        PrecisionOverflowError if a result is not finite.
+        Both are of VOXEL_TYPES. Raises DeviceMemoryError, before any tile is done, if the device
+        has no room for it, and PrecisionOverflowError if a result is not finite.
         """
         ...

@@ -21,7 +21,7 @@ from ..cores import usable_cores
 from ..network.flops import flops, layer_flops
 from ..network.graph import INPUT, FloatArray, Network, Triple
 from ..onnxruntime.conversion import OPSET, to_onnx
-from ..onnxruntime.session import CpuGenerator, session, session_options
+from ..onnxruntime.session import CpuGenerator, open_cpu_generator, session, session_options
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 
 _FEWEST, _MOST = 3, 500
@@ -46,7 +46,7 @@ def measure_on_cpu(
     depth, height, width = patches.shape[2:]
     patch = depth, height, width
     network.graph.check_patch(patch)
-    with CpuGenerator(network) as generator:
+    with open_cpu_generator(network) as generator:
         keep(generator(patches))
         first = _timed(generator, patches)
         times = [_timed(generator, patches) for _ in range(budget.runs(first, _FEWEST, _MOST))]

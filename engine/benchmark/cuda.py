@@ -11,7 +11,7 @@ from ..compiler.steps import NUMBER_BYTES, Convolution
 from ..compiler.weight_layout import encoded
 from ..cuda.cudnn import Cudnn
 from ..cuda.driver import Context, DeviceBuffer, Stream
-from ..cuda.generator import CudaGenerator, CudaOptions
+from ..cuda.generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.kernel_images import Kernels
 from ..cuda.plan_cache import TuningCache
 from ..cuda.plan_search import PlanSearch, Search
@@ -40,7 +40,7 @@ def measure_on_card(
     """
     with Context(options.device) as context:
         free, _ = context.memory
-        with CudaGenerator(network, options) as generator:
+        with open_cuda_generator(network, options) as generator:
             keep(generator(patches))
             taken = free - context.memory[0]
             runs = budget.runs(min(generator.times(3)), _FEWEST, _MOST)
@@ -118,7 +118,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         raise DeviceMemoryError("There is no room for a matrix product.")
     with ExitStack() as opened:
         library = opened.enter_context(Cudnn(stream))
-        kernels = opened.enter_context(Kernels(precision, context.capability, None))
+        kernels = opened.enter_context(Kernels(precision, context.card, None))
         search = PlanSearch(library, kernels, stream, TuningCache(None, {}))
         algorithm = search.algorithms([shape], _WORKSPACE, Search("quick", _SECONDS))[shape]
         size = _matrix_bytes(shape)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
+from ..errors import DeviceMemoryError
 from ..sliding_window import Grid, ring_rows
 
 
@@ -51,6 +52,17 @@ def rings(window: Grid, channels: tuple[int, int], most_bytes: int) -> Rings | N
         if size <= most_bytes:
             return Rings(places, size, 2 if spare else 1)
     return None
+
+
+def no_room(window: Grid, channels: tuple[int, int], most_bytes: int) -> DeviceMemoryError:
+    """What to say where `rings` finds none."""
+    _, wanted = laid_out(window, ring_rows(window, spare=False), channels)
+    return DeviceMemoryError(
+        f"The rows of one row of tiles need {-(-wanted >> 20)} MiB of the card's memory beside the "
+        f"program, of which {max(0, most_bytes) >> 20} MiB are left.",
+        wanted=wanted,
+        free=max(0, most_bytes),
+    )
 
 
 def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:

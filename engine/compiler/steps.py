@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from ..network.graph import FloatArray, PadMode, Triple, Upsample
 from ..options import Precision
+from .card_properties import CardProperties
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
@@ -321,10 +322,12 @@ class Layout:
 class Lowered:
     """Steps in order, and the float32 constants that they name.
 
-    weights: the constants that the device stores in the layout's precision.
+    card: whose properties decided on steps, and decide on their launches. weights: the constants
+    that the device stores in the layout's precision.
     """
 
     layout: Layout
+    card: CardProperties
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
     weights: frozenset[str]

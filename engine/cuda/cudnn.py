@@ -1,5 +1,6 @@
 """cuDNN's convolutions: one graph for a shape, all plans that its heuristics offer for it."""
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,7 +8,7 @@ from importlib import import_module
 from typing import Any, Self
 
 from ..compiler.steps import Convolution
-from ..errors import CudaError
+from ..errors import CudaError, DeviceMemoryError
 from ..network.graph import Triple
 from ..options import Precision
 from .driver import Stream
@@ -29,19 +30,34 @@ cudnn: Any = _imported()  # the package's types are generated and incomplete
 
 _SOURCE, _WEIGHT, _TARGET = 1, 2, 3
 
+_STATUS = re.compile(r"\bCUDNN_STATUS_(\w+)")
+"""A return code as the frontend tells it: its exceptions have no other place for one."""
+
+_NO_MEMORY = {
+    "ALLOC_FAILED",
+    "INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+}
+
 
 class Cudnn:
     """A cuDNN handle whose work goes to one stream."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self.handle: int = checked("cudnnCreate", cudnn.create_handle)
+        try:
+            checked("cudnnSetStream", lambda: cudnn.set_stream(self.handle, int(stream.handle)))
+        except BaseException:
+            self._destroy()
+            raise
 
     def __enter__(self) -> Self:
-        self.handle: int = checked("cudnnCreate", cudnn.create_handle)
-        checked("cudnnSetStream", lambda: cudnn.set_stream(self.handle, int(self._stream.handle)))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._destroy()
+
+    def _destroy(self) -> None:
         with suppress(RuntimeError):  # it is gone already where the context was lost
             cudnn.destroy_handle(self.handle)
 
@@ -52,12 +68,18 @@ class Cudnn:
 
 
 def checked(name: str, function: Callable[[], Any], layer: str | None = None) -> Any:
-    """The result of a cuDNN call, or CudaError with cuDNN's own words."""
+    """The result of a cuDNN call.
+
+    Raises DeviceMemoryError where cuDNN found no memory, else CudaError with its own words.
+    """
     try:
         return function()
     except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as error:
         reason = " ".join(str(error).split())[:400]
-        raise CudaError(name, reason, "run again with --device cpu", layer) from error
+        failed = CudaError(name, reason, "run again with --device cpu", layer)
+        if _NO_MEMORY & set(_STATUS.findall(str(error))):
+            raise DeviceMemoryError(str(failed)) from error
+        raise failed from error
 
 
 class ConvolutionPlans:

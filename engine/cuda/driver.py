@@ -1,6 +1,7 @@
 """The CUDA driver's objects, each with one owner that frees it; every return code is checked."""
 
 import ctypes
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
@@ -8,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..compiler.card_properties import CardProperties
 from ..errors import CudaError, DeviceMemoryError
 
 driver: Any = import_module(
@@ -43,7 +45,10 @@ _ADVICE = {
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the driver; its result, or CudaError with the driver's own words."""
+    """Call a function of the driver; its result.
+
+    Raises DeviceMemoryError where the driver found no memory, else CudaError with its own words.
+    """
     try:
         status, *results = function(*arguments)
     except ValueError as error:  # a driver newer than the bindings may return what they cannot name
@@ -54,28 +59,39 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def _error(name: str, status: Any) -> CudaError:
+def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
     _, text = driver.cuGetErrorString(status)
     code = str(status.name).removeprefix("CUDA_ERROR_")
     reason = f"{code}, {text.decode() if text else 'no explanation'}"
     is_sticky = code in _STICKY
     advice = "start this program again" if is_sticky else "run again with --device cpu"
-    return CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
+    error = CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return DeviceMemoryError(str(error))
+    return error
+
+
+_MIB = 1 << 20
 
 
 class Context:
-    """The primary context of one device, current in the thread that enters or calls `use`."""
+    """The primary context of one device, current in the thread that makes it or calls `use`.
+
+    card: what the driver tells of the device.
+    """
 
     def __init__(self, index: int) -> None:
-        self.index = index
-        self._device: Any = None
-        self._context: Any = None
+        call(driver.cuInit, 0)
+        self._device: Any = call(driver.cuDeviceGet, index)
+        self._context: Any = call(driver.cuDevicePrimaryCtxRetain, self._device)
+        try:
+            self.use()
+            self.card = _card_properties(self._device)
+        except BaseException:
+            driver.cuDevicePrimaryCtxRelease(self._device)
+            raise
 
     def __enter__(self) -> Self:
-        call(driver.cuInit, 0)
-        self._device = call(driver.cuDeviceGet, self.index)
-        self._context = call(driver.cuDevicePrimaryCtxRetain, self._device)
-        self.use()
         return self
 
     def use(self) -> None:
@@ -84,23 +100,6 @@ class Context:
 
     def __exit__(self, *_: object) -> None:
         driver.cuDevicePrimaryCtxRelease(self._device)
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """Compute capability."""
-        attribute = driver.CUdevice_attribute
-        major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-        minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-        return (
-            call(driver.cuDeviceGetAttribute, major, self._device),
-            call(driver.cuDeviceGetAttribute, minor, self._device),
-        )
-
-    @property
-    def multiprocessors(self) -> int:
-        """How many the card has."""
-        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-        return call(driver.cuDeviceGetAttribute, count, self._device)
 
     @property
     def driver_version(self) -> int:
@@ -119,12 +118,34 @@ class Context:
         return call(driver.cuMemGetInfo)
 
 
+def _card_properties(device: Any) -> CardProperties:
+    attribute = driver.CUdevice_attribute
+
+    def ask(number: Any) -> int:
+        return call(driver.cuDeviceGetAttribute, number, device)
+
+    return CardProperties(
+        capability=(
+            ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            ask(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        ),
+        multiprocessors=ask(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        l2_bytes=ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+        shared_per_block=ask(attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        shared_per_multiprocessor=ask(
+            attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        ),
+    )
+
+
 class Stream:
     """A queue of work."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         flag = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self.handle: Any = call(driver.cuStreamCreate, flag)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -202,8 +223,10 @@ class Stream:
 class Event:
     """A mark in a queue of work."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self.handle: Any = call(driver.cuEventCreate, 0)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,21 +246,23 @@ class Event:
 
 
 class DeviceBuffer:
-    """A block of device memory."""
+    """A block of device memory. Raises DeviceMemoryError where there is none of that size left."""
 
     def __init__(self, size: int) -> None:
         self.size = size
+        try:
+            self.address = int(call(driver.cuMemAlloc, size))
+        except DeviceMemoryError as error:
+            free, _ = call(driver.cuMemGetInfo)
+            raise DeviceMemoryError(
+                f"The card has no {size / _MIB:.0f} MiB in one piece left "
+                f"({free / _MIB:.0f} MiB are free); "
+                "end other programs on it or set a lower --vram-limit.",
+                wanted=size,
+                free=free,
+            ) from error
 
     def __enter__(self) -> Self:
-        try:
-            self.address = int(call(driver.cuMemAlloc, self.size))
-        except CudaError as error:
-            if "OUT_OF_MEMORY" not in error.reason:
-                raise
-            raise DeviceMemoryError(
-                f"The card has no {self.size / 2**20:.0f} MiB in one piece left; "
-                "end other programs on it or set a lower --vram-limit."
-            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,13 +270,26 @@ class DeviceBuffer:
 
 
 class PinnedBuffer:
-    """A block of host memory that copies can run from without a detour."""
+    """A block of host memory that copies can run from without a detour.
+
+    Raises DeviceMemoryError where the host has no more memory that can be pinned.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        try:
+            self.address = int(call(driver.cuMemHostAlloc, size, 0))
+        except DeviceMemoryError as error:
+            free = _free_host_bytes()
+            left = "" if free is None else f" ({free / _MIB:.0f} MiB are free)"
+            raise DeviceMemoryError(
+                f"The host has no {size / _MIB:.0f} MiB left that can be pinned for copies to "
+                f"the card{left}; end other programs or allow this one more host memory.",
+                wanted=size,
+                free=free,
+            ) from error
 
     def __enter__(self) -> Self:
-        self.address = int(call(driver.cuMemHostAlloc, self.size, 0))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -263,16 +301,22 @@ class PinnedBuffer:
         return np.ctypeslib.as_array(memory).reshape(shape)
 
 
-class Module:
-    """Compiled kernels."""
+def _free_host_bytes() -> int | None:
+    """Bytes of host memory that nobody uses; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
 
-    def __init__(self, image: bytes) -> None:
-        self._image = image
+
+class Module:
+    """Compiled kernels; card: the one of the current context."""
+
+    def __init__(self, image: bytes, card: CardProperties) -> None:
+        self._module = call(driver.cuModuleLoadData, image)
+        self._card = card
 
     def __enter__(self) -> Self:
-        self._module = call(driver.cuModuleLoadData, self._image)
-        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        self._shared = call(driver.cuDeviceGetAttribute, optin, call(driver.cuCtxGetDevice))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -283,39 +327,39 @@ class Module:
         function = call(driver.cuModuleGetFunction, self._module, name.encode())
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         fixed = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
-        most = self._shared - call(driver.cuFuncGetAttribute, fixed, function)
+        most = self._card.shared_per_block - call(driver.cuFuncGetAttribute, fixed, function)
         call(driver.cuFuncSetAttribute, function, attribute, most)
         return function
 
 
-def resident_blocks(kernel: Any, block: tuple[int, int, int], shared: int) -> int:
+def resident_blocks(
+    kernel: Any, block: tuple[int, int, int], shared: int, card: CardProperties
+) -> int:
     """Blocks of a kernel that the card of the current context runs at once."""
     threads = block[0] * block[1] * block[2]
-    count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     each = call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, kernel, threads, shared)
-    return each * call(driver.cuDeviceGetAttribute, count, call(driver.cuCtxGetDevice))
+    return each * card.multiprocessors
 
 
 class CapturedGraph:
-    """Work queued on a stream while the graph was entered, to be launched as one."""
+    """The work that a function queues on a stream, kept to be launched as one."""
 
     def __init__(self, stream: Stream, queue_work: Callable[[], None]) -> None:
         self._stream = stream
-        self._queue_work = queue_work
-
-    def __enter__(self) -> Self:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        call(driver.cuStreamBeginCapture, self._stream.handle, mode)
+        call(driver.cuStreamBeginCapture, stream.handle, mode)
         try:
-            self._queue_work()
+            queue_work()
         except BaseException:
-            driver.cuStreamEndCapture(self._stream.handle)  # it fails too, and says less
+            driver.cuStreamEndCapture(stream.handle)  # it fails too, and says less
             raise
-        graph = call(driver.cuStreamEndCapture, self._stream.handle)
+        graph = call(driver.cuStreamEndCapture, stream.handle)
         try:
             self._executable = call(driver.cuGraphInstantiate, graph, 0)
         finally:
             driver.cuGraphDestroy(graph)
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

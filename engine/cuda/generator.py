@@ -1,19 +1,20 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
+from ..compiler.card_properties import CardProperties
 from ..compiler.memory.fitting import Fitted, Room, Wanted, fit, usual_batch
 from ..compiler.memory.plan import MemoryPlan
-from ..compiler.steps import Convolution, Step
+from ..compiler.steps import Convolution, Layout, Step
 from ..errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ..network.graph import FloatArray, Graph, Network, Triple
 from ..options import Precision
@@ -26,9 +27,9 @@ from .driver import Context, PinnedBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
 from .plan_search import Algorithm, PlanSearch, Search
-from .program import Program
+from .program import Program, open_program
 from .streamed_window import Compiled
-from .window_buffers import Sweeper
+from .window_buffers import Sweeper, open_sweeper
 
 _TIMED_RUNS = 9
 
@@ -50,20 +51,43 @@ class CudaOptions:
     cache: Path | None = None
     search: Search = field(default_factory=Search)
 
-    def wanted(self, graph: Graph, card: Context) -> Wanted:
+    def wanted(self, graph: Graph, card: CardProperties) -> Wanted:
         """What of this the program depends on, for a graph on a card."""
         batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
-        return Wanted(self.patch, batch, self.precision, card.capability)
+        return Wanted(self.patch, batch, self.precision, card)
 
 
-def _identity(context: Context, library: Cudnn, precision: Precision) -> dict[str, str]:
-    """What findings of plans are valid for."""
-    return {
-        "card": context.name,
-        "driver": str(context.driver_version),
-        "cudnn": library.version,
-        "precision": precision,
-    }
+@dataclass(frozen=True, slots=True)
+class _OpenCard:
+    """What a program on a card needs; cache: what was measured on such cards before."""
+
+    context: Context
+    stream: Stream
+    library: Cudnn
+    kernels: Kernels
+    cache: TuningCache
+
+    @property
+    def description(self) -> str:
+        return f"{self.context.name}, cuDNN {self.library.version}"
+
+
+@contextmanager
+def _open_card(options: CudaOptions) -> Iterator[_OpenCard]:
+    with (
+        Context(options.device) as context,
+        Stream() as stream,
+        Cudnn(stream) as library,
+        Kernels(options.precision, context.card, options.cache) as kernels,
+    ):
+        valid_for = {
+            "card": context.name,
+            "driver": str(context.driver_version),
+            "cudnn": library.version,
+            "precision": options.precision,
+        }
+        cache = TuningCache(options.cache, valid_for)
+        yield _OpenCard(context, stream, library, kernels, cache)
 
 
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
@@ -72,40 +96,123 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     Raises DeviceMemoryError if it would find no room.
     """
     before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
-    with Context(options.device) as context, Stream() as stream, Cudnn(stream) as library:
-        cache = TuningCache(options.cache, _identity(context, library, options.precision))
-        left = context.memory[0]
+    with _open_card(options) as opened:
+        left = opened.context.memory[0]
         room = Room(left, options.vram_limit)
-        wanted = options.wanted(network.graph, context)
+        wanted = options.wanted(network.graph, opened.context.card)
         return DevicePlan(
-            card=context.name,
-            program=plan_program(network, wanted, room, cache, options.search.effort),
+            card=opened.context.name,
+            program=plan_program(network, wanted, room, opened.cache, options.search.effort),
             room=room.bytes,
             channels=(network.graph.in_channels, network.graph.out_channels),
             context=None if before is None else before - left,
         )
 
 
-class CudaGenerator:
-    """A network compiled for one card and patch shape; a context manager that owns all of it.
+@contextmanager
+def open_cuda_generator(network: Network, options: CudaOptions) -> Iterator["CudaGenerator"]:
+    """A network compiled for one card and patch shape.
 
-    Threads may use it at the same time; another than the one that opened it may close it.
+    Another thread than the one that opened it may close it. Raises PatchShapeError,
+    DeviceMemoryError if there is no room for the program, or CudaError.
     """
+    network.graph.check_patch(options.patch)
+    with ExitStack() as opening:
+        card = opening.enter_context(_open_card(options))
+        room = Room(card.context.memory[0], options.vram_limit)
+        fitted = _fitted(network, options, card, room)
+        program = opening.enter_context(
+            open_program(
+                fitted.lowered, fitted.memory, fitted.algorithms, card.kernels, card.stream
+            )
+        )
+        staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
+        sweepers = opening.enter_context(ExitStack())
+        generator = CudaGenerator(
+            graph=network.graph,
+            options=options,
+            card=card,
+            room=room,
+            fitted=fitted,
+            program=program,
+            staging=staging,
+            opened=sweepers,
+        )
+        generator.warm_up()
+        try:
+            yield generator
+        finally:
+            with suppress(CudaError):  # a lost device refuses this too
+                card.context.use()
 
-    def __init__(self, network: Network, options: CudaOptions) -> None:
-        network.graph.check_patch(options.patch)
-        self.graph = network.graph
+
+def _fitted(
+    network: Network, options: CudaOptions, card: _OpenCard, room: Room
+) -> Fitted[Algorithm]:
+    search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
+    return fit(
+        network,
+        options.wanted(network.graph, card.context.card),
+        room,
+        lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """Pinned host memory of a run's patches, of their translations, and of the overflow flag."""
+
+    into: FloatArray
+    out_of: FloatArray
+    flag: npt.NDArray[np.int32]
+
+
+@contextmanager
+def _open_staging(graph: Graph, layout: Layout) -> Iterator[_Staging]:
+    into, out_of = (
+        (layout.batch, channels, *layout.patch)
+        for channels in (graph.in_channels, graph.out_channels)
+    )
+    with (
+        PinnedBuffer(4 * prod(into)) as patches,
+        PinnedBuffer(4 * prod(out_of)) as translated,
+        PinnedBuffer(4) as flag,
+    ):
+        yield _Staging(
+            patches.array(into), translated.array(out_of), flag.array((1,)).view(np.int32)
+        )
+
+
+class CudaGenerator:
+    """A network on a card, made by `open_cuda_generator`; threads may use it at the same time."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: CudaOptions,
+        card: _OpenCard,
+        room: Room,
+        fitted: Fitted[Algorithm],
+        program: Program,
+        staging: _Staging,
+        opened: ExitStack,
+    ) -> None:
+        """opened: what closes the sweepers that are opened on the way."""
+        self.graph = graph
         self.options = options
-        self._network = network
-        self._opened = ExitStack()
-        self._name = ""
+        self._card = card
+        self._room = room
+        self._fitted = fitted
+        self._program = program
+        self._staging = staging
+        self._opened = opened
         self._turn, self._placing = threading.Lock(), threading.Lock()
         self._sweepers: list[Sweeper] = []
         self._idle: list[Sweeper] = []
 
     @property
     def device(self) -> str:
-        return f"{self._name}, cuDNN {self._version}, {self.options.precision}"
+        return f"{self._card.description}, {self.options.precision}"
 
     @property
     def batch(self) -> int:
@@ -122,52 +229,23 @@ class CudaGenerator:
         """Bytes of device memory that are allocated now."""
         return self.memory.bytes + sum(sweeper.held for sweeper in self._sweepers)
 
-    def __enter__(self) -> Self:
-        options = self.options
-        with ExitStack() as opening:
-            self._context = opening.enter_context(Context(options.device))
-            self._stream = opening.enter_context(Stream())
-            library = opening.enter_context(Cudnn(self._stream))
-            self._name, self._version = self._context.name, library.version
-            self._kernels = opening.enter_context(
-                Kernels(options.precision, self._context.capability, options.cache)
-            )
-            cache = TuningCache(options.cache, _identity(self._context, library, options.precision))
-            search = PlanSearch(library, self._kernels, self._stream, cache)
-            self._room = Room(self._context.memory[0], options.vram_limit)
-            self._fitted = self._fit(search)
-            self._program = opening.enter_context(
-                Program(
-                    self._fitted.lowered,
-                    self.memory,
-                    self._fitted.algorithms,
-                    self._kernels,
-                    self._stream,
-                )
-            )
-            self._open_staging(opening)
-            self._keep_time(cache)
-            self._stream.fill(self._program.patches, 0, self._into.nbytes)
-            self._opened = opening.pop_all()
-        return self
+    def warm_up(self) -> None:
+        """Leave zeros as input; have the time of a run known to later plans first.
 
-    def _fit(self, search: PlanSearch) -> Fitted[Algorithm]:
-        options = self.options
-        return fit(
-            self._network,
-            options.wanted(self.graph, self._context),
-            self._room,
-            lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
-        )
-
-    def _keep_time(self, cache: TuningCache) -> None:
-        """Have the time of a run known to later plans, measured on noise: zeros run too fast."""
+        It is measured on noise: zeros run too fast.
+        """
+        into, cache = self._staging.into, self._card.cache
         key = program_key(self.graph, self._fitted)
         if cache.time(key) is None:
-            self._into[...] = np.random.default_rng(0).uniform(-1, 1, self._into.shape)
-            self._stream.upload(self._program.patches, self._into.ctypes.data, self._into.nbytes)
+            into[...] = np.random.default_rng(0).uniform(-1, 1, into.shape)
+            self._upload()
             cache.put_time(key, 1e3 * median(self._program.times(_TIMED_RUNS)))
-            self._into[...] = 0
+        into[...] = 0
+        self._card.stream.fill(self._program.patches, 0, into.nbytes)
+
+    def _upload(self) -> None:
+        into = self._staging.into
+        self._card.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
 
     def sweep(
         self,
@@ -179,10 +257,10 @@ class CudaGenerator:
         """Translate [C, D, H, W] into `target`, cut and blended on the card.
 
         Threads may sweep at the same time; their runs take turns. on_tiles: told how many more
-        tiles are done. Raises DeviceMemoryError if the card has no room for the array's rows, and
-        PrecisionOverflowError.
+        tiles are done. Raises DeviceMemoryError if the card has no room for the array's rows or the
+        host none to copy them from, and PrecisionOverflowError.
         """
-        self._context.use()
+        self._card.context.use()
         with self._sweeper() as sweeper:
             with self._placing:
                 free = self._room.bytes - self.held + sweeper.held
@@ -190,84 +268,60 @@ class CudaGenerator:
             return sweeper.run(source, window, target, placed, on_tiles)
 
     @contextmanager
-    def _sweeper(self) -> Generator[Sweeper]:
+    def _sweeper(self) -> Iterator[Sweeper]:
         try:
             sweeper = self._idle.pop()
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
-            compiled = Compiled(
-                self._program, self._kernels, self._stream, self._turn, self.batch, channels
-            )
-            sweeper = self._opened.enter_context(Sweeper(compiled))
+            kernels, stream = self._card.kernels, self._card.stream
+            compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
+            sweeper = self._opened.enter_context(open_sweeper(compiled))
             self._sweepers.append(sweeper)
         try:
             yield sweeper
         finally:
             self._idle.append(sweeper)
 
-    def _open_staging(self, opening: ExitStack) -> None:
-        voxels = int(np.prod(self.options.patch))
-        shapes = [
-            (self.batch, channels, *self.options.patch)
-            for channels in (self.graph.in_channels, self.graph.out_channels)
-        ]
-        buffers = [
-            opening.enter_context(PinnedBuffer(self.batch * shape[1] * voxels * 4))
-            for shape in shapes
-        ]
-        self._into, self._out_of = (b.array(s) for b, s in zip(buffers, shapes, strict=True))
-        self._flag = opening.enter_context(PinnedBuffer(4)).array((1,)).view(np.int32)
-        self._into[...] = 0
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with suppress(CudaError):  # a lost device refuses this too
-            self._context.use()
-        self._opened.__exit__(kind, error, trace)
-
     def __call__(self, patches: FloatArray) -> FloatArray:
         """Translate patches [N, C, D, H, W] of the compiled extents, any number of them.
 
         Raises PrecisionOverflowError if a result is not finite.
         """
-        if patches.shape[1:] != self._into.shape[1:]:
+        into, out_of = self._staging.into, self._staging.out_of
+        if patches.shape[1:] != into.shape[1:]:
             raise PatchShapeError(
                 f"Patches of {patches.shape[1:]} do not fit this generator, which was compiled "
-                f"for {self._into.shape[1:]}."
+                f"for {into.shape[1:]}."
             )
-        self._context.use()
-        results = np.empty((len(patches), *self._out_of.shape[1:]), np.float32)
+        self._card.context.use()
+        results = np.empty((len(patches), *out_of.shape[1:]), np.float32)
         for first in range(0, len(patches), self.batch):
             part = patches[first : first + self.batch]
             with self._turn:
                 self._run(part)
-                results[first : first + len(part)] = self._out_of[: len(part)]
+                results[first : first + len(part)] = out_of[: len(part)]
         return results
 
     def _run(self, patches: FloatArray) -> None:
-        self._into[: len(patches)] = patches
-        self._into[len(patches) :] = 0  # an earlier patch could overflow again
-        self._stream.upload(self._program.patches, self._into.ctypes.data, self._into.nbytes)
-        self._program.launch()
-        target = self._out_of.ctypes.data
-        self._stream.download(target, self._program.translated, self._out_of.nbytes)
-        self._stream.download(self._flag.ctypes.data, self._program.overflow, 4)
-        self._stream.wait()
-        if self._flag[0]:
+        staging, stream, program = self._staging, self._card.stream, self._program
+        staging.into[: len(patches)] = patches
+        staging.into[len(patches) :] = 0  # an earlier patch could overflow again
+        self._upload()
+        program.launch()
+        stream.download(staging.out_of.ctypes.data, program.translated, staging.out_of.nbytes)
+        stream.download(staging.flag.ctypes.data, program.overflow, 4)
+        stream.wait()
+        if staging.flag[0]:
             raise PrecisionOverflowError.of(self.options.precision)
 
     def times(self, repeats: int) -> list[float]:
         """Seconds of each of many runs of a batch on the card, copies left out."""
-        self._context.use()
+        self._card.context.use()
         return self._program.times(repeats)
 
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step run by itself; for profiles."""
-        self._context.use()
+        self._card.context.use()
         return self._program.step_times(repeats)
 
     def algorithm(self, shape: Convolution) -> str:
@@ -276,5 +330,5 @@ class CudaGenerator:
 
     def poison(self) -> None:
         """Fill all memory that a run must write with NaN, so that a test sees what it leaves."""
-        self._context.use()
+        self._card.context.use()
         self._program.poison()

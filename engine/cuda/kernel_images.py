@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from ..compiler.card_properties import CardProperties
 from ..compiler.launches.launch import Launch
 from ..options import Precision
 from .driver import Module, Stream, resident_blocks
@@ -13,11 +14,9 @@ from .nvrtc import compiled
 class Kernels:
     """Kernels for one stored number; a context manager that owns the loaded modules."""
 
-    def __init__(
-        self, precision: Precision, capability: tuple[int, int], cache: Path | None
-    ) -> None:
+    def __init__(self, precision: Precision, card: CardProperties, cache: Path | None) -> None:
         self._precision: Precision = precision
-        self._capability = capability
+        self.card = card
         self._cache = cache
         self._modules: dict[str, Module] = {}
         self._kernels: dict[str, Any] = {}
@@ -36,7 +35,7 @@ class Kernels:
         kernel = self.kernel(launch.source, launch.kernel)
         grid = launch.grid
         if launch.waits:
-            blocks = resident_blocks(kernel, launch.block, launch.shared)
+            blocks = resident_blocks(kernel, launch.block, launch.shared, self.card)
             shares, columns, _ = grid
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
@@ -46,7 +45,8 @@ class Kernels:
         """A kernel of kernels/SOURCE.cu."""
         if name not in self._kernels:
             if source not in self._modules:
-                image = compiled(source, self._precision, self._capability, self._cache)
-                self._modules[source] = self._opened.enter_context(Module(image))
+                image = compiled(source, self._precision, self.card.capability, self._cache)
+                module = Module(image, self.card)
+                self._modules[source] = self._opened.enter_context(module)
             self._kernels[name] = self._modules[source].kernel(name)
         return self._kernels[name]

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import CudaError, DeviceUnavailableError
+from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 
 nvrtc: Any = import_module(
@@ -87,6 +87,7 @@ def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[s
         [status] = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
         )
+        _check_memory("nvrtcCompileProgram", status)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = b" " * _call(nvrtc.nvrtcGetProgramLogSize, program)
             _call(nvrtc.nvrtcGetProgramLog, program, log)
@@ -104,10 +105,19 @@ def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[s
 
 def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     status, *results = function(*arguments)
+    name = function.__name__
+    _check_memory(name, status)
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        name = function.__name__
         raise CudaError(name, status.name, "reinstall the extra cuda12 or cuda13")
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _check_memory(name: str, status: Any) -> None:
+    if status == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY:
+        raise DeviceMemoryError(
+            f"{name} found no memory on the host ({status.name}); "
+            "end other programs or allow this one more host memory."
+        )
 
 
 def _write(path: Path, content: bytes) -> None:

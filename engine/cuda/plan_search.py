@@ -1,6 +1,7 @@
 """Finds the fastest way of doing each convolution by trying them on the card."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from statistics import median
@@ -9,9 +10,10 @@ from time import monotonic
 import numpy as np
 
 from ..compiler.launches.steps import launches
+from ..compiler.memory.plan import ALIGNMENT, aligned
 from ..compiler.steps import NUMBER_BYTES, Convolution, Convolve, Precision, Region, Tensor
 from ..compiler.weight_layout import encoded
-from ..errors import CudaError
+from ..errors import CudaError, DeviceMemoryError
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn
 from .driver import DeviceBuffer, Stream
@@ -132,7 +134,7 @@ class PlanSearch:
             return None
         try:
             return ConvolutionPlans(self._library, shape)
-        except CudaError:
+        except (CudaError, DeviceMemoryError):
             return None
 
     def _ready(self, plans: ConvolutionPlans | None, name: str) -> Algorithm | None:
@@ -145,7 +147,7 @@ class PlanSearch:
             if plans.name(index) == name:
                 try:
                     return Algorithm(plans, index, plans.build(index))
-                except CudaError:
+                except (CudaError, DeviceMemoryError):
                     return None
         return None
 
@@ -154,7 +156,7 @@ class PlanSearch:
             assert plans is not None
             try:
                 size = plans.build(index)
-            except CudaError:
+            except (CudaError, DeviceMemoryError):
                 continue
             if size <= workspace:
                 return Algorithm(plans, index, size)
@@ -173,7 +175,7 @@ class PlanSearch:
         found: list[Candidate] = []
         offered = _distinct(plans) if plans else []
         tried = offered if effort == "full" else offered[:_QUICK_PLANS]
-        with _Bench(self._stream, shape, workspace) as bench:
+        with _open_bench(self._stream, shape, workspace) as bench:
             for index in tried:
                 assert plans is not None
                 if found and monotonic() > deadline:
@@ -185,6 +187,8 @@ class PlanSearch:
                     time = bench.time(
                         lambda index=index: plans.run(index, *bench.addresses), _fastest(found)
                     )
+                except DeviceMemoryError:
+                    continue
                 except CudaError as error:
                     if error.is_sticky:
                         raise
@@ -197,7 +201,7 @@ class PlanSearch:
 
     def _run_own(self, shape: Convolution, addresses: tuple[int, int, int, int]) -> None:
         step, places = _lone_step(shape, addresses)
-        for launch in launches(step, lambda name: places[name]):
+        for launch in launches(step, lambda name: places[name], self._kernels.card):
             self._kernels.launch(self._stream, launch)
 
 
@@ -227,41 +231,40 @@ def _lone_step(
     return step, dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
 
 
-class _Bench:
+@contextmanager
+def _open_bench(stream: Stream, shape: Convolution, workspace: int) -> Iterator["_Bench"]:
     """Memory to try a convolution in, filled with noise: zeros would run too fast."""
+    item = NUMBER_BYTES[shape.precision]
+    source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
+    target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
+    weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
+    source, weight, target, workspace = map(aligned, (source, weight, target, workspace))
+    with DeviceBuffer(source + weight + target + workspace or ALIGNMENT) as buffer:
+        first = buffer.address
+        behind = first + source + weight
+        precision: Precision = "fp16" if shape.halves else shape.precision
+        _fill_with_noise(stream, first, source + weight, precision)
+        yield _Bench(stream, (first, first + source, behind, behind + target))
 
-    def __init__(self, stream: Stream, shape: Convolution, workspace: int) -> None:
+
+def _fill_with_noise(stream: Stream, address: int, size: int, precision: Precision) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.05, 1 << 20).astype(np.float32)
+    pattern = encoded(noise, precision)
+    filled = min(len(pattern), size)
+    stream.upload_now(address, pattern[:filled])
+    while filled < size:
+        more = min(filled, size - filled)
+        stream.copy(address + filled, address, more)
+        filled += more
+    stream.wait()
+
+
+class _Bench:
+    """Times a convolution; addresses: of its source, weight, target and workspace."""
+
+    def __init__(self, stream: Stream, addresses: tuple[int, int, int, int]) -> None:
         self._stream = stream
-        self._precision: Precision = "fp16" if shape.halves else shape.precision
-        item = NUMBER_BYTES[shape.precision]
-        source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
-        target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
-        weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
-        self._sizes = [-(-size // 256) * 256 for size in (source, weight, target, workspace)]
-        self._buffer = DeviceBuffer(sum(self._sizes) or 256)
-
-    def __enter__(self) -> "_Bench":
-        first = self._buffer.__enter__().address
-        source, weight, *_ = self._sizes
-        self.addresses = (
-            first,
-            first + source,
-            first + source + weight,
-            first + sum(self._sizes[:3]),
-        )
-        noise = np.random.default_rng(0).normal(0, 0.05, 1 << 20).astype(np.float32)
-        pattern = encoded(noise, self._precision)
-        filled = min(len(pattern), source + weight)
-        self._stream.upload_now(first, pattern[:filled])
-        while filled < source + weight:
-            size = min(filled, source + weight - filled)
-            self._stream.copy(first + filled, first, size)
-            filled += size
-        self._stream.wait()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._buffer.__exit__(*error)
+        self.addresses = addresses
 
     def time(self, queue: Callable[[], None], best: float) -> float:
         """Microseconds of one run, median; fewer runs where it is far from the best."""

@@ -1,11 +1,11 @@
 """A lowered network in device memory, captured as one CUDA graph."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Self
 
 from ..compiler.launches.launch import OVERFLOW, region_address
 from ..compiler.launches.steps import launches
@@ -20,59 +20,104 @@ from .plan_search import Algorithm
 _OFTEN = 20
 
 
+@contextmanager
+def open_program(
+    lowered: Lowered,
+    plan: MemoryPlan,
+    algorithms: Mapping[Convolution, Algorithm],
+    kernels: Kernels,
+    stream: Stream,
+) -> Iterator["Program"]:
+    """The program with its memory and its graph, to be run on the stream."""
+    with DeviceBuffer(plan.bytes) as arena:
+        placed = _Placed(lowered, plan, algorithms, kernels, stream, arena.address)
+        placed.store_constants()
+        # Loads what is loaded on first use, which may not happen during a capture.
+        placed.queue()
+        stream.wait()
+        with CapturedGraph(stream, placed.queue) as graph:
+            yield Program(placed, graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A lowered network whose memory begins at the device address `base`."""
+
+    lowered: Lowered
+    plan: MemoryPlan
+    algorithms: Mapping[Convolution, Algorithm]
+    kernels: Kernels
+    stream: Stream
+    base: int
+
+    def at(self, name: str) -> int:
+        """Device address of a tensor, table or constant, or of the input or output."""
+        return self.base + self.plan.offsets[name]
+
+    def store_constants(self) -> None:
+        """Copy all constants to the device, and wait for it."""
+        for name, array in self.lowered.constants.items():
+            is_weight = name in self.lowered.weights
+            precision = self.lowered.layout.precision if is_weight else "fp32"
+            self.stream.upload_now(self.at(name), encoded(array, precision))
+
+    def queue(self) -> None:
+        """Queue all steps."""
+        self.stream.fill(self.at(OVERFLOW), 0, 4)
+        for index, step in enumerate(self.lowered.steps):
+            self.queue_step(index, step)
+
+    def queue_step(self, index: int, step: Step) -> None:
+        """Queue one step."""
+        scratch = self.plan.offsets.get(scratch_name(index), 0) + self.base
+        if isinstance(step, Convolve):
+            try:
+                self._convolve(step, scratch)
+            except CudaError as error:
+                raise error.at(step.layer) from error
+            return
+        self._launch(step, scratch)
+
+    def _convolve(self, step: Convolve, scratch: int) -> None:
+        algorithm = self.algorithms[step.shape]
+        if algorithm.plans is None:
+            self._launch(step, scratch)
+            return
+        algorithm.plans.run(
+            algorithm.index,
+            self.at(step.source.name),
+            self.at(step.weight),
+            region_address(step, self.at),
+            scratch,
+        )
+
+    def _launch(self, step: Step, scratch: int) -> None:
+        for launch in launches(step, self.at, self.lowered.card, scratch):
+            self.kernels.launch(self.stream, launch)
+
+
 class Program:
-    """Runs a batch of patches; a context manager that owns the memory and the graph."""
+    """Runs a batch of patches."""
 
-    def __init__(
-        self,
-        lowered: Lowered,
-        plan: MemoryPlan,
-        algorithms: Mapping[Convolution, Algorithm],
-        kernels: Kernels,
-        stream: Stream,
-    ) -> None:
-        self._lowered = lowered
-        self._plan = plan
-        self._algorithms = algorithms
-        self._kernels = kernels
-        self._stream = stream
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            self._arena = opening.enter_context(DeviceBuffer(self._plan.bytes))
-            for name, array in self._lowered.constants.items():
-                precision = (
-                    self._lowered.layout.precision if name in self._lowered.weights else "fp32"
-                )
-                self._stream.upload_now(self._at(name), encoded(array, precision))
-            # Loads what is loaded on first use, which may not happen during a capture.
-            self._queue()
-            self._stream.wait()
-            self._graph = opening.enter_context(CapturedGraph(self._stream, self._queue))
-            self._opened = opening.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._opened.close()
-
-    def _at(self, name: str) -> int:
-        return self._arena.address + self._plan.offsets[name]
+    def __init__(self, placed: _Placed, graph: CapturedGraph) -> None:
+        self._placed = placed
+        self._stream = placed.stream
+        self._graph = graph
 
     @property
     def patches(self) -> int:
         """Device address of the input."""
-        return self._at(PATCHES)
+        return self._placed.at(PATCHES)
 
     @property
     def translated(self) -> int:
         """Device address of the output."""
-        return self._at(TRANSLATED)
+        return self._placed.at(TRANSLATED)
 
     @property
     def overflow(self) -> int:
         """Device address of the int32 that is not 0 once a result was not finite."""
-        return self._at(OVERFLOW)
+        return self._placed.at(OVERFLOW)
 
     def launch(self) -> None:
         """Queue one run."""
@@ -93,7 +138,7 @@ class Program:
     def step_times(self, repeats: int) -> list[tuple[Step, float]]:
         """Microseconds of each step, run again and again by itself; median."""
         times: list[tuple[Step, float]] = []
-        for index, step in enumerate(self._lowered.steps):
+        for index, step in enumerate(self._placed.lowered.steps):
             measured: list[float] = []
             with CapturedGraph(self._stream, partial(self._queue_often, index, step)) as graph:
                 for _ in range(repeats):
@@ -105,42 +150,13 @@ class Program:
 
     def _queue_often(self, index: int, step: Step) -> None:
         for _ in range(_OFTEN):
-            self._queue_step(index, step)
+            self._placed.queue_step(index, step)
 
     def poison(self) -> None:
         """Set every byte that a run must write before reading to NaN; for tests."""
-        kept = {*self._lowered.constants, PATCHES}
-        bounds = sorted((o, n in kept) for n, o in self._plan.offsets.items())
-        for (start, is_kept), (end, _) in pairwise([*bounds, (self._plan.bytes, True)]):
+        placed = self._placed
+        kept = {*placed.lowered.constants, PATCHES}
+        bounds = sorted((o, n in kept) for n, o in placed.plan.offsets.items())
+        for (start, is_kept), (end, _) in pairwise([*bounds, (placed.plan.bytes, True)]):
             if not is_kept:
-                self._stream.fill(self._arena.address + start, 0xFF, end - start)
-
-    def _queue(self) -> None:
-        self._stream.fill(self.overflow, 0, 4)
-        for index, step in enumerate(self._lowered.steps):
-            self._queue_step(index, step)
-
-    def _queue_step(self, index: int, step: Step) -> None:
-        scratch = self._plan.offsets.get(scratch_name(index), 0) + self._arena.address
-        if isinstance(step, Convolve):
-            try:
-                self._convolve(step, scratch)
-            except CudaError as error:
-                raise error.at(step.layer) from error
-            return
-        for launch in launches(step, self._at, scratch):
-            self._kernels.launch(self._stream, launch)
-
-    def _convolve(self, step: Convolve, scratch: int) -> None:
-        algorithm = self._algorithms[step.shape]
-        if algorithm.plans is None:
-            for launch in launches(step, self._at):
-                self._kernels.launch(self._stream, launch)
-            return
-        algorithm.plans.run(
-            algorithm.index,
-            self._at(step.source.name),
-            self._at(step.weight),
-            region_address(step, self._at),
-            scratch,
-        )
+                self._stream.fill(placed.base + start, 0xFF, end - start)

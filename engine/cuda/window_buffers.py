@@ -1,13 +1,12 @@
 """Streams, pinned slots and device memory for sweeps of arrays, kept from one to the next."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import prod
-from typing import Self
 
-from ..compiler.ring_buffers import Rings, rings
-from ..errors import CudaError, DeviceMemoryError
+from ..compiler.ring_buffers import Rings, no_room, rings
+from ..errors import CudaError
 from ..network.graph import FloatArray
 from ..scaling import Stored
 from ..sliding_window import Grid, Timing, Window
@@ -15,47 +14,49 @@ from .driver import DeviceBuffer, PinnedBuffer, Stream
 from .streamed_window import SLOT_BYTES, Compiled, Own, Sweep
 
 
+@contextmanager
+def open_sweeper(compiled: Compiled) -> Iterator["Sweeper"]:
+    """What sweeps through the program that is compiled, one at a time."""
+    with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
+        yield Sweeper(compiled, (into, out_of), device, pinned)
+
+
 class Sweeper:
-    """Owns streams, pinned slots and device memory for one sweep at a time."""
+    """Streams for copies in and out, and the owners of device memory and of pinned slots."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        streams: tuple[Stream, Stream],
+        device: ExitStack,
+        pinned: ExitStack,
+    ) -> None:
         self._compiled = compiled
-        self._opened = ExitStack()
-        self._device: tuple[ExitStack, DeviceBuffer | None] = ExitStack(), None
-        self._pinned: tuple[ExitStack, list[PinnedBuffer]] = ExitStack(), []
+        self._into, self._out_of = streams
+        self._device, self._pinned = device, pinned
+        self._buffer: DeviceBuffer | None = None
+        self._slots: list[PinnedBuffer] = []
         self._weights: tuple[int, FloatArray] | None = None
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opening:
-            self._into, self._out_of = (opening.enter_context(Stream()) for _ in range(2))
-            self._opened = opening.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._device[0].close()
-        self._pinned[0].close()
-        self._opened.close()
 
     @property
     def held(self) -> int:
         """Bytes of device memory."""
-        return self._device[1].size if self._device[1] else 0
+        return self._buffer.size if self._buffer else 0
 
     def place(self, window: Grid, most_bytes: int) -> Rings:
         """Memory for an array, until the next is placed.
 
         Raises DeviceMemoryError if it needs more than `most_bytes`.
         """
-        found = rings(window, self._compiled.channels, most_bytes)
+        channels = self._compiled.channels
+        found = rings(window, channels, most_bytes)
         if found is None:
-            raise DeviceMemoryError("The card has no room for the rows of one row of tiles.")
-        stack, buffer = self._device
+            raise no_room(window, channels, most_bytes)
+        buffer = self._buffer
         if buffer is None or buffer.size < found.bytes:
-            stack.close()
-            self._device, self._weights = (stack, None), None
-            stack = ExitStack()
-            buffer = stack.enter_context(DeviceBuffer(found.bytes))
-            self._device = stack, buffer
+            self._buffer = self._weights = None
+            self._device.close()
+            buffer = self._buffer = self._device.enter_context(DeviceBuffer(found.bytes))
         return replace(found, places=found.places.at(buffer.address))
 
     def run(
@@ -68,11 +69,12 @@ class Sweeper:
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
 
-        Raises PrecisionOverflowError if a result is not finite.
+        Raises DeviceMemoryError if the host has no memory to pin, and PrecisionOverflowError if a
+        result is not finite.
         """
-        slots = self._slots(prod(window.extents[1:]) * 4)
+        self._pin(prod(window.extents[1:]) * 4)
         with ExitStack() as owned:
-            own = Own(self._into, self._out_of, slots, owned)
+            own = Own(self._into, self._out_of, self._slots, owned)
             try:
                 self._put_weights(placed.places.weights, window.weights)
                 sweep = Sweep(self._compiled, window, placed, own, (source, target))
@@ -89,12 +91,14 @@ class Sweeper:
             self._into.upload_now(address, weights.tobytes())
             self._weights = address, weights
 
-    def _slots(self, row: int) -> list[PinnedBuffer]:
-        stack, slots = self._pinned
-        if not slots or slots[0].size < row:
-            stack.close()
-            stack = ExitStack()
-            size = max(SLOT_BYTES, row)
-            slots = [stack.enter_context(PinnedBuffer(size)) for _ in range(4)]
-            self._pinned = stack, slots
-        return slots
+    def _pin(self, row: int) -> None:
+        """Have slots for rows of so many bytes."""
+        if self._slots and self._slots[0].size >= row:
+            return
+        self._slots = []
+        self._pinned.close()
+        size = max(SLOT_BYTES, row)
+        with ExitStack() as opening:
+            slots = [opening.enter_context(PinnedBuffer(size)) for _ in range(4)]
+            self._pinned.push(opening.pop_all())
+        self._slots = slots

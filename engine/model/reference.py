@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..network.graph import FloatArray, Graph, Network, Triple
-from ..onnxruntime.session import CpuGenerator
+from ..onnxruntime.session import open_cpu_generator
 from .model import Model
 
 TOLERANCE = 1e-4
@@ -44,13 +44,13 @@ class Verification:
 def make_reference(network: Network) -> tuple[FloatArray, FloatArray]:
     """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W]."""
     patch = reference_input(network.graph.in_channels, reference_extents(network.graph))
-    with CpuGenerator(network) as generator:
+    with open_cpu_generator(network) as generator:
         return patch, generator(patch)
 
 
 def verify(model: Model) -> Verification:
     """Run the network on the stored input and compare with the stored output."""
-    with CpuGenerator(model.network) as generator:
+    with open_cpu_generator(model.network) as generator:
         output = generator(model.reference_input)
     stated = model.card.reference
     depth, height, width = model.reference_input.shape[2:]

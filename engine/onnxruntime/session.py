@@ -1,8 +1,9 @@
 """The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..cores import usable_cores
 from ..network.graph import INPUT, FloatArray, Network
@@ -11,39 +12,42 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-class CpuGenerator:
-    """A network in an ONNX Runtime session; a context manager that owns the session.
+@contextmanager
+def open_cpu_generator(network: Network, threads: int | None = None) -> Iterator["CpuGenerator"]:
+    """A network in an ONNX Runtime session, which ends with the `with` block.
 
     threads: cores one patch is spread over; by default all that this process may use.
     """
+    from .conversion import to_onnx
 
-    def __init__(self, network: Network, threads: int | None = None) -> None:
-        self.graph = network.graph
-        self._network = network
-        self._threads = threads or usable_cores()
-        self._session: Any = None
+    threads = threads or usable_cores()
+    running = session(to_onnx(network), session_options(threads))
+    generator = CpuGenerator(network.graph, running, threads)
+    try:
+        yield generator
+    finally:
+        generator.close()
+
+
+class CpuGenerator:
+    """A network in an ONNX Runtime session, made by `open_cpu_generator`."""
+
+    def __init__(self, graph: Graph, running: Any, threads: int) -> None:
+        self.graph = graph
+        self._session = running
+        self._threads = threads
 
     @property
     def device(self) -> str:
         return f"CPU, {self._threads} threads, ONNX Runtime {_onnxruntime().__version__}"
 
-    def __enter__(self) -> Self:
-        from .conversion import to_onnx
-
-        self._session = session(to_onnx(self._network), session_options(self._threads))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let the session's memory go, whoever still holds this generator."""
         self._session = None
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         if self._session is None:
-            raise RuntimeError("CpuGenerator runs only inside its with block.")
+            raise RuntimeError("This generator is closed.")
         extents = patches.shape[2:]
         self.graph.check_patch((extents[0], extents[1], extents[2]))
         [translated] = self._session.run(None, {INPUT: patches})

@@ -32,7 +32,7 @@ from cuda_cyclegan.engine.model.card import ModelCard, Percentiles, Provenance, 
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import Task
@@ -76,7 +76,7 @@ class Case:
         if self.threads is None:
             yield Card()
             return
-        with CpuGenerator(self.network, self.threads) as generator:
+        with open_cpu_generator(self.network, self.threads) as generator:
             yield generator
 
 

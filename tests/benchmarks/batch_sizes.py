@@ -17,7 +17,7 @@ from statistics import median
 
 from support.gpu_networks import untrained_network
 
-from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.cuda.plan_search import Search
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
@@ -47,7 +47,7 @@ def main() -> None:
                 (edge, edge, edge), batch, cache=Path(folder), search=Search(asked.effort)
             )
             begin = time.perf_counter()
-            with CudaGenerator(network, options) as generator:
+            with open_cuda_generator(network, options) as generator:
                 opened = time.perf_counter() - begin
                 run = 1e3 * median(generator.times(30))
                 row = {

@@ -18,11 +18,11 @@ from cuda_cyclegan.engine.compiler.steps import Convolve, Layout
 from cuda_cyclegan.engine.cuda.driver import Context, Stream
 from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm
-from cuda_cyclegan.engine.cuda.program import Program
+from cuda_cyclegan.engine.cuda.program import open_program
 from cuda_cyclegan.engine.cuda.streamed_window import Compiled
-from cuda_cyclegan.engine.cuda.window_buffers import Sweeper
+from cuda_cyclegan.engine.cuda.window_buffers import open_sweeper
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.engine.sliding_window import Grid, Window
 
@@ -43,7 +43,7 @@ def main() -> None:
     with ExitStack() as opened:
         context = opened.enter_context(Context(0))
         stream = opened.enter_context(Stream())
-        kernels = opened.enter_context(Kernels(precision, context.capability, None))
+        kernels = opened.enter_context(Kernels(precision, context.card, None))
         for name in wanted:
             for batch in (1, 2):
                 check(name, batch, precision, kernels, stream)
@@ -56,15 +56,15 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     layout = Layout(
         patch, batch, precision, 200_000, has_matrix, halves=precision in ("fp32", "tf32")
     )
-    lowered = lower(network, layout)
+    lowered = lower(network, layout, kernels.card)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
     own = {s.shape: Algorithm(None, 0, 0) for s in lowered.steps if isinstance(s, Convolve)}
     shape = (batch, graph.in_channels, *patch)
     patches = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
-    with CpuGenerator(network) as reference:
+    with open_cpu_generator(network) as reference:
         right = reference(patches)
     got = np.empty_like(right)
-    with Program(lowered, plan, own, kernels, stream) as program:
+    with open_program(lowered, plan, own, kernels, stream) as program:
         program.poison()
         stream.upload(program.patches, patches.ctypes.data, patches.nbytes)
         program.launch()
@@ -88,7 +88,7 @@ def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
         plan = replace(grid, voxel_bytes=voxels.itemsize)
         window = Window(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
         scaling = Scaling(50, 50, clips=True)
-        with Sweeper(compiled) as sweeper:
+        with open_sweeper(compiled) as sweeper:
             placed = sweeper.place(window, 1 << 30)
             ends = Stored(voxels, scaling), Stored(target, scaling)
             sweeper.run(ends[0], window, ends[1], placed, lambda _: None)

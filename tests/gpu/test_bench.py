@@ -43,11 +43,11 @@ def bench(patch=PATCH, seconds=1.0, layers=False, batch=1) -> Bench:
 
 @pytest.mark.parametrize("patch", [(64, 64, 64), PATCH, (128, 128, 128)])
 def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, patch):
-    from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
+    from cuda_cyclegan.engine.cuda import generator as cuda
 
     outside = []
 
-    class Clocked(cuda_bench.CudaGenerator):
+    class Clocked(cuda.CudaGenerator):
         """Is also timed by the host: another program of the same network has its own memory."""
 
         def times(self, repeats):
@@ -55,7 +55,7 @@ def test_its_median_agrees_with_an_outside_clock_within_3_percent(monkeypatch, p
             outside.append(median(clocked(self) for _ in range(ROUNDS)))
             return own
 
-    monkeypatch.setattr(cuda_bench, "CudaGenerator", Clocked)
+    monkeypatch.setattr(cuda, "CudaGenerator", Clocked)
     own = measure(bench(patch), NETWORK).measured.latency
     print(f"{patch}: own {own}, outside {outside}")
     assert abs(own.median / outside[-1] - 1) < 0.03
@@ -66,7 +66,7 @@ def clocked(generator) -> float:
     begin = time.perf_counter()
     for _ in range(LAUNCHES):
         generator._program.launch()
-    generator._stream.wait()
+    generator._card.stream.wait()
     return (time.perf_counter() - begin) / LAUNCHES
 
 

@@ -22,9 +22,10 @@ damage = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 
 
 def sweep_or_lose(self, *arguments):
     if next(calls) == 2:
-        self._context.use()
-        kernel = self._kernels.kernel("pack", "pack")
-        self._stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, damage)
+        card = self._card
+        card.context.use()
+        kernel = card.kernels.kernel("pack", "pack")
+        card.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, damage)
     return sweep(self, *arguments)
 
 CudaGenerator.sweep = sweep_or_lose

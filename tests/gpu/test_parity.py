@@ -10,7 +10,7 @@ from support.gpu_networks import ODD_GRAPHS, random_network, untrained_network
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 # Both operands of every product as TF32, emulated on the CPU with sums in fp32, leave 2.0e-3 to
@@ -57,14 +57,14 @@ def check(tmp_path_factory):
 
 
 def _check(cache, network: Network, patch, batch: int, precision: str, **options) -> None:
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 
     random = np.random.default_rng()
     patches = random.uniform(-1, 1, (batch, network.graph.in_channels, *patch)).astype(np.float32)
-    with CpuGenerator(network) as reference:
+    with open_cpu_generator(network) as reference:
         wanted = reference(patches)
     options = CudaOptions(patch, batch, precision, cache=cache, **options)
-    with CudaGenerator(network, options) as generator:
+    with open_cuda_generator(network, options) as generator:
         for _ in range(2):
             generator.poison()
             got = generator(patches)

@@ -75,9 +75,9 @@ def translated(options: Any) -> np.ndarray:
 
 
 def _opened(options: Any) -> Any:
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator
+    from cuda_cyclegan.engine.cuda.generator import open_cuda_generator
 
-    return CudaGenerator(NETWORK, options)
+    return open_cuda_generator(NETWORK, options)
 
 
 def _planned(options: Any) -> Any:

@@ -22,10 +22,10 @@ PATCH = (32, 40, 48)
 @pytest.fixture(scope="module")
 def open_generator(tmp_path_factory):
     """Opens the network; compiled kernels and measured plans are kept between tests."""
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 
     options = CudaOptions(PATCH, cache=tmp_path_factory.mktemp("cache"))
-    return lambda **choices: CudaGenerator(NETWORK, replace(options, **choices))
+    return lambda **choices: open_cuda_generator(NETWORK, replace(options, **choices))
 
 
 def noise(count: int) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_patches_of_another_shape_are_refused(open_generator):
 LOSING = """
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
 
@@ -121,10 +121,11 @@ nobody = 256  # an address that no process owns
 one = Three(1, 1, 1)
 arguments = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
 try:
-    with CudaGenerator(network, CudaOptions((16, 16, 16))) as generator:
-        kernel = generator._kernels.kernel("pack", "pack")
-        generator._stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
-        generator._stream.wait()
+    with open_cuda_generator(network, CudaOptions((16, 16, 16))) as generator:
+        card = generator._card
+        kernel = card.kernels.kernel("pack", "pack")
+        card.stream.launch(kernel, (1, 1, 1), (32, 1, 1), 64, arguments)
+        card.stream.wait()
 except CudaError as error:
     print(error.is_sticky, error)
 """

@@ -34,13 +34,16 @@ class OneByOne:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Generators by batch, compiled once."""
-    from cuda_cyclegan.engine.cuda.generator import CudaGenerator, CudaOptions
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 
     cache = tmp_path_factory.mktemp("cache")
     network = random_network(build(ResNetSpec(1, 1, 8, 1)), 0)
     one = CudaOptions(PATCH, 1, "fp16", cache=cache)
     two = CudaOptions(PATCH, 2, "fp16", cache=cache)
-    with CudaGenerator(network, one) as first, CudaGenerator(network, two) as second:
+    with (
+        open_cuda_generator(network, one) as first,
+        open_cuda_generator(network, two) as second,
+    ):
         yield {1: first, 2: second}
 
 

@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
+from support.described_cards import CARDS
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -92,14 +93,14 @@ def main() -> None:
     frontend = convolutions.cudnn
     found: dict[str, dict[str, dict[str, list[int]]]] = {}
     for text in sys.argv[1:]:
-        capability = int(text[:-2]), int(text[-1])
-        convolutions.cudnn = Described(frontend, capability)
+        card = CARDS[text]
+        convolutions.cudnn = Described(frontend, card.capability)
         found[text] = {}
         for precision in PRECISIONS:
-            layout = next(Wanted(PATCH, 1, precision, capability).layouts())
+            layout = next(Wanted(PATCH, 1, precision, card).layouts())
             found[text][precision] = {}
             for name, spec in NETWORKS.items():
-                steps = lower(random_network(build(spec), seed=0), layout).steps
+                steps = lower(random_network(build(spec), seed=0), layout, card).steps
                 shapes = dict.fromkeys(s.shape for s in steps if isinstance(s, Convolve))
                 counts = [plans(shape) for shape in shapes if not shape.halves]
                 found[text][precision][name] = counts

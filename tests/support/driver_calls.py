@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.cuda import driver as cuda_call
 from cuda_cyclegan.engine.cuda import driver as cuda_driver
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
@@ -39,13 +40,13 @@ def main() -> None:
     listener = cuda_call.driver = cuda_driver.driver = Listener(cuda_call.driver)
     context: Any = cuda_driver.Context(0)
     with context, cuda_driver.Stream() as stream:
-        assert (context.capability, context.multiprocessors) == ((9, 0), 132)
+        assert context.card == CardProperties((9, 0), 132, 60 << 20, 1000, 228 << 10)
         assert (context.name, context.memory) == ("Card in memory", (70 << 30, 80 << 30))
         assert context.driver_version == int(os.environ["DRIVER_VERSION"])
         assert [card.name for card in cuda_devices()] == [context.name]
         copies(stream)
         refusal()
-        kernels(stream)
+        kernels(stream, context.card)
         events(stream)
     names = [name for name in listener.names if name.startswith("cu")]
     print(json.dumps(names))
@@ -67,17 +68,23 @@ def copies(stream: cuda_driver.Stream) -> None:
 
 
 def refusal() -> None:
-    with pytest.raises(DeviceMemoryError) as refused, cuda_driver.DeviceBuffer(1 << 40):
-        pass
-    assert "out of memory" in str(refused.value.__cause__)
+    """Device and pinned memory alike; the driver's own words are in the cause."""
+    for buffer, size in ((cuda_driver.DeviceBuffer, 80 << 30), (cuda_driver.PinnedBuffer, 1 << 40)):
+        with pytest.raises(DeviceMemoryError) as refused:
+            buffer(size)
+        assert "out of memory" in str(refused.value.__cause__)
+        assert refused.value.wanted == size
+        assert f"{size >> 20} MiB" in str(refused.value)
+        assert refused.value.free is not None
+        assert f"{round(refused.value.free / 2**20)} MiB are free" in str(refused.value)
 
 
-def kernels(stream: cuda_driver.Stream) -> None:
+def kernels(stream: cuda_driver.Stream, card: CardProperties) -> None:
     numbers = np.zeros(8, np.uint32)
     arguments = Arguments(numbers.ctypes.data)
-    with cuda_driver.Module(b"\x7fELF") as module:
+    with cuda_driver.Module(b"\x7fELF", card) as module:
         kernel = module.kernel("pack")
-        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128) == 2 * 132
+        assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, card) == 2 * 132
         for at_once in (False, True):
             numbers[:] = 0
             stream.launch(kernel, (1, 2, 3), (4, 5, 6), 7, arguments, at_once)

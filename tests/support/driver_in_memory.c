@@ -1,4 +1,5 @@
-// A CUDA driver whose device memory is host memory. It agrees to everything and runs no kernel:
+// A CUDA driver whose device memory is host memory, of which pinned memory takes its part. It agrees
+// to everything and runs no kernel:
 // a launch writes its own numbers, and a last one that is 1 if all blocks run at once, to the address
 // that its arguments begin with.
 #include <stdint.h>
@@ -6,7 +7,7 @@
 #include <string.h>
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
-enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16 };
+enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16, L2_BYTES = 38, SHARED_PER_MULTIPROCESSOR = 81 };
 static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
 
 int cuInit(unsigned flags) { return SUCCESS; }
@@ -47,35 +48,58 @@ int cuDeviceTotalMem_v2(size_t *total, int device) {
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-    *value = attribute == MAJOR ? 9 : attribute == MINOR ? 0 : attribute == MULTIPROCESSORS ? 132 : 1000;
+    *value = attribute == MAJOR                       ? 9
+             : attribute == MINOR                     ? 0
+             : attribute == MULTIPROCESSORS           ? 132
+             : attribute == L2_BYTES                  ? 60 << 20
+             : attribute == SHARED_PER_MULTIPROCESSOR ? 228 << 10
+                                                      : 1000;
+    return SUCCESS;
+}
+
+static size_t held;  // bytes of device memory and of pinned memory
+
+enum { HEAD = 256 };  // before each block, for its size
+
+static void *taken(size_t size) {
+    char *block = malloc(size + HEAD);
+    *(size_t *)block = size;
+    held += size;
+    return block + HEAD;
+}
+
+static int given_back(void *address) {
+    char *block = (char *)address - HEAD;
+    held -= *(size_t *)block;
+    free(block);
     return SUCCESS;
 }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
-    *free = FREE, *total = TOTAL;
+    *free = FREE - held, *total = TOTAL;
     return SUCCESS;
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t size) {
     if (size > FREE)
         return OUT_OF_MEMORY;
-    *address = (uint64_t)malloc(size);
+    *address = (uint64_t)taken(size);
     return SUCCESS;
 }
 
 int cuMemHostAlloc(void **address, size_t size, unsigned flags) {
-    *address = malloc(size);
+    if (size > FREE)
+        return OUT_OF_MEMORY;
+    *address = taken(size);
     return SUCCESS;
 }
 
 int cuMemFree_v2(uint64_t address) {
-    free((void *)address);
-    return SUCCESS;
+    return given_back((void *)address);
 }
 
 int cuMemFreeHost(void *address) {
-    free(address);
-    return SUCCESS;
+    return given_back(address);
 }
 
 static int copy(void *target, const void *source, size_t size, void *stream) {
@@ -103,7 +127,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 }
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *kernel, int threads, size_t shared) {
-    *blocks = threads == 64 && shared == 128 ? 2 : 0;
+    *blocks = threads == 64 && shared == 128 ? 2 : 1;
     return SUCCESS;
 }
 

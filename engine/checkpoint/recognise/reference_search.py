@@ -10,7 +10,7 @@ from ...errors import CheckpointError
 from ...model.reference import TOLERANCE, relative_error
 from ...network.architectures import build
 from ...network.graph import FloatArray, Network
-from ...onnxruntime.session import CpuGenerator
+from ...onnxruntime.session import open_cpu_generator
 from .layouts import recognise
 from .recognition import Question, Recognised, flag
 
@@ -58,7 +58,7 @@ def resolve(
 
 
 def _output(candidate: Recognised, patch: FloatArray) -> FloatArray:
-    with CpuGenerator(Network(build(candidate.spec), candidate.weights)) as generator:
+    with open_cpu_generator(Network(build(candidate.spec), candidate.weights)) as generator:
         return generator(patch)
 
 

@@ -1,4 +1,7 @@
-"""The structures that the kernels take, those at the top of each kernels/*.cu field for field."""
+"""The structures that the kernels take, those at the top of each kernels/*.cu field for field.
+
+A structure with `__slots__` refuses a misspelt field, which ctypes would take for a new attribute.
+"""
 
 from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_void_p
 
@@ -7,10 +10,12 @@ Two = c_int * 2
 
 
 class Activation(Structure):
+    __slots__ = ()
     _fields_ = (("slope", c_float), ("tanh", c_int))
 
 
 class Measure(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("partials", c_void_p),
@@ -27,6 +32,7 @@ class Measure(Structure):
 
 
 class Conclude(Structure):
+    __slots__ = ()
     _fields_ = (
         ("partials", c_void_p),
         ("table", c_void_p),
@@ -41,6 +47,7 @@ class Conclude(Structure):
 
 
 class Strides(Structure):
+    __slots__ = ()
     _fields_ = (
         ("patch", c_longlong),
         ("plane", c_longlong),
@@ -50,15 +57,16 @@ class Strides(Structure):
 
 
 class Pointwise(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("residual", c_void_p),
         ("target", c_void_p),
         ("factor", c_void_p),
         ("summand", c_void_p),
-        ("from", Strides),
-        ("beside", Strides),
-        ("to", Strides),
+        ("source_strides", Strides),
+        ("residual_strides", Strides),
+        ("target_strides", Strides),
         ("channels", c_int),
         ("table_stride", c_int),
         ("table_channels", c_int),
@@ -78,8 +86,9 @@ class Pointwise(Structure):
 
 
 class Normalise(Structure):
+    __slots__ = ()
     _fields_ = (
-        ("pass", Pointwise),
+        ("pointwise", Pointwise),
         ("partials", c_void_p),
         ("scale", c_void_p),
         ("shift", c_void_p),
@@ -92,6 +101,7 @@ class Normalise(Structure):
 
 
 class Pack(Structure):
+    __slots__ = ()
     _fields_ = (
         ("patches", c_void_p),
         ("target", c_void_p),
@@ -109,6 +119,7 @@ class Pack(Structure):
 
 
 class ConvolvePatches(Structure):
+    __slots__ = ()
     _fields_ = (
         ("patches", c_void_p),
         ("weights", c_void_p),
@@ -129,13 +140,14 @@ class ConvolvePatches(Structure):
 
 
 class ConvolveToPatches(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("weights", c_void_p),
         ("bias", c_void_p),
         ("translated", c_void_p),
         ("overflow", c_void_p),
-        ("from", Strides),
+        ("source_strides", Strides),
         ("channels", c_int),
         ("extents", Three),
         ("target_extents", Three),
@@ -150,6 +162,7 @@ class ConvolveToPatches(Structure):
 
 
 class Unpack(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("factor", c_void_p),
@@ -169,6 +182,7 @@ class Unpack(Structure):
 
 
 class SumTaps(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("bias", c_void_p),
@@ -185,6 +199,7 @@ class SumTaps(Structure):
 
 
 class Convolve(Structure):
+    __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("weight", c_void_p),
@@ -203,10 +218,12 @@ class Convolve(Structure):
 
 
 class ConvolveHalves(Structure):
+    __slots__ = ()
     _fields_ = (*Convolve._fields_, ("scale", c_float))
 
 
 class Scaling(Structure):
+    __slots__ = ()
     _fields_ = (
         ("centre", c_double),
         ("radius", c_double),
@@ -216,6 +233,7 @@ class Scaling(Structure):
 
 
 class Cut(Structure):
+    __slots__ = ()
     _fields_ = (
         ("ring", c_void_p),
         ("lowest", c_void_p),
@@ -231,6 +249,7 @@ class Cut(Structure):
 
 
 class Blend(Structure):
+    __slots__ = ()
     _fields_ = (
         ("patch", c_void_p),
         ("weights", c_void_p),
@@ -250,6 +269,7 @@ class Blend(Structure):
 
 
 class StoreVoxels(Structure):
+    __slots__ = ()
     _fields_ = (
         ("mean", c_void_p),
         ("stored", c_void_p),

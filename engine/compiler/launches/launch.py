@@ -58,7 +58,10 @@ def strides_of(tensor: Tensor) -> arguments.Strides:
     """Numbers from one patch, plane, row and voxel to the next."""
     _, height, width = tensor.extents
     row = width * tensor.channels
-    return arguments.Strides(tensor.extents[0] * height * row, height * row, row, tensor.channels)
+    plane = height * row
+    return arguments.Strides(
+        patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
+    )
 
 
 def address_of(view: View, at: Addresses, channel: int = 0) -> int:
@@ -71,7 +74,7 @@ def address_of(view: View, at: Addresses, channel: int = 0) -> int:
 
 def activation_of(activation: Activation) -> arguments.Activation:
     """The activation as kernels take it."""
-    return arguments.Activation(activation.slope, activation.tanh)
+    return arguments.Activation(slope=activation.slope, tanh=activation.tanh)
 
 
 def table_addresses(

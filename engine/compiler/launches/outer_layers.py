@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...network.graph import Triple
+from ..card_properties import CardProperties
 from ..steps import (
     NUMBER_BYTES,
     PATCHES,
@@ -27,13 +28,22 @@ from .launch import (
     table_addresses,
 )
 
-MOST_SHARED = 99 << 10
-"""Bytes of shared memory that a block can have on every card with matrix units of m16n8k16."""
+_MOST_SHARED = 99 << 10
+"""Bytes of shared memory that a block takes at most, whatever more a card would give: so that the
+form of a layer, and with it the last digits of a result, is the same on all cards.
+"""
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
-_MULTIPROCESSORS = 132
-_DEEP_BLOCKS = 256  # blocks that walk through the depth: one or two for each multiprocessor
+_MOST_WALKS, _WALKS_EVEN = 2, 16
+"""Walks through the depth at once on a multiprocessor at most; and of what their number on a card
+is a multiple, as mostly of the walks that a patch has beside each other.
+"""
+
+
+def most_shared(card: CardProperties) -> int:
+    """Bytes of shared memory that a block of the outermost layers takes at most."""
+    return min(_MOST_SHARED, card.shared_per_block)
 
 
 def pack(step: Pack, at: Addresses) -> Launch:
@@ -48,18 +58,18 @@ def pack(step: Pack, at: Addresses) -> Launch:
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
     values = arguments.Pack(
-        at(PATCHES) + step.patches.first * patch,
-        at(target.name),
-        step.channels,
-        arguments.Three(*step.extents),
-        arguments.Three(*target.extents),
-        target.channels,
-        arguments.Three(*step.origin),
-        arguments.Two(*step.taps),
-        arguments.Two(*step.stride),
-        BORDERS[step.mode],
-        columns,
-        span,
+        patches=at(PATCHES) + step.patches.first * patch,
+        target=at(target.name),
+        patch_channels=step.channels,
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        channels=target.channels,
+        origin=arguments.Three(*step.origin),
+        taps=arguments.Two(*step.taps),
+        stride=arguments.Two(*step.stride),
+        border=BORDERS[step.mode],
+        columns=columns,
+        span=span,
     )
     grid = -(-width // columns), height, depth * step.patches.count
     shared = 4 * target.channels + lines * span * size
@@ -80,20 +90,27 @@ class _Walk:
     shared: int
 
 
-def _walk(step: ConvolvePatches) -> _Walk:
+def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
     outputs = _outputs(step)
     weights = _lines(step) * outputs * 32 + 16 * (_lines(step) + 1)
     line = step.channels * _RING * 2 * _PITCH * NUMBER_BYTES[target.precision]
     border = step.kernel[1] - 1
-    rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= MOST_SHARED or r == 1)
+    most = most_shared(card)
+    rows = next(r for r in (8, 4, 2, 1) if weights + (r + border) * line <= most or r == 1)
+    shared = weights + (rows + border) * line
     blocks = -(-width // _COLUMNS) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = max(4, -(-depth * blocks * parts // _DEEP_BLOCKS))
-    return _Walk(
-        (blocks, -(-depth // planes), parts), rows, planes, weights + (rows + border) * line
-    )
+    planes = max(4, -(-depth * blocks * parts // _walks(card, shared)))
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
+
+
+def _walks(card: CardProperties, shared: int) -> int:
+    """Blocks that walk through the depth at the same time, each with so much shared memory."""
+    each = min(_MOST_WALKS, max(1, card.blocks_at_once(shared)))
+    at_once = each * card.multiprocessors
+    return max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
 
 
 def _outputs(step: ConvolvePatches) -> int:
@@ -106,68 +123,70 @@ def _lines(step: ConvolvePatches) -> int:
     return -(-step.channels * step.kernel[0] * step.kernel[1] // 2)
 
 
-def blocks_of_a_patch(step: ConvolvePatches) -> int:
+def blocks_of_a_patch(step: ConvolvePatches, card: CardProperties) -> int:
     """Blocks that measure a part of the same channels."""
-    across, deep, _ = _walk(step).grid
+    across, deep, _ = _walk(step, card).grid
     return across * deep
 
 
-def convolve_patches(step: ConvolvePatches, at: Addresses, partials: int | None) -> Launch:
+def convolve_patches(
+    step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
+) -> Launch:
     """The first layer on the matrix units; partials: where the moments of its blocks go."""
-    target, walk = step.target, _walk(step)
+    target, walk = step.target, _walk(step, card)
     sizes = zip(target.extents, step.kernel, step.origin, strict=True)
     limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
     values = arguments.ConvolvePatches(
-        at(PATCHES),
-        at(step.weight),
-        at(target.name),
-        partials,
-        step.channels,
-        arguments.Three(*step.extents),
-        arguments.Three(*target.extents),
-        arguments.Two(*step.kernel[:2]),
-        arguments.Three(*step.origin),
-        arguments.Three(*limit),
-        BORDERS[step.mode],
-        _lines(step),
-        target.channels,
-        walk.rows,
-        walk.planes,
+        patches=at(PATCHES),
+        weights=at(step.weight),
+        target=at(target.name),
+        partials=partials,
+        patch_channels=step.channels,
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        kernel=arguments.Two(*step.kernel[:2]),
+        origin=arguments.Three(*step.origin),
+        limit=arguments.Three(*limit),
+        border=BORDERS[step.mode],
+        steps=_lines(step),
+        outputs=target.channels,
+        rows=walk.rows,
+        planes=walk.planes,
     )
     name = f"convolve_patches_{_outputs(step)}"
     return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
 
 
-def convolve_to_patches(step: ConvolveToPatches, at: Addresses) -> Launch:
+def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:
     """The last layer on the matrix units."""
     view = step.source
     depth, height, width = step.extents
-    values = arguments.ConvolveToPatches(
-        address_of(view, at),
-        at(step.weight),
-        at(step.bias) if step.bias else None,
-        at(TRANSLATED),
-        at(OVERFLOW),
-        strides_of(view.tensor),
-        view.channels,
-        arguments.Three(*view.extents),
-        arguments.Three(*step.extents),
-        arguments.Three(*step.kernel),
-        arguments.Three(*step.origin),
-        BORDERS[step.mode],
-        view.shuffled,
-        0,
-        step.channels,
-        activation_of(step.activation),
-    )
     repeats = view.tensor.batch * step.channels
     columns, planes = -(-width // _WIDTH), -(-depth // _PLANES)
 
     def cost(rows: int) -> tuple[int, int]:
-        waves = -(-columns * planes * repeats * -(-height // rows) // _MULTIPROCESSORS)
+        waves = -(-columns * planes * repeats * -(-height // rows) // card.multiprocessors)
         return waves * (rows + 6), rows
 
-    values.rows = rows = min(range(1, height + 1), key=cost)
+    rows = min(range(1, height + 1), key=cost)
+    values = arguments.ConvolveToPatches(
+        source=address_of(view, at),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        source_strides=strides_of(view.tensor),
+        channels=view.channels,
+        extents=arguments.Three(*view.extents),
+        target_extents=arguments.Three(*step.extents),
+        kernel=arguments.Three(*step.kernel),
+        origin=arguments.Three(*step.origin),
+        border=BORDERS[step.mode],
+        shuffled=view.shuffled,
+        rows=rows,
+        outputs=step.channels,
+        activation=activation_of(step.activation),
+    )
     grid = columns * -(-height // rows), planes, repeats
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
@@ -189,17 +208,17 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
     first = step.patches.first * step.channels * depth + step.patches.plane
     values = arguments.SumTaps(
-        at(source.name),
-        at(step.bias) if step.bias else None,
-        at(TRANSLATED) + first * height * width * 4,
-        at(OVERFLOW),
-        source.extents[0],
-        arguments.Three(*step.extents),
-        step.channels,
-        source.channels,
-        arguments.Two(*step.taps),
-        step.lane_w,
-        activation_of(step.activation),
+        source=at(source.name),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED) + first * height * width * 4,
+        overflow=at(OVERFLOW),
+        planes=source.extents[0],
+        extents=arguments.Three(*step.extents),
+        channels=step.channels,
+        source_channels=source.channels,
+        taps=arguments.Two(*step.taps),
+        lane_width=step.lane_w,
+        activation=activation_of(step.activation),
     )
     outputs = threads - step.taps[1] + 1
     grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
@@ -214,20 +233,20 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
     factor, summand, stride = table_addresses(step.table, at, step.source_channel)
     voxels = prod(view.extents)
     values = arguments.Unpack(
-        address_of(view, at, step.source_channel),
-        factor,
-        summand,
-        at(TRANSLATED) + step.channel * voxels * 4,
-        at(OVERFLOW),
-        strides.patch,
-        strides.plane,
-        strides.row,
-        strides.voxel,
-        stride,
-        arguments.Three(*view.extents),
-        step.count,
-        step.channels,
-        activation_of(step.activation),
+        source=address_of(view, at, step.source_channel),
+        factor=factor,
+        summand=summand,
+        translated=at(TRANSLATED) + step.channel * voxels * 4,
+        overflow=at(OVERFLOW),
+        patch_stride=strides.patch,
+        plane_stride=strides.plane,
+        row_stride=strides.row,
+        voxel_stride=strides.voxel,
+        table_stride=stride,
+        extents=arguments.Three(*view.extents),
+        count=step.count,
+        channels=step.channels,
+        activation=activation_of(step.activation),
     )
     grid = -(-voxels // BLOCK), view.tensor.batch, 1
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)

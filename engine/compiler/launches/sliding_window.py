@@ -18,16 +18,16 @@ def cut(window: Window, places: Places, source: Stored, origin: Triple, patch: i
     """The patch at `origin`, below 0 where the array is smaller, to the address `patch`."""
     depth, height, width = window.patch
     values = arguments.Cut(
-        places.source,
-        places.lowest,
-        patch + window.patch_start * 4,
-        arguments.Three(*window.extents),
-        arguments.Three(*window.patch),
-        arguments.Three(*window.patch_steps),
-        arguments.Three(*origin),
-        places.rows,
-        _FILLS[window.padding],
-        _scaling(source),
+        ring=places.source,
+        lowest=places.lowest,
+        patch=patch + window.patch_start * 4,
+        extents=arguments.Three(*window.extents),
+        patch_extents=arguments.Three(*window.patch),
+        patch_steps=arguments.Three(*window.patch_steps),
+        origin=arguments.Three(*origin),
+        rows=places.rows,
+        fill=_FILLS[window.padding],
+        scaling=_scaling(source),
     )
     grid = -(-height * width // BLOCK), depth, len(source.values)
     return Launch("sweep", "cut", grid, (BLOCK, 1, 1), 0, values)
@@ -42,20 +42,20 @@ def blend(
     ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
     count = [end - start for end, start in zip(ends, place, strict=True)]
     values = arguments.Blend(
-        patch + window.patch_start * 4,
-        places.weights,
-        places.mean,
-        places.total,
-        overflow,
-        places.overflowed,
-        arguments.Three(*window.extents),
-        arguments.Three(*window.patch),
-        arguments.Three(*window.patch_steps),
-        arguments.Three(*first),
-        arguments.Three(*count),
-        arguments.Three(*place),
-        places.rows,
-        channels,
+        patch=patch + window.patch_start * 4,
+        weights=places.weights,
+        mean=places.mean,
+        total=places.total,
+        overflow=overflow,
+        overflowed=places.overflowed,
+        extents=arguments.Three(*window.extents),
+        patch_extents=arguments.Three(*window.patch),
+        patch_steps=arguments.Three(*window.patch_steps),
+        first=arguments.Three(*first),
+        count=arguments.Three(*count),
+        place=arguments.Three(*place),
+        rows=places.rows,
+        channels=channels,
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
     return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
@@ -68,8 +68,15 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
     """
     kind = target.values.dtype
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
-    low, high = float(limits.min), float(limits.max)
-    values = arguments.StoreVoxels(mean, address, overflowed, count, low, high, _scaling(target))
+    values = arguments.StoreVoxels(
+        mean=mean,
+        stored=address,
+        overflowed=overflowed,
+        count=count,
+        lowest=float(limits.min),
+        highest=float(limits.max),
+        scaling=_scaling(target),
+    )
     return Launch("sweep", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
 
 
@@ -80,4 +87,6 @@ def patch_bytes(window: Window, channels: int) -> int:
 
 def _scaling(array: Stored) -> arguments.Scaling:
     scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
-    return arguments.Scaling(scaling.centre, scaling.radius, scaling.clips, voxel)
+    return arguments.Scaling(
+        centre=scaling.centre, radius=scaling.radius, clips=scaling.clips, voxel=voxel
+    )

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
+from ...network.graph import Triple
+from ..card_properties import CardProperties
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
@@ -40,57 +43,56 @@ from .outer_layers import (
     unpack,
 )
 
-_CHUNKS = 528
-"""Blocks that a pass of statistics is spread over: four for each multiprocessor of an H200."""
+_CHUNKS = 4
+"""Blocks for each multiprocessor that a pass of statistics is spread over."""
 
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_ROW_BLOCKS = 4224
-_TOGETHER = 132
-"""Blocks that wait for each other: one for each multiprocessor of an H200."""
+_ROW_BLOCKS = 32
+"""Blocks for each multiprocessor that the rows of a pass over voxels are spread over, at most."""
 
 _JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
-def scratch_bytes(step: Step) -> int:
+def scratch_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums between the two halves of a normalisation's statistics."""
     match step:
         case Normalise(statistics=statistics):
             tensor, parts, size = (
                 statistics.source.tensor,
-                _columns_and_shares(step)[1],
+                _columns_and_shares(step, card)[1],
                 _SUMS_BYTES,
             )
         case Statistics(source=source):
-            tensor, parts, size = source.tensor, _chunks(step)[0], _MOMENTS_BYTES
+            tensor, parts, size = source.tensor, _chunks(step, card)[0], _MOMENTS_BYTES
         case ConvolvePatches(target=tensor, statistics=statistics) if statistics:
-            parts, size = blocks_of_a_patch(step), _MOMENTS_BYTES
+            parts, size = blocks_of_a_patch(step, card), _MOMENTS_BYTES
         case _:
             return 0
     return tensor.batch * parts * tensor.channels * size
 
 
-def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
+def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) -> list[Launch]:
     """The kernels of a step that is not cuDNN's; scratch: address of its partial sums."""
     match step:
         case Pack():
             return [pack(step, at)]
         case ConvolvePatches():
             measured = step.statistics
-            launch = convolve_patches(step, at, scratch if measured else None)
-            blocks = blocks_of_a_patch(step)
+            launch = convolve_patches(step, at, card, scratch if measured else None)
+            blocks = blocks_of_a_patch(step, card)
             return [launch, *([_conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
-            return [convolve_to_patches(step, at)]
+            return [convolve_to_patches(step, at, card)]
         case Statistics():
-            return _statistics(step, at, scratch)
+            return _statistics(step, at, card, scratch)
         case Pointwise():
-            return [_pointwise(step, at)]
+            return [_pointwise(step, at, card)]
         case Normalise():
-            return [_normalise(step, at, scratch)]
+            return [_normalise(step, at, card, scratch)]
         case SumTaps():
             return [sum_taps(step, at)]
         case Unpack():
@@ -99,37 +101,38 @@ def launches(step: Step, at: Addresses, scratch: int = 0) -> list[Launch]:
             return [_convolve(step, at)]
 
 
-def _chunks(step: Statistics) -> tuple[int, int]:
+def _chunks(step: Statistics, card: CardProperties) -> tuple[int, int]:
     """How many chunks a patch is measured in, and the voxels of each."""
     tensor = step.source.tensor
     across, beside = block_shape(tensor.channels, tensor.precision)
     columns = -(-vectors(tensor.channels, tensor.precision) // across)
     voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
-    most = max(1, _CHUNKS // (columns * tensor.batch))
+    most = max(1, _CHUNKS * card.multiprocessors // (columns * tensor.batch))
     chunk = max(-(-voxels // most), _EACH * beside)
     return -(-voxels // chunk), chunk
 
 
-def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
+def _statistics(
+    step: Statistics, at: Addresses, card: CardProperties, scratch: int
+) -> list[Launch]:
     view, tensor = step.source, step.source.tensor
     extents = tensor.extents if view.shuffled else view.extents
     strides = strides_of(tensor)
     across, beside = block_shape(tensor.channels, tensor.precision)
     columns = -(-vectors(tensor.channels, tensor.precision) // across)
-    chunks, chunk = _chunks(step)
-    voxels = prod(extents)
+    chunks, chunk = _chunks(step, card)
     measure = arguments.Measure(
-        address_of(view, at),
-        scratch,
-        strides.patch,
-        strides.plane,
-        strides.row,
-        extents[1],
-        extents[2],
-        voxels,
-        tensor.channels,
-        extents == tensor.extents,
-        chunk,
+        source=address_of(view, at),
+        partials=scratch,
+        patch_stride=strides.patch,
+        plane_stride=strides.plane,
+        row_stride=strides.row,
+        height=extents[1],
+        width=extents[2],
+        voxels=prod(extents),
+        channels=tensor.channels,
+        dense=extents == tensor.extents,
+        chunk=chunk,
     )
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     shared = beside * across * lanes * _MOMENTS_BYTES
@@ -143,43 +146,46 @@ def _statistics(step: Statistics, at: Addresses, scratch: int) -> list[Launch]:
 def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
     view, tensor = step.source, step.source.tensor
     values = arguments.Conclude(
-        scratch,
-        at(step.target.name),
-        at(step.scale) if step.scale else None,
-        at(step.shift) if step.shift else None,
-        tensor.batch,
-        tensor.channels,
-        8 if view.shuffled else 1,
-        chunks,
-        step.epsilon,
+        partials=scratch,
+        table=at(step.target.name),
+        scale=at(step.scale) if step.scale else None,
+        shift=at(step.shift) if step.shift else None,
+        patches=tensor.batch,
+        channels=tensor.channels,
+        groups=8 if view.shuffled else 1,
+        chunks=chunks,
+        epsilon=step.epsilon,
     )
     grid = -(-view.channels // _CONCLUDED), tensor.batch, 1
     shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 
 
-def _columns_and_shares(step: Normalise) -> tuple[int, int]:
-    """Groups of channels of all patches, and blocks that share the voxels of each."""
+def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int]:
+    """Groups of channels of all patches, and blocks that share the voxels of each.
+
+    All blocks wait for each other: there is one for each multiprocessor.
+    """
     tensor = step.statistics.source.tensor
     columns = -(-vectors(tensor.channels, tensor.precision) // _ACROSS) * tensor.batch
-    most = max(1, _TOGETHER // columns)
+    most = max(1, card.multiprocessors // columns)
     return columns, min(most, -(-prod(tensor.extents) // _LEAST_SHARE))
 
 
-def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
+def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: int) -> Launch:
     statistics, tensor = step.statistics, step.statistics.source.tensor
-    columns, shares = _columns_and_shares(step)
+    columns, shares = _columns_and_shares(step, card)
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     values = arguments.Normalise(
-        _pass(replace(step.pointwise, table=None), at, 0),
-        scratch,
-        at(statistics.scale) if statistics.scale else None,
-        at(statistics.shift) if statistics.shift else None,
-        at(step.barrier),
-        prod(tensor.extents),
-        columns // tensor.batch,
-        columns,
-        statistics.epsilon,
+        pointwise=_pass(replace(step.pointwise, table=None), at, 0),
+        partials=scratch,
+        scale=at(statistics.scale) if statistics.scale else None,
+        shift=at(statistics.shift) if statistics.shift else None,
+        barrier=at(step.barrier),
+        voxels=prod(tensor.extents),
+        groups=columns // tensor.batch,
+        columns=columns,
+        epsilon=statistics.epsilon,
     )
     kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
     # First the sums of each warp, then the table and partial sums of every thread.
@@ -188,12 +194,12 @@ def _normalise(step: Normalise, at: Addresses, scratch: int) -> Launch:
     return Launch("normalise", kernel, (shares, columns, 1), block, shared, values, waits=True)
 
 
-def _pointwise(step: Pointwise, at: Addresses) -> Launch:
+def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
     rows = target.extents[0] * target.extents[1]
-    per_block = -(-rows // _ROW_BLOCKS)
+    per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
     kernel = "pointwise" if step.residual is None else "pointwise_residual"
     if sampling is not None:
@@ -207,35 +213,35 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.Pointwise:
     view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
-    residual, beside_it = None, arguments.Strides()
+    residual, residual_strides = None, arguments.Strides()
     if step.residual is not None:
-        beside_it = strides_of(step.residual.tensor)
-        residual = address_of(step.residual, at) + first * beside_it.patch * size
-    source = strides_of(view.tensor)
+        residual_strides = strides_of(step.residual.tensor)
+        residual = address_of(step.residual, at) + first * residual_strides.patch * size
+    source_strides = strides_of(view.tensor)
     return arguments.Pointwise(
-        address_of(view, at) + first * source.patch * size,
-        residual,
-        at(target.name) + step.first_channel * size,
-        factor and factor + first * stride * 4,
-        summand and summand + first * stride * 4,
-        source,
-        beside_it,
-        strides_of(target),
-        view.channels,
-        stride,
-        step.table.channels if step.table else view.channels,
-        arguments.Three(*view.extents),
-        arguments.Three(*step.extents),
-        arguments.Three(*target.extents),
-        arguments.Three(*step.origin),
-        arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
-        BORDERS[step.mode],
-        view.shuffled,
-        rows,
-        _unit(view),
-        _unit(step.residual),
-        target.scale or 0.0,
-        activation_of(step.activation),
+        source=address_of(view, at) + first * source_strides.patch * size,
+        residual=residual,
+        target=at(target.name) + step.first_channel * size,
+        factor=factor and factor + first * stride * 4,
+        summand=summand and summand + first * stride * 4,
+        source_strides=source_strides,
+        residual_strides=residual_strides,
+        target_strides=strides_of(target),
+        channels=view.channels,
+        table_stride=stride,
+        table_channels=step.table.channels if step.table else view.channels,
+        source_extents=arguments.Three(*view.extents),
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        origin=arguments.Three(*step.origin),
+        factors=arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
+        border=BORDERS[step.mode],
+        shuffled=view.shuffled,
+        rows=rows,
+        source_unit=_unit(view),
+        residual_unit=_unit(step.residual),
+        target_scale=target.scale or 0.0,
+        activation=activation_of(step.activation),
     )
 
 
@@ -253,35 +259,56 @@ def _columns(across: int, width: int) -> int:
 
 
 def _convolve(step: Convolve, at: Addresses) -> Launch:
-    shape = step.shape
-    width = next((w for w in (32, 64) if shape.target_channels <= w), 128)
-    voxels = shape.batch * prod(shape.target_extents)
-    common = (
-        at(step.source.name),
-        at(step.weight),
-        region_address(step, at),
-        prod(shape.source_extents) * shape.source_channels,
-        prod(shape.target_extents) * shape.target_channels,
-        arguments.Three(*shape.source_extents),
-        shape.source_channels,
-        arguments.Three(*shape.target_extents),
-        shape.target_channels,
-        arguments.Three(*shape.kernel),
-        arguments.Three(*shape.stride),
-        arguments.Three(*shape.before),
-        shape.batch,
+    return _convolve_halves(step, at) if step.shape.halves else _convolve_plainly(step, at)
+
+
+def _convolve_halves(step: Convolve, at: Addresses) -> Launch:
+    shape, width = step.shape, _outputs_of_a_block(step)
+    tile = 64 if width == 128 else 128
+    border = "_border" if any(shape.before + shape.after) else ""
+    return Launch(
+        source="convolve_halves",
+        kernel=f"convolve_halves_{width}{border}",
+        grid=_tiles(step, tile, width),
+        block=(tile * width // 64, 1, 1),
+        shared=_STAGES * (tile + width) * _PIECE_BYTES,
+        arguments=arguments.ConvolveHalves(**_convolved(step, at), scale=step.scale),
     )
-    if shape.halves:
-        tile = 64 if width == 128 else 128
-        grid = -(-voxels // tile), -(-shape.target_channels // width), 1
-        shared = _STAGES * (tile + width) * _PIECE_BYTES
-        halves = arguments.ConvolveHalves(*common, step.scale)
-        border = "_border" if any(shape.before + shape.after) else ""
-        name = f"convolve_halves_{width}{border}"
-        threads = tile * width // 64
-        return Launch("convolve_halves", name, grid, (threads, 1, 1), shared, halves)
-    kind = "gradient" if shape.transposed else "convolve"
-    tile = 8192 // width
-    grid = -(-voxels // tile), -(-shape.target_channels // width), 1
-    plain = arguments.Convolve(*common)
-    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, plain)
+
+
+def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
+    width = _outputs_of_a_block(step)
+    kind = "gradient" if step.shape.transposed else "convolve"
+    grid, values = _tiles(step, 8192 // width, width), arguments.Convolve(**_convolved(step, at))
+    return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
+
+
+def _outputs_of_a_block(step: Convolve) -> int:
+    return next((width for width in (32, 64) if step.shape.target_channels <= width), 128)
+
+
+def _tiles(step: Convolve, voxels: int, outputs: int) -> Triple:
+    """The grid of blocks that each make so many outputs of so many voxels."""
+    shape = step.shape
+    made = shape.batch * prod(shape.target_extents)
+    return -(-made // voxels), -(-shape.target_channels // outputs), 1
+
+
+def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:
+    """What both kinds of convolution take."""
+    shape = step.shape
+    return {
+        "source": at(step.source.name),
+        "weight": at(step.weight),
+        "target": region_address(step, at),
+        "source_patch": prod(shape.source_extents) * shape.source_channels,
+        "target_patch": prod(shape.target_extents) * shape.target_channels,
+        "source_extents": arguments.Three(*shape.source_extents),
+        "source_channels": shape.source_channels,
+        "target_extents": arguments.Three(*shape.target_extents),
+        "target_channels": shape.target_channels,
+        "kernel": arguments.Three(*shape.kernel),
+        "stride": arguments.Three(*shape.stride),
+        "before": arguments.Three(*shape.before),
+        "patches": shape.batch,
+    }

@@ -23,19 +23,20 @@ from ...network.graph import (
     Tanh,
     Upsample,
 )
+from ..card_properties import CardProperties
 from ..steps import IDENTITY, Activation, Layout, Lowered, Statistics, Table, Unpack
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
 from .writer import Part, Value, Writer, in_memory, whole
 
 
-def lower(network: Network, layout: Layout) -> Lowered:
-    """Compile a network for one patch shape, batch and storage format.
+def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
+    """Compile a network for one patch shape, batch and storage format, and one card.
 
     Raises PatchShapeError if the patch does not fit the network.
     """
     network.graph.check_patch(layout.patch)
-    writer = Writer(network, layout)
+    writer = Writer(network, layout, card)
     for node in network.graph.nodes:
         if ends_in_taps(writer, node):
             convolve_to_taps(writer, node)

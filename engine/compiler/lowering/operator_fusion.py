@@ -4,21 +4,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ..card_properties import CardProperties
 from ..steps import ConvolvePatches, Normalise, Pointwise, Statistics, Step, Unpack
 
 BARRIER = "barrier"
 """Name of the constant by which the blocks of a joined launch wait for each other."""
 
-_MOST_BYTES = 48 << 20
-"""Of a tensor, about what the cache of an H200 holds: a larger one would come from memory twice."""
+_CACHED = 4, 5
+"""Share of the L2 cache up to which a tensor is still there when it is read for a second time."""
 
 
-def joined(steps: Sequence[Step]) -> tuple[Step, ...]:
+def joined(steps: Sequence[Step], card: CardProperties) -> tuple[Step, ...]:
     """The steps with each normalisation that may be one launch as one step.
 
     That of the first layer, where it may not, is measured by its convolution.
     """
-    normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps))
+    normalised = _with_neighbours_joined(steps, partial(_normalised_at_once, steps, card))
     return tuple(_with_neighbours_joined(normalised, _measured_at_once))
 
 
@@ -36,12 +37,14 @@ def _with_neighbours_joined(
     return result
 
 
-def _normalised_at_once(steps: Sequence[Step], before: Step, step: Step) -> Normalise | None:
+def _normalised_at_once(
+    steps: Sequence[Step], card: CardProperties, before: Step, step: Step
+) -> Normalise | None:
     if (
         isinstance(before, Statistics)
         and isinstance(step, Pointwise)
         and _is_only_use(before, step, steps)
-        and _fits(before, step)
+        and _fits(before, step, card)
     ):
         return Normalise(before, step, BARRIER)
     return None
@@ -64,11 +67,12 @@ def _is_only_use(statistics: Statistics, step: Pointwise, steps: Sequence[Step])
     return step.table == statistics.target and step.source == statistics.source and len(uses) == 1
 
 
-def _fits(statistics: Statistics, step: Pointwise) -> bool:
+def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool:
     view = statistics.source
+    share, whole = _CACHED
     return (
         view.is_whole
-        and view.tensor.bytes <= _MOST_BYTES
+        and view.tensor.bytes * whole <= card.l2_bytes * share
         and step.sampling is None
         and step.patches.count == view.tensor.batch
     )

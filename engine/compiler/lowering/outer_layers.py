@@ -6,7 +6,7 @@ from math import prod
 
 from ...network.graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
 from .. import weight_layout
-from ..launches.outer_layers import MOST_SHARED, last_layer_shared
+from ..launches.outer_layers import last_layer_shared, most_shared
 from ..steps import (
     IDENTITY,
     NUMBER_BYTES,
@@ -167,7 +167,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL
-        and last_layer_shared(conv.kernel, value.stored) <= MOST_SHARED
+        and last_layer_shared(conv.kernel, value.stored) <= most_shared(writer.card)
     )
 
 

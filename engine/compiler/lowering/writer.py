@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...network.graph import INPUT, FloatArray, Layer, Network, Pad, PadMode, Triple, Upsample
+from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,
     NUMBER_BYTES,
@@ -115,10 +116,11 @@ def negative(triple: Triple) -> Triple:
 class Writer:
     """Collects steps and constants; `values` maps each node to what is known of its tensor."""
 
-    def __init__(self, network: Network, layout: Layout) -> None:
+    def __init__(self, network: Network, layout: Layout, card: CardProperties) -> None:
         self.graph = network.graph
         self.weights = network.weights
         self.layout = layout
+        self.card = card
         self.shapes = network.graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
@@ -132,7 +134,8 @@ class Writer:
         """What was collected."""
         self.constant(BARRIER, np.zeros(1, np.float32))
         stored = frozenset(self._stored_weights)
-        return Lowered(self.layout, joined(self.steps), self.constants, stored)
+        steps = joined(self.steps, self.card)
+        return Lowered(self.layout, self.card, steps, self.constants, stored)
 
     def tensor(
         self,

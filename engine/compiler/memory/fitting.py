@@ -9,6 +9,7 @@ from ...errors import DeviceMemoryError
 from ...network.flops import flops
 from ...network.graph import Graph, Network, Triple
 from ...options import Precision
+from ..card_properties import CardProperties
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import halves_pay
 from ..steps import Convolution, Convolve, Layout, Lowered
@@ -70,12 +71,13 @@ class Wanted:
     patch: Triple
     batch: int
     precision: Precision
-    capability: tuple[int, int]
+    card: CardProperties
 
     def layouts(self) -> Iterator[Layout]:
         """From what is fast to what is small."""
-        has_matrix = self.precision in ("fp16", "bf16") and self.capability >= _MATRIX_CAPABILITY
-        halves = halves_pay(self.precision, self.capability)
+        capability = self.card.capability
+        has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
+        halves = halves_pay(self.precision, capability)
         batch = self.batch
         while batch:
             for slab_bytes in _SLABS:
@@ -133,7 +135,7 @@ def fit(network: Network, wanted: Wanted, room: Room, choose: Choose[A]) -> Fitt
     """
     smallest, tight = 0, None
     for layout in wanted.layouts():
-        lowered = lower(network, layout)
+        lowered = lower(network, layout, wanted.card)
         least = _laid_out(network, lowered, None)
         if least.bytes <= room.bytes // 2:
             return _fastest(network, lowered, least, room.bytes // 2, choose)

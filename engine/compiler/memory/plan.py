@@ -176,7 +176,7 @@ def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
 
 def _scratches(lowered: Lowered, workspaces: Mapping[int, int]) -> Iterator[Lifetime]:
     for index, step in enumerate(lowered.steps):
-        size = scratch_bytes(step) or workspaces.get(index, 0)
+        size = scratch_bytes(step, lowered.card) or workspaces.get(index, 0)
         if size:
             yield Lifetime(scratch_name(index), size, index, index)
 

@@ -28,7 +28,7 @@ struct ConvolveToPatches {
     const float* bias;       // [K], or null
     float* translated;
     int* overflow;
-    Strides from;
+    Strides source_strides;
     int channels;
     int extents[3];          // of the source, as the convolution sees it
     int target_extents[3];
@@ -79,8 +79,8 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     for (int index = threadIdx.x % (PARTS * 32); index < each + 2; index += PARTS * 32) {
         const int i = index % each / chunks, chunk = index % each - i * chunks;
         const int z = continued(d + i + p.origin[0], p.extents[0], p.border);
-        const Index offset = p.shuffled ? (z >> 1) * p.from.plane + (z & 1) * 4 * p.channels
-                                        : z * p.from.plane;
+        const Index offset = p.shuffled ? (z >> 1) * p.source_strides.plane + (z & 1) * 4 * p.channels
+                                        : z * p.source_strides.plane;
         offsets[index] = z < 0 ? NOTHING : (int)offset + chunk * CHUNK;
     }
     __syncthreads();
@@ -94,17 +94,17 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         const int column = min(first_w + (part * TILES + tile) * 8 + g,
                                p.target_extents[2] + p.kernel[2] - 2);
         const int w = continued(column + p.origin[2], p.extents[2], p.border);
-        places[tile] = p.shuffled ? (w >> 1) * p.from.voxel + (w & 1) * p.channels
-                                  : w * p.from.voxel;
+        places[tile] = p.shuffled ? (w >> 1) * p.source_strides.voxel + (w & 1) * p.channels
+                                  : w * p.source_strides.voxel;
         if (w < 0) places[tile] = NOTHING;
     }
-    const Element* source = p.source + patch * p.from.patch + t * 8;
+    const Element* source = p.source + patch * p.source_strides.patch + t * 8;
     auto row_offset = [&](int row) {
         const int seen = min(row, p.target_extents[1] + p.kernel[1] - 2);
         const int h = continued(seen + p.origin[1], p.extents[1], p.border);
         if (HAS_ZEROS && h < 0) return NOTHING;
-        return (int)(p.shuffled ? (h >> 1) * p.from.row + (h & 1) * 2 * p.channels
-                                : h * p.from.row);
+        return (int)(p.shuffled ? (h >> 1) * p.source_strides.row + (h & 1) * 2 * p.channels
+                                : h * p.source_strides.row);
     };
     auto read = [&](int of_row, int index, Operand& operand) {
         const int of_plane = offsets[index];

@@ -13,7 +13,7 @@
 #include "pass.cuh"
 
 struct Normalise {
-    Pointwise pass;
+    Pointwise pointwise;
     float2* partials;     // [patches][gridDim.x][C]: mean, sum of squared deviations
     const float* scale;   // [C] or null
     const float* shift;
@@ -52,11 +52,12 @@ struct Share {
 __device__ __forceinline__ void measure(const Normalise& p, const Column& column, float* shared) {
     const int across = blockDim.x, beside = blockDim.y;
     const int warp = (threadIdx.y * across + threadIdx.x) / 32;
-    const int channels = p.pass.channels;
+    const int channels = p.pointwise.channels;
     const int channel = (column.group * across + threadIdx.x) * LANES;
     const bool active = channel < channels;
     const Share share(p.voxels, blockIdx.x);
-    const Element* source = p.pass.source + column.patch * p.pass.from.patch + channel;
+    const Element* source =
+        p.pointwise.source + column.patch * p.pointwise.source_strides.patch + channel;
 
     float sum[LANES] = {}, squares[LANES] = {};
     Vector shift = {};
@@ -126,14 +127,14 @@ __device__ __forceinline__ float* conclude(
     const int channel = column.group * width + local;
     float2* joined = reinterpret_cast<float2*>(shared + 2 * width);  // [parts][width]
     const float2* partials =
-        p.partials + (Index)column.patch * gridDim.x * p.pass.channels + channel;
+        p.partials + (Index)column.patch * gridDim.x * p.pointwise.channels + channel;
     float2 total = make_float2(0.0f, 0.0f);
     float mean = 0.0f;
-    if (channel < p.pass.channels) {
+    if (channel < p.pointwise.channels) {
         mean = __ldcg(partials).x;
 #pragma unroll 4
         for (int block = part; block < gridDim.x; block += parts) {
-            const float2 one = __ldcg(partials + (Index)block * p.pass.channels);
+            const float2 one = __ldcg(partials + (Index)block * p.pointwise.channels);
             const int count = Share(p.voxels, block).count();
             const float distance = count ? one.x - mean : 0.0f;
             total.x = fmaf(count, distance, total.x);
@@ -142,7 +143,7 @@ __device__ __forceinline__ float* conclude(
     }
     joined[thread] = total;
     __syncthreads();
-    if (part == 0 && channel < p.pass.channels) {
+    if (part == 0 && channel < p.pointwise.channels) {
 #pragma unroll 8
         for (int other = 1; other < parts; ++other) {
             const float2 one = joined[other * width + local];
@@ -194,8 +195,9 @@ __device__ __forceinline__ void apply(
     const int (&extents)[3] = p.target_extents;
     const Share share(extents[0] * extents[1] * extents[2], blockIdx.x);
     // The tensors are small: within a patch an int tells their numbers apart.
-    const int plane = p.beside.plane, row = p.beside.row;
-    Element* target = p.target + column.patch * p.to.patch + channel;
+    const Strides residual = p.residual_strides;
+    const int plane = residual.plane, row = residual.row;
+    Element* target = p.target + column.patch * p.target_strides.patch + channel;
     Walk next(share.first + threadIdx.y, extents);
     const Walk step(blockDim.y, extents);
     for (int voxel = share.first + threadIdx.y; voxel < share.last; voxel += AT_ONCE * blockDim.y) {
@@ -212,7 +214,7 @@ __device__ __forceinline__ void apply(
             const int line = d * p.source_extents[1] + h;
             from[i] = load(channels.source + (line * p.source_extents[2] + w) * p.channels);
             if (HAS_RESIDUAL) {
-                beside[i] = load(channels.residual + d * plane + h * row + w * p.beside.voxel);
+                beside[i] = load(channels.residual + d * plane + h * row + w * residual.voxel);
             }
         }
 #pragma unroll
@@ -221,7 +223,7 @@ __device__ __forceinline__ void apply(
             if (own >= share.last) break;
             float values[LANES] = {};
             if (shows[i]) channels.express(from[i], beside[i], values);
-            store(target + own * p.to.voxel, vector_of(values, p.target_scale));
+            store(target + own * p.target_strides.voxel, vector_of(values, p.target_scale));
         }
     }
 }
@@ -254,7 +256,7 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
     wait_for_all_blocks(p.barrier);
     for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
         const Column column(p, number);
-        apply<HAS_RESIDUAL>(p.pass, column, conclude(p, column, shared));
+        apply<HAS_RESIDUAL>(p.pointwise, column, conclude(p, column, shared));
         __syncthreads();
     }
 }

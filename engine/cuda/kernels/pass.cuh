@@ -14,7 +14,7 @@ struct Pointwise {
     Element* target;
     const float* factor;      // [patches or 1][channels], or null
     const float* summand;
-    Strides from, beside, to;
+    Strides source_strides, residual_strides, target_strides;
     int channels;
     int table_stride;         // 0 where one table serves all patches
     int table_channels;       // after which it repeats
@@ -37,9 +37,9 @@ struct Channels {
     float factor[LANES], summand[LANES];
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
-        source = p.source + patch * p.from.patch + channel;
+        source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
-        if (HAS_RESIDUAL) residual = p.residual + patch * p.beside.patch + channel;
+        if (HAS_RESIDUAL) residual = p.residual + patch * p.residual_strides.patch + channel;
     }
 
     // The table's numbers from this thread's first channel on; null for none.
@@ -53,15 +53,17 @@ struct Channels {
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
         if (!p.shuffled) {
-            return load(source + d * p.from.plane + h * p.from.row + (Index)w * p.from.voxel);
+            return load(source + d * p.source_strides.plane + h * p.source_strides.row +
+                        (Index)w * p.source_strides.voxel);
         }
         const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
-        return load(source + (d >> 1) * p.from.plane + (h >> 1) * p.from.row +
-                    (Index)(w >> 1) * p.from.voxel + cell * p.channels);
+        return load(source + (d >> 1) * p.source_strides.plane + (h >> 1) * p.source_strides.row +
+                    (Index)(w >> 1) * p.source_strides.voxel + cell * p.channels);
     }
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
-        return load(residual + d * p.beside.plane + h * p.beside.row + (Index)w * p.beside.voxel);
+        return load(residual + d * p.residual_strides.plane + h * p.residual_strides.row +
+                    (Index)w * p.residual_strides.voxel);
     }
 
     __device__ __forceinline__ void express(

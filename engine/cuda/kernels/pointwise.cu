@@ -74,8 +74,9 @@ struct Row {
         const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
         d = continued(plane + p.origin[0], p.extents[0], p.border);
         h = continued(line + p.origin[1], p.extents[1], p.border);
-        target = p.target + blockIdx.z * p.to.patch + plane * p.to.plane + line * p.to.row +
-                 channel;
+        const Strides& strides = p.target_strides;
+        target = p.target + blockIdx.z * strides.patch + plane * strides.plane +
+                 line * strides.row + channel;
     }
 };
 
@@ -109,7 +110,8 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 if (column >= width) break;
                 float values[LANES] = {};
                 if (places[i] >= 0) channels.express(from[i], beside[i], values);
-                store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
+                store(row.target + (Index)column * p.target_strides.voxel,
+                      vector_of(values, p.target_scale));
             }
         }
     }
@@ -135,7 +137,8 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
             }
-            store(row.target + (Index)column * p.to.voxel, vector_of(values, p.target_scale));
+            store(row.target + (Index)column * p.target_strides.voxel,
+                  vector_of(values, p.target_scale));
         }
     }
 }

@@ -26,7 +26,7 @@ from cuda_cyclegan.engine.model.model import (  # noqa: E402
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec  # noqa: E402
 from cuda_cyclegan.engine.network.graph import FloatArray, Network  # noqa: E402
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator  # noqa: E402
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402
 
 onnx: Any = _onnx
 onnxruntime: Any = _onnxruntime
@@ -54,7 +54,7 @@ def pair_of(
 
 
 def computed(model: Model, patch: FloatArray) -> FloatArray:
-    with CpuGenerator(model.network) as generator:
+    with open_cpu_generator(model.network) as generator:
         return generator(patch)
 
 

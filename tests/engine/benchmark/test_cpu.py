@@ -10,7 +10,7 @@ from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 
@@ -19,7 +19,7 @@ def test_the_table_has_every_layer_and_the_whole_network_s_arithmetic() -> None:
     patches = np.random.default_rng(0).uniform(-1, 1, (2, 1, 16, 16, 16)).astype(np.float32)
     kept: list[FloatArray] = []
     found = measure_on_cpu(NETWORK, patches, Budget(0.1), kept.append, lambda: 7)
-    with CpuGenerator(NETWORK) as generator:
+    with open_cpu_generator(NETWORK) as generator:
         assert np.array_equal(kept[0], generator(patches))
     assert found.flops == 2 * flops(NETWORK.graph, (16, 16, 16))
     assert sum(layer.flops for layer in found.layers) == found.flops

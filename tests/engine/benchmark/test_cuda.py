@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.described_cards import H200
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Ceilings
@@ -74,7 +75,7 @@ class FakeGenerator:
         return [2e-3] * repeats
 
     def step_times(self, _: int) -> list[tuple[Any, float]]:
-        steps = lower(self._network, Layout(PATCH, self.batch, "fp16")).steps
+        steps = lower(self._network, Layout(PATCH, self.batch, "fp16"), H200).steps
         return [(step, 10.0) for step in steps]
 
     def algorithm(self, _: object) -> str:
@@ -102,7 +103,7 @@ def cuda_bench() -> Generator[Any]:
 def card(cuda_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Card:
     card = Card()
     monkeypatch.setattr(cuda_bench, "Context", card.context)
-    monkeypatch.setattr(cuda_bench, "CudaGenerator", card.generator)
+    monkeypatch.setattr(cuda_bench, "open_cuda_generator", card.generator)
     monkeypatch.setattr(cuda_bench, "measure_ceilings", card.ceilings)
     return card
 

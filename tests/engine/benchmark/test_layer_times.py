@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from support.described_cards import H200
 
 from cuda_cyclegan.engine.benchmark.layer_times import layer_times
 from cuda_cyclegan.engine.benchmark.measurement import LayerTime
@@ -28,7 +29,7 @@ LAYOUTS = [
 def lowered(spec: Spec, layout: Layout) -> Lowered:
     graph = build(spec)
     weights = {name: np.ones(shape, np.float32) for name, shape in graph.weight_shapes()}
-    return lower(Network(graph, weights), layout)
+    return lower(Network(graph, weights), layout, H200)
 
 
 def rows_of(spec: Spec, layout: Layout) -> tuple[LayerTime, ...]:

@@ -6,7 +6,7 @@ from support.gpu_networks import ODD_GRAPHS, random_network
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Graph
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +31,7 @@ def test_it_computes_the_same_and_leaves_its_input(graph: Graph) -> None:
     given = torch.from_numpy(patches.copy())
     with torch.inference_mode():
         made = as_module(network)(given).numpy()
-    with CpuGenerator(network) as generator:
+    with open_cpu_generator(network) as generator:
         wanted = generator(patches)
     assert np.abs(made - wanted).max() < 1e-4 * np.abs(wanted).max()
     assert np.array_equal(given.numpy(), patches)

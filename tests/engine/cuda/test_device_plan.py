@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.described_cards import H200
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit
@@ -17,7 +18,7 @@ from cuda_cyclegan.pipelines.study.sliding_window import sweep_grid
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
-WANTED = Wanted((32, 32, 32), 2, "fp16", (9, 0))
+WANTED = Wanted((32, 32, 32), 2, "fp16", H200)
 ROOM = Room(8 << 30)
 WORKSPACE = 100_000
 PATCH = (32, 32, 32)

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from support import cuda_on_cpu
+from support.described_cards import H200
 from support.step_interpreter import halves
 
 from cuda_cyclegan.engine.compiler import weight_layout
@@ -83,8 +84,8 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
         ),
         "barrier",
     )
-    scratch = np.full(scratch_bytes(step) // 4, np.nan, np.float32)
-    [launch] = launches(step, lambda name: memory[name].ctypes.data, scratch.ctypes.data)
+    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data)
     cut = tuple(min(most, wanted) for most, wanted in zip(grid, launch.grid, strict=False))
     cuda_on_cpu.run(launch, stored, folder, (*cut, 1))
     values = source.astype(np.float64)
@@ -128,8 +129,8 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
     }
-    scratch = np.full(scratch_bytes(step) // 4, np.nan, np.float32)
-    for launch in launches(step, lambda name: memory[name].ctypes.data, scratch.ctypes.data):
+    scratch = np.full(scratch_bytes(step, H200) // 4, np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
         cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
     sides = [(-first, taps - 1 + first) for first, taps in zip(origin, kernel, strict=True)]
     exact = patches.astype(np.float16).astype(np.float64)
@@ -184,7 +185,7 @@ def test_convolution_on_halves(folder, batch, channels, outputs, extents, kernel
         "weight": weight_layout.halves(weight, 64.0),
         "target": np.full((batch, depth, height, width, outputs), np.nan, np.float32),
     }
-    [launch] = launches(step, lambda name: memory[name].ctypes.data)
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
     cuda_on_cpu.run(launch, "fp32", folder, launch.grid)
     padded = np.pad(image.astype(np.float64), [(0, 0), *[(border, border)] * 3, (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(1, 2, 3))

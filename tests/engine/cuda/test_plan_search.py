@@ -75,7 +75,7 @@ def search(monkeypatch):
         return plans[-1]
 
     monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
-    monkeypatch.setattr(plan_search, "_Bench", Bench)
+    monkeypatch.setattr(plan_search, "_open_bench", Bench)
     cache = TuningCache(None, {"card": "none"})
     finder = plan_search.PlanSearch(None, None, None, cache)
 

@@ -31,7 +31,7 @@ from cuda_cyclegan.engine.network.graph import (
     Upsample,
 )
 from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -189,14 +189,14 @@ def small_network() -> Network:
 
 
 def test_extents_and_batch_are_free() -> None:
-    with CpuGenerator(small_network(), threads=1) as generator:
+    with open_cpu_generator(small_network(), threads=1) as generator:
         for batch, patch in product((1, 2), ((8, 8, 8), (12, 8, 16))):
             assert generator(numbers(batch, 1, *patch)).shape == (batch, 2, *patch)
 
 
 def test_patches_of_a_batch_do_not_see_each_other() -> None:
     patches = numbers(3, 1, 8, 8, 8)
-    with CpuGenerator(small_network(), threads=1) as generator:
+    with open_cpu_generator(small_network(), threads=1) as generator:
         together = generator(patches)
         alone = np.concatenate([generator(patches[n : n + 1]) for n in range(3)])
     assert np.allclose(together, alone, atol=1e-6)
@@ -206,31 +206,29 @@ def test_results_are_bit_identical() -> None:
     patch = numbers(1, 1, 16, 16, 16)
     outputs: list[FloatArray] = []
     for _ in range(2):
-        with CpuGenerator(small_network(), threads=2) as generator:
+        with open_cpu_generator(small_network(), threads=2) as generator:
             outputs += [generator(patch), generator(patch)]
     assert all(np.array_equal(outputs[0], output) for output in outputs)
 
 
 def test_wrong_extents_are_refused_before_running() -> None:
     with (
-        CpuGenerator(small_network(), threads=1) as generator,
+        open_cpu_generator(small_network(), threads=1) as generator,
         pytest.raises(PatchShapeError, match="multiple of 4x4x4"),
     ):
         generator(numbers(1, 1, 8, 10, 8))
 
 
 def test_runs_only_while_open() -> None:
-    generator = CpuGenerator(small_network(), threads=1)
-    with pytest.raises(RuntimeError, match="with block"):
+    with open_cpu_generator(small_network(), threads=1) as generator:
         generator(numbers(1, 1, 8, 8, 8))
-    with generator:
-        generator(numbers(1, 1, 8, 8, 8))
-    with pytest.raises(RuntimeError, match="with block"):
+    with pytest.raises(RuntimeError, match="closed"):
         generator(numbers(1, 1, 8, 8, 8))
 
 
 def test_device_names_threads_and_runtime() -> None:
-    assert CpuGenerator(small_network(), threads=3).device.startswith("CPU, 3 threads, ONNX")
+    with open_cpu_generator(small_network(), threads=3) as generator:
+        assert generator.device.startswith("CPU, 3 threads, ONNX")
 
 
 def test_the_exported_model_is_valid_onnx() -> None:

@@ -15,7 +15,7 @@ from support.numerics_models import CARD
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.model.model import Model, load_model
 from cuda_cyclegan.engine.network.graph import FloatArray, Graph
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import Task
@@ -97,7 +97,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture(scope="module")
 def generator(model: Model) -> Iterator[CpuGenerator]:
     with ExitStack() as stack:
-        yield stack.enter_context(CpuGenerator(model.network, threads=1))
+        yield stack.enter_context(open_cpu_generator(model.network, threads=1))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, translated
 
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.tiling import Origins, Tiling, tile
@@ -119,7 +119,7 @@ def test_a_generator_of_the_product(
 ) -> None:
     array, patch, network = array_of(extents), (32, 32, 32), small_resnet()
     tiling = tile(extents, patch, 0.25, network.graph.stride)
-    with CpuGenerator(network, threads=1) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         ours = translated(array, generator, tiling, blend, padding)
         theirs = monai_translates(array, generator, patch, 0.25, blend, monai_padding)
     assert ours.std() > 0.05

@@ -21,7 +21,7 @@ from cuda_cyclegan.engine.model.card import (
     ZScore,
 )
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
@@ -345,7 +345,7 @@ def test_the_same_scan_gives_the_same_bits() -> None:
     results: list[bytes] = []
     for _ in range(2):
         study = volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1]))
-        with CpuGenerator(network) as generator:
+        with open_cpu_generator(network) as generator:
             results.append(run(study, of, generator, (32, 32, 32), 0.25).voxels.tobytes())
     assert results[0] == results[1]
     assert len(set(results[0])) > 100

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, through, translated
 
 from cuda_cyclegan.engine.network.graph import FloatArray, Triple
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.errors import PreparationError
@@ -128,6 +128,6 @@ def test_a_foreign_tiling_is_refused() -> None:
 def test_the_same_array_gives_the_same_bits() -> None:
     array = np.random.default_rng(5).uniform(-1, 1, (1, 30, 20, 20)).astype(np.float32)
     tiling = tile((30, 20, 20), (16, 16, 16), 0.5)
-    with CpuGenerator(small_resnet(), threads=2) as generator:
+    with open_cpu_generator(small_resnet(), threads=2) as generator:
         first, second = (translated(array, generator, tiling, "gaussian") for _ in range(2))
     assert first.tobytes() == second.tobytes()

@@ -17,7 +17,7 @@ from cuda_cyclegan.engine.checkpoint.recognise.reference_search import candidate
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build  # noqa: E402
 from cuda_cyclegan.engine.network.graph import FloatArray, Network  # noqa: E402
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator  # noqa: E402
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402
 
 spectral_norm = torch.nn.utils.spectral_norm
 parametrized_spectral_norm = torch.nn.utils.parametrizations.spectral_norm
@@ -118,7 +118,7 @@ def compute(recognised: Recognised, patch: FloatArray) -> FloatArray:
 
 
 def run(network: Network, patch: FloatArray) -> FloatArray:
-    with CpuGenerator(network, threads=1) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         return generator(patch)
 
 

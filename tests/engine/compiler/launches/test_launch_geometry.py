@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.described_cards import H200
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, lowered, summary
 
 from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
@@ -16,6 +17,6 @@ RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text()
 @pytest.mark.parametrize("name", SPECS)
 def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
     for patch, batch in SIZES[name.split()[0]]:
-        wanted = Wanted(patch, batch, precision, (9, 0))
+        wanted = Wanted(patch, batch, precision, H200)
         recorded = RECORDED[f"{name} {precision} {'x'.join(map(str, patch))} x {batch}"]
         assert summary(lowered(name, wanted)) == recorded

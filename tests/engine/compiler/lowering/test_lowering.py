@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.described_cards import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
 
-from cuda_cyclegan.engine.compiler.lowering import operator_fusion as joining
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
@@ -18,7 +19,7 @@ from cuda_cyclegan.engine.compiler.steps import (
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Triple
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
 RESNET = ResNetSpec(1, 1, width=4, blocks=2)
@@ -43,13 +44,15 @@ UNETS = {
 }
 
 
-def check(graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", **choices) -> None:
+def check(
+    graph, patch: Triple, batch: int = 1, precision: Precision = "fp16", card=H200, **choices
+) -> None:
     network = random_network(graph, seed=1)
     patches = np.random.default_rng(2).uniform(-1, 1, (batch, graph.in_channels, *patch))
     patches = patches.astype(np.float32)
-    lowered = lower(network, Layout(patch, batch, precision, **choices))
+    lowered = lower(network, Layout(patch, batch, precision, **choices), card)
     got = interpret(lowered, patches, graph.out_channels)
-    with CpuGenerator(network) as generator:
+    with open_cpu_generator(network) as generator:
         wanted = generator(patches)
     assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
 
@@ -90,19 +93,20 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     check(build(wide), (8, 12, 16), matrix_kernels=True)
 
 
-def test_a_first_layer_that_measures_what_it_makes_agrees(monkeypatch):
-    monkeypatch.setattr(joining, "_MOST_BYTES", 0)
+def test_a_first_layer_that_measures_what_it_makes_agrees():
+    uncached = replace(H200, l2_bytes=0)
     graph = build(replace(RESNET, width=16, blocks=1))
-    first = lower(random_network(graph, 0), Layout((8, 12, 16), 2, "fp16", matrix_kernels=True))
+    layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
+    first = lower(random_network(graph, 0), layout, uncached)
     assert isinstance(first.steps[0], ConvolvePatches)
     assert first.steps[0].statistics is not None
-    check(graph, (8, 12, 16), batch=2, matrix_kernels=True)
+    check(graph, (8, 12, 16), batch=2, card=uncached, matrix_kernels=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
     """Whether each convolution of a float program is done on halves, where it may be."""
     layout = Layout(patch, 1, "fp32", halves=True)
-    steps = lower(random_network(graph, 0), layout).steps
+    steps = lower(random_network(graph, 0), layout, H200).steps
     return {step.layer: step.shape.halves for step in steps if isinstance(step, Convolve)}
 
 
@@ -117,7 +121,8 @@ def test_convolutions_on_halves_agree(padding, upsampling):
 def test_tf32_programs_with_some_convolutions_on_halves_agree():
     for spec in (replace(RESNET, width=32), replace(UNET, width=32)):
         graph = build(spec)
-        steps = lower(random_network(graph, 0), Layout((16, 8, 8), 1, "tf32", halves=True)).steps
+        layout = Layout((16, 8, 8), 1, "tf32", halves=True)
+        steps = lower(random_network(graph, 0), layout, H200).steps
         halves = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.halves}
         assert halves
         assert all(layer.startswith("down") for layer in halves)
@@ -142,16 +147,19 @@ def test_a_residual_block_is_two_convolutions_and_two_normalisations():
     counts = []
     for blocks in (2, 3):
         graph = build(replace(RESNET, blocks=blocks))
-        steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16")).steps
+        steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16"), H200).steps
         counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
         counts[-1].append(len(steps))
     assert [after - before for before, after in zip(*counts, strict=True)] == [2, 2, 4]
 
 
 def test_statistics_of_large_tensors_and_of_sub_pixels_stay_apart():
-    def apart(patch: Triple) -> int:
-        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16")).steps
+    def apart(patch: Triple, card: CardProperties) -> int:
+        steps = lower(random_network(build(RESNET), 0), Layout(patch, 1, "fp16"), card).steps
         return sum(isinstance(step, Statistics) for step in steps)
 
-    assert apart((16, 16, 16)) == 2  # the up-sampled
-    assert apart((192, 192, 160)) == 3  # 90 MiB behind the first layer
+    assert apart((16, 16, 16), H200) == 2  # the up-sampled
+    assert apart((192, 192, 160), H200) == 3  # 90 MiB behind the first layer
+    assert apart((192, 192, 160), B200) == 2
+    assert apart((64, 64, 96), B200) == 2
+    assert apart((64, 64, 96), T4) == 3  # 6 MiB behind it

@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.network.graph import (
     Relu,
     Tanh,
 )
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
 
@@ -64,7 +64,7 @@ def test_no_value_exceeds_its_bound():
     for index, node in enumerate(graph.nodes):
         shortened = Network(Graph(2, graph.nodes[: index + 1]), network.weights)
         bound = value_bounds(network, patch)[node.name]
-        with CpuGenerator(shortened) as generator:
+        with open_cpu_generator(shortened) as generator:
             highest = np.abs(generator(patches)).max()
         assert 0.5 * bound < highest <= 1.0001 * bound
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.described_cards import H200
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit, usual_batch
@@ -17,7 +18,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 MIB = 1 << 20
 RESERVE = 64 * MIB
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
-WANTED = Wanted((32, 32, 32), 4, "fp16", (9, 0))
+WANTED = Wanted((32, 32, 32), 4, "fp16", H200)
 
 
 @dataclass(frozen=True)

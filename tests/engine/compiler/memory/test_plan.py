@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.described_cards import H200
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.launches.outer_layers import blocks_of_a_patch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
-from cuda_cyclegan.engine.compiler.lowering import operator_fusion as joining
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
 from cuda_cyclegan.engine.compiler.steps import (
@@ -26,8 +26,9 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, bui
 RESNET = ResNetSpec(1, 1, width=16, blocks=2)
 
 
-def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, **choices):
-    lowered = lower(random_network(build(spec), 0), Layout(patch, batch, "fp16", **choices))
+def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, card=H200, **choices):
+    layout = Layout(patch, batch, "fp16", **choices)
+    lowered = lower(random_network(build(spec), 0), layout, card)
     steps = enumerate(lowered.steps)
     workspaces = {index: 1000 for index, step in steps if isinstance(step, Convolve)}
     return lowered, plan_memory(lowered, (1, 1), workspaces)
@@ -39,22 +40,23 @@ def test_every_launch_finds_its_memory(spec, matrix_kernels):
     lowered, plan = compiled(spec, batch=2, matrix_kernels=matrix_kernels)
     for index, step in enumerate(lowered.steps):
         scratch = plan.offsets.get(scratch_name(index), 0)
-        for launch in launches(step, lambda name: plan.offsets[name], scratch):
+        for launch in launches(step, lambda name: plan.offsets[name], H200, scratch):
             assert all(0 < size < 2**16 for size in launch.grid[1:])
             assert 0 < launch.block[0] * launch.block[1] * launch.block[2] <= 1024
             assert launch.shared <= 99 << 10
 
 
-def test_a_first_layer_that_measures_has_memory_for_it(monkeypatch):
+def test_a_first_layer_that_measures_has_memory_for_it():
     """Only large tensors are measured so; the smaller ones are normalised in one launch."""
-    monkeypatch.setattr(joining, "_MOST_BYTES", 0)
-    lowered, plan = compiled(replace(RESNET, width=32), batch=2, matrix_kernels=True)
+    uncached = replace(H200, l2_bytes=0)
+    wide = replace(RESNET, width=32)
+    lowered, plan = compiled(wide, batch=2, card=uncached, matrix_kernels=True)
     first, following = lowered.steps[:2]
     assert isinstance(first, ConvolvePatches)
     assert isinstance(following, Pointwise)
     assert first.statistics is not None
     assert first.statistics.target == following.table
-    blocks = blocks_of_a_patch(first)
+    blocks = blocks_of_a_patch(first, uncached)
     sizes = {
         PATCHES: 2 * 16 * 24 * 32 * 4,
         first.target.name: first.target.bytes,
@@ -84,7 +86,7 @@ def test_tensors_that_share_memory_do_not_disturb_each_other(name):
     graph = graph or ODD_GRAPHS[name]
     patch = (8, 12, 8) if name == "resnet" else (8, 8, 8)
     layout = Layout(patch, 2, "fp32", slab_bytes=100_000)
-    lowered = lower(random_network(graph, 0), layout)
+    lowered = lower(random_network(graph, 0), layout, H200)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
     patches = np.random.default_rng(0).uniform(-1, 1, (2, graph.in_channels, *patch))
     patches = patches.astype(np.float32)

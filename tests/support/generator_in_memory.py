@@ -1,0 +1,114 @@
+"""Opens a generator on a driver in host memory, uses it, and tells what was allocated when.
+
+A program of its own, since a process that has met such a driver keeps it. cuDNN has no plans here,
+so that every convolution is done by the own kernels, which this driver neither loads nor runs.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.engine.sliding_window import Grid, Window
+
+PATCH = (16, 16, 16)
+NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
+
+
+class NotSupportedError(RuntimeError):
+    """What cuDNN's frontend says where it has no plan."""
+
+
+class Graph:
+    """A graph that takes everything, and turns out to be supported by no engine."""
+
+    def __getattr__(self, _: str) -> "Graph":
+        return self
+
+    def __call__(self, *_: object, **__: object) -> "Graph":
+        return self
+
+    def validate(self) -> None:
+        raise NotSupportedError("CUDNN_STATUS_NOT_SUPPORTED")
+
+
+def frontend() -> ModuleType:
+    """cuDNN's frontend, which has no plan for anything."""
+    module: Any = ModuleType("cudnn")
+    module.__version__ = "0"
+    module.cudnnGraphNotSupportedError = NotSupportedError
+    module.data_type = module  # of which only names are asked
+    module.HALF = module.BFLOAT16 = module.FLOAT = None
+    module.backend_version = lambda: 0
+    module.create_handle = lambda: 1
+    module.set_stream = lambda *_: None
+    module.destroy_handle = lambda _: None
+    module.pygraph = Graph()
+    return module
+
+
+def main() -> None:
+    """Arguments: a folder for the cache. Prints what was found."""
+    sys.modules["cudnn"] = frontend()
+    from cuda_cyclegan.engine.cuda import kernel_images
+    from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator, planned
+
+    kernel_images.compiled = lambda *_: b"\x7fELF"
+    options = CudaOptions(PATCH, batch=2, cache=Path(sys.argv[1]))
+    with Context(0) as context:
+
+        def held() -> int:
+            return (70 << 30) - context.memory[0]
+
+        with open_cuda_generator(NETWORK, options) as generator:
+            opened = held()
+            results = generator(np.zeros((3, 1, *PATCH), np.float32))
+            timings = sweep(generator)
+            swept = held()
+        found = {
+            "device": generator.device,
+            "batch": generator.batch,
+            "program": generator.memory.bytes,
+            "opened": opened,
+            "swept": swept,
+            "closed": held(),
+            "results": results.shape,
+            "parts": sorted({timing.part for timing in timings}),
+        }
+        plan = planned(NETWORK, options).program
+        found["planned"] = None if plan is None else plan.bytes
+        with pytest.raises(DeviceMemoryError):
+            open_cuda_generator(NETWORK, CudaOptions(PATCH, vram_limit=1 << 10)).__enter__()
+        with pytest.raises(PatchShapeError):
+            open_cuda_generator(NETWORK, CudaOptions((16, 16, 18))).__enter__()
+        found["refused"] = held()
+    print(json.dumps(found))
+
+
+def sweep(generator: Any) -> Any:
+    """Three rows of one tile."""
+    extents, row = (40, 16, 16), np.zeros((1, 40, 16, 16), np.int16)
+    grid = Grid(extents, PATCH, ((0, 12, 24), (0,), (0,)), (0, 1, 2))
+    window = Window(
+        grid.extents,
+        grid.patch,
+        grid.origins,
+        grid.axes,
+        voxel_bytes=2,
+        weights=np.ones(PATCH, np.float32),
+        padding="edge",
+    )
+    return generator.sweep(Stored(row), window, Stored(row.copy()), lambda _: None)
+
+
+if __name__ == "__main__":
+    main()
