@@ -209,7 +209,8 @@ class Stations:
                 self._arrays.empty,
             )
         )
-        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *outcome.notes))
+        notes = *ticket.row.notes, *outcome.notes, *outcome.result.notes
+        ticket.row = replace(ticket.row, notes=notes)
         return outcome.result
 
     def _store(self, ticket: Ticket, made: Translated) -> StudyReport:

@@ -1,7 +1,6 @@
 """A prepared array through the generator, patch by patch."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,11 +46,12 @@ def translate_array(
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
-) -> None:
+) -> tuple[str, ...]:
     """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
 
     A generator that can cut and blend on its device does so where there is room for it; to others
-    the tiles are handed one by one. on_tiles: told how many more tiles are done. What the generator
+    the tiles are handed one by one. on_tiles: told how many more tiles are done. Returns what a
+    user should know of how it was done: why a device that could blend did not. What the generator
     raises passes through, and so does an interrupt; nothing is left behind. Raises PreparationError
     if a generator made values that are not finite and did not say so itself.
     """
@@ -59,10 +59,36 @@ def translate_array(
     for array in (source.values, target.values):
         if array.shape[1:] != tiling.extents:
             raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
-    if isinstance(generator, Sweeping):
-        with suppress(DeviceMemoryError):
-            _sweep(source, target, generator, window, watch, on_tiles)
-            return
+    if not isinstance(generator, Sweeping):
+        _tile_by_tile(source, target, generator, window, watch, on_tiles)
+        return ()
+    has_begun = False
+
+    def on_swept(tiles: int) -> None:
+        nonlocal has_begun
+        has_begun = True
+        on_tiles(tiles)
+
+    try:
+        _sweep(source, target, generator, window, watch, on_swept)
+        return ()
+    except DeviceMemoryError as error:
+        if has_begun:
+            raise
+        why = str(error)
+    _tile_by_tile(source, target, generator, window, watch, on_tiles)
+    return (f"It was cut and blended on the host, which is slower. {why}",)
+
+
+def _tile_by_tile(
+    source: Stored,
+    target: Stored,
+    generator: Generator,
+    window: SlidingWindow,
+    watch: Stopwatch,
+    on_tiles: Callable[[int], None],
+) -> None:
+    tiling = window.tiling
     blender = Blender(tiling, generator.graph.out_channels, window.blend)
     cutter = _Cutter(source, tiling, window.padding)
     for tile in tiling:

@@ -44,11 +44,12 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True)
 class InferredStudy:
-    """A study and what the network made of it."""
+    """A study and what the network made of it; notes: what a user should know of how."""
 
     study: PreparedStudy
     made: Canvas
     blend: Blend
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,9 @@ def infer_study(
     card = translator.model.card
     window = SlidingWindow(tiling, settings.blend, card.small_volume_padding)
     made = canvas(study.prepared, card, empty)
-    translate_array(study.prepared.given, made.target, translator.generator, window, watch, on_more)
-    return InferredStudy(study, made, settings.blend)
+    given, generator = study.prepared.given, translator.generator
+    notes = translate_array(given, made.target, generator, window, watch, on_more)
+    return InferredStudy(study, made, settings.blend, notes)
 
 
 def finish_study(

@@ -22,7 +22,7 @@ from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda import streamed_window as sweep
 from cuda_cyclegan.engine.cuda import window_buffers as sweeper
-from cuda_cyclegan.engine.errors import PrecisionOverflowError
+from cuda_cyclegan.engine.errors import DeviceMemoryError, PrecisionOverflowError
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.engine.sliding_window import Grid, ring_rows
@@ -62,7 +62,7 @@ class FakeGenerator(FunctionGenerator):
             laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
-        with sweeper.Sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
             return opened.run(source, window, target, opened.place(window, most), on_tiles)
 
 
@@ -298,7 +298,7 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
         fake.setattr(sweeper, "Stream", card.stream)
         generator = KeepingGenerator(bent)
         generator.on(card, patch, 2, None)
-        with sweeper.Sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for extents, blend in arrays:
                 array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
@@ -323,7 +323,7 @@ def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
         fake.setattr(FakeStream, "upload_now", counted)
         generator = KeepingGenerator(bent)
         generator.on(card, (8, 8, 8), 1, None)
-        with sweeper.Sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
                 array = np.ones((1, *following.tiling.extents), np.float32)
@@ -375,6 +375,63 @@ def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> No
     window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
     here = translated(array, FunctionGenerator(bent), window.tiling)
     np.testing.assert_array_equal(swept(array, window, bent, most=-1), here)
+
+
+def test_why_the_host_had_to_blend_is_told() -> None:
+    extents, patch = (20, 6, 6), (8, 6, 6)
+    window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+    array = np.ones((1, *extents), np.float32)
+    for most in (None, 0, -1):
+        card = Card(0)
+        with pytest.MonkeyPatch.context() as fake:
+            fake.setattr(sweeper, "Stream", card.stream)
+            generator = FakeGenerator(bent).on(card, patch, 1, most)
+            ends = Stored(array), Stored(np.empty_like(array))
+            notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
+        told = [note for note in notes if "blended on the host" in note and "are left" in note]
+        assert len(notes) == len(told) == (most == -1)
+
+
+def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_need() -> None:
+    """The second array needs larger slots, of which only some are there; the third small ones."""
+    patch, pinned, most = (8, 6, 6), list[FakeBuffer](), iter([9, 9, 9, 9, 9, 9, 0, 9, 9, 9, 9])
+
+    class Scarce(FakeBuffer):
+        def __init__(self, size: int) -> None:
+            if not next(most):
+                raise DeviceMemoryError("The host has no memory left that can be pinned.")
+            super().__init__(size)
+
+        def __enter__(self) -> "FakeBuffer":
+            pinned.append(self)
+            return super().__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            pinned.remove(self)
+            super().__exit__(*error)
+
+    card = Card(0)
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(sweeper, "Stream", card.stream)
+        fake.setattr(sweeper, "PinnedBuffer", Scarce)
+        generator = KeepingGenerator(bent)
+        generator.on(card, patch, 1, None)
+        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            told: list[int] = []
+            for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
+                array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
+                window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+                made = np.empty_like(array)
+                ends, tiles = (Stored(array), Stored(made)), list[int]()
+                notes = translate_array(*ends, generator, window, Stopwatch(), tiles.append)
+                told.append(len(notes))
+                assert sum(tiles) == len(window.tiling)
+                here = translated(array, FunctionGenerator(bent), window.tiling)
+                np.testing.assert_array_equal(made, here)
+                assert len(pinned) == (0 if notes else 4)
+    assert told == [0, 1, 0]
+    assert pinned == []
 
 
 def test_memory_does_not_grow_with_the_depth() -> None:

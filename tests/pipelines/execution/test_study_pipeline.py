@@ -16,7 +16,7 @@ from support.batch_world import scan
 from support.numerics_models import CARD, FunctionGenerator, card
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
-from cuda_cyclegan.engine.errors import EngineError, PrecisionOverflowError
+from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import FloatArray, Network
@@ -476,3 +476,35 @@ def test_a_study_that_overflows_is_done_again_in_a_wider_precision(world: World)
     [told] = [row.notes for row in rows if row.notes]
     assert told == ("A value left the range of fp16. It was done again in bf16.",)
     assert rows[1].notes == told
+
+
+def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: World) -> None:
+    class FullGenerator(FunctionGenerator):
+        """Could blend by itself, but for the second study there is no memory."""
+
+        studies = 0
+
+        def sweep(self, source: Any, _: Any, target: Any, on_tiles: Any) -> list[Any]:
+            FullGenerator.studies += 1
+            if FullGenerator.studies == 2:
+                raise DeviceMemoryError("The card is full.")
+            target.values[...] = source.values
+            on_tiles(1)
+            return []
+
+    rows = world.run_opened(lambda *_: nullcontext(FullGenerator()))
+    assert [row.status for row in rows] == ["translated"] * 5
+    assert [len(row.notes) for row in rows] == [0, 1, 0, 0, 0]
+    assert rows[1].notes == (
+        "It was cut and blended on the host, which is slower. The card is full.",
+    )
+
+
+def test_memory_that_runs_out_in_the_middle_fails_the_study(world: World) -> None:
+    class FullGenerator(FunctionGenerator):
+        def sweep(self, _source: Any, _window: Any, _target: Any, on_tiles: Any) -> list[Any]:
+            on_tiles(1)
+            raise DeviceMemoryError("The card is full.")
+
+    rows = world.run_opened(lambda *_: nullcontext(FullGenerator()))
+    assert {row.status for row in rows} == {"failed"}
