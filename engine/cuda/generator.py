@@ -1,7 +1,7 @@
 """The generator on an NVIDIA card: cuDNN plans and own kernels in one block of device memory."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import prod
@@ -73,7 +73,7 @@ class _OpenCard:
 
 
 @contextmanager
-def _open_card(options: CudaOptions) -> Iterator[_OpenCard]:
+def _open_card(options: CudaOptions) -> Generator[_OpenCard]:
     with (
         Context(options.device) as context,
         Stream() as stream,
@@ -110,7 +110,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
 
 
 @contextmanager
-def open_cuda_generator(network: Network, options: CudaOptions) -> Iterator["CudaGenerator"]:
+def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["CudaGenerator"]:
     """A network compiled for one card and patch shape.
 
     Another thread than the one that opened it may close it. Raises PatchShapeError,
@@ -168,7 +168,7 @@ class _Staging:
 
 
 @contextmanager
-def _open_staging(graph: Graph, layout: Layout) -> Iterator[_Staging]:
+def _open_staging(graph: Graph, layout: Layout) -> Generator[_Staging]:
     into, out_of = (
         (layout.batch, channels, *layout.patch)
         for channels in (graph.in_channels, graph.out_channels)
@@ -268,7 +268,7 @@ class CudaGenerator:
             return sweeper.run(source, window, target, placed, on_tiles)
 
     @contextmanager
-    def _sweeper(self) -> Iterator[Sweeper]:
+    def _sweeper(self) -> Generator[Sweeper]:
         try:
             sweeper = self._idle.pop()
         except IndexError:

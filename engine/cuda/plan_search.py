@@ -1,6 +1,6 @@
 """Finds the fastest way of doing each convolution by trying them on the card."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -232,7 +232,7 @@ def _lone_step(
 
 
 @contextmanager
-def _open_bench(stream: Stream, shape: Convolution, workspace: int) -> Iterator["_Bench"]:
+def _open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator["_Bench"]:
     """Memory to try a convolution in, filled with noise: zeros would run too fast."""
     item = NUMBER_BYTES[shape.precision]
     source = shape.batch * prod(shape.source_extents) * shape.source_channels * item

@@ -1,6 +1,6 @@
 """A lowered network in device memory, captured as one CUDA graph."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ def open_program(
     algorithms: Mapping[Convolution, Algorithm],
     kernels: Kernels,
     stream: Stream,
-) -> Iterator["Program"]:
+) -> Generator["Program"]:
     """The program with its memory and its graph, to be run on the stream."""
     with DeviceBuffer(plan.bytes) as arena:
         placed = _Placed(lowered, plan, algorithms, kernels, stream, arena.address)

@@ -1,6 +1,6 @@
 """Streams, pinned slots and device memory for sweeps of arrays, kept from one to the next."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import prod
@@ -15,7 +15,7 @@ from .streamed_window import SLOT_BYTES, Compiled, Own, Sweep
 
 
 @contextmanager
-def open_sweeper(compiled: Compiled) -> Iterator["Sweeper"]:
+def open_sweeper(compiled: Compiled) -> Generator["Sweeper"]:
     """What sweeps through the program that is compiled, one at a time."""
     with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
         yield Sweeper(compiled, (into, out_of), device, pinned)

@@ -1,6 +1,6 @@
 """The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_cpu_generator(network: Network, threads: int | None = None) -> Iterator["CpuGenerator"]:
+def open_cpu_generator(
+    network: Network, threads: int | None = None
+) -> Generator["CpuGenerator"]:
     """A network in an ONNX Runtime session, which ends with the `with` block.
 
     threads: cores one patch is spread over; by default all that this process may use.

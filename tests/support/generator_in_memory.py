@@ -7,11 +7,11 @@ so that every convolution is done by the own kernels, which this driver neither 
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from support.cudnn_stand_in import frontend
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
@@ -21,38 +21,6 @@ from cuda_cyclegan.engine.sliding_window import Grid, Window
 
 PATCH = (16, 16, 16)
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
-
-
-class NotSupportedError(RuntimeError):
-    """What cuDNN's frontend says where it has no plan."""
-
-
-class Graph:
-    """A graph that takes everything, and turns out to be supported by no engine."""
-
-    def __getattr__(self, _: str) -> "Graph":
-        return self
-
-    def __call__(self, *_: object, **__: object) -> "Graph":
-        return self
-
-    def validate(self) -> None:
-        raise NotSupportedError("CUDNN_STATUS_NOT_SUPPORTED")
-
-
-def frontend() -> ModuleType:
-    """cuDNN's frontend, which has no plan for anything."""
-    module: Any = ModuleType("cudnn")
-    module.__version__ = "0"
-    module.cudnnGraphNotSupportedError = NotSupportedError
-    module.data_type = module  # of which only names are asked
-    module.HALF = module.BFLOAT16 = module.FLOAT = None
-    module.backend_version = lambda: 0
-    module.create_handle = lambda: 1
-    module.set_stream = lambda *_: None
-    module.destroy_handle = lambda _: None
-    module.pygraph = Graph()
-    return module
 
 
 def main() -> None:

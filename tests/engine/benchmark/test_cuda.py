@@ -1,14 +1,13 @@
 """How a measurement on a card is put together, with a card that is made up."""
 
-import sys
 from collections.abc import Generator
 from contextlib import nullcontext
-from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
 from support.gpu_networks import random_network
 
@@ -86,17 +85,10 @@ class FakeGenerator:
 def cuda_bench() -> Generator[Any]:
     """The module, with a stand-in for cuDNN's frontend where there is none."""
     pytest.importorskip("cuda.bindings.driver")
-    is_there = find_spec("cudnn") is not None
-    before = set(sys.modules)
-    with pytest.MonkeyPatch.context() as patched:
-        if not is_there:
-            patched.setitem(sys.modules, "cudnn", ModuleType("cudnn"))
+    with cudnn_where_there_is_none():
         from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
 
         yield cuda_bench
-    for name in set() if is_there else set(sys.modules) - before:
-        if name.startswith("cuda_cyclegan.engine."):
-            del sys.modules[name]
 
 
 @pytest.fixture

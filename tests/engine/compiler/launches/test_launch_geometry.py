@@ -1,13 +1,19 @@
 """Grids, blocks and shared memory of every launch, on a card that is only described."""
 
 import json
+from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 
 import pytest
-from support.described_cards import H200
-from support.launch_geometry import PRECISIONS, SIZES, SPECS, lowered, summary
+from support.described_cards import CARDS, H200, KIB
+from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
 
+from cuda_cyclegan.engine.benchmark.layer_times import least_bytes
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.steps import Convolve, Step
 
 RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text())
 """What was measured to be fast on an H200."""
@@ -20,3 +26,33 @@ def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
         wanted = Wanted(patch, batch, precision, H200)
         recorded = RECORDED[f"{name} {precision} {'x'.join(map(str, patch))} x {batch}"]
         assert summary(lowered(name, wanted)) == recorded
+
+
+def launches_on(card: CardProperties) -> Iterator[tuple[Step, Launch]]:
+    for name in SPECS:
+        for (patch, batch), precision in zip(SIZES[name.split()[0]], ("fp16", "fp32"), strict=True):
+            wanted = Wanted(patch, batch, precision, card)
+            for step, launches in launched(lowered(name, wanted)):
+                yield from ((step, launch) for launch in launches)
+
+
+@pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
+def test_launches_keep_to_the_limits_of_a_card_and_fill_it(card):
+    """Up to a fifth of a card may stay empty, where each block has a whole share of the work."""
+    for step, launch in launches_on(card):
+        across, *others = launch.grid
+        blocks = prod(launch.grid)
+        assert 0 < across < 2**31
+        assert all(0 < size < 2**16 for size in others)
+        assert 0 < prod(launch.block) <= 1024
+        assert launch.shared <= card.shared_per_block
+        if launch.waits:
+            assert blocks <= max(card.multiprocessors, others[0])
+        if isinstance(step, Convolve) or launch.kernel == "conclude":
+            continue  # as many blocks as there is work, on any card
+        if least_bytes(step) < 64 * KIB * card.multiprocessors:
+            continue
+        if launch.waits:
+            assert blocks + others[0] > card.multiprocessors, (step, launch)
+        else:
+            assert blocks >= 0.8 * card.multiprocessors, (step, launch)
