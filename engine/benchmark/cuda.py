@@ -87,9 +87,10 @@ def _layers(generator: CudaGenerator) -> tuple[LayerTime, ...]:
 _EDGES = ((8, 32, 32), (4, 32, 32))
 """Extents whose product is the edge of the square matrices; the first that there is room for."""
 
-_COPIED = 1 << 30
-_LEAST_COPIED = 64 << 20
-"""Bytes of a copy at most and at least: several times what the caches of any card hold."""
+_COPIED, _CACHES = 1 << 30, 4
+"""Bytes of a copy at most; and how often it must fill the card's cache, or it measures that."""
+
+_NOISE = 64 << 20
 
 _WORKSPACE = 64 << 20
 _REPEATS = 20
@@ -101,7 +102,7 @@ def measure_ceilings(index: int, precision: Precision, room: int) -> Ceilings | 
     with Context(index) as context, Stream() as stream:
         try:
             return Ceilings(
-                _matrix_rate(context, stream, precision, room), _bandwidth(stream, room)
+                _matrix_rate(context, stream, precision, room), _bandwidth(context, stream, room)
             )
         except (CudaError, DeviceMemoryError):
             return None
@@ -145,15 +146,15 @@ def _bytes(shape: Convolution) -> int:
     return 3 * _matrix_bytes(shape) + _WORKSPACE
 
 
-def _bandwidth(stream: Stream, room: int) -> float:
+def _bandwidth(context: Context, stream: Stream, room: int) -> float:
     """Bytes a second, read and written, of copies within the card's memory."""
     size = min(_COPIED, room // 2 // 512 * 512)
-    if size < _LEAST_COPIED:
+    if size < _CACHES * context.card.l2_bytes:
         raise DeviceMemoryError("There is no room for a copy.")
     with DeviceBuffer(2 * size) as buffer:
         first, second = buffer.address, buffer.address + size
-        noise = np.random.default_rng(0).bytes(_LEAST_COPIED)
-        for place in range(first, first + size - _LEAST_COPIED + 1, _LEAST_COPIED):
+        noise = np.random.default_rng(0).bytes(min(_NOISE, size))
+        for place in range(first, first + size - len(noise) + 1, len(noise)):
             stream.upload_now(place, noise)
         seconds = _seconds(stream, lambda: stream.copy(second, first, size))
     return 2 * size / seconds

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.described_cards import H200
 from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.probe.cards import cuda_devices
 
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=3)), seed=1)
 PATCH = (32, 40, 48)
@@ -59,6 +61,21 @@ def test_a_card_that_runs_few_blocks_at_once_gives_the_same(open_generator, monk
     )
     with open_generator() as generator:
         assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+
+
+def test_a_card_tells_what_launches_are_fitted_to():
+    from cuda_cyclegan.engine.cuda.driver import Context
+
+    with Context(0) as context:
+        card = context.card
+        print(context.name, card)
+        if "H200" in context.name:
+            assert card == H200
+    [first, *_] = cuda_devices()
+    assert card.capability == first.capability
+    assert card.multiprocessors > 0
+    assert card.l2_bytes >= 1 << 20
+    assert 48 << 10 <= card.shared_per_block <= card.shared_per_multiprocessor
 
 
 def test_nothing_is_allocated_during_runs(open_generator):
@@ -110,9 +127,11 @@ def test_patches_of_another_shape_are_refused(open_generator):
 
 
 LOSING = """
+from support.described_cards import H200
 from support.gpu_networks import untrained_network
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.probe.cards import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
 

@@ -137,6 +137,22 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
         np.testing.assert_array_equal(target, roomy)
 
 
+def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
+    from cuda_cyclegan.engine.compiler.memory.fitting import Room
+
+    generator, extents = opened[1], (60, 40, 56)
+    array = array_of(extents)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    there, _, _ = translated(generator, array, window)
+    monkeypatch.setattr(generator, "_room", Room(generator.memory.bytes))
+    made = np.empty_like(array)
+    ends = Stored(array), Stored(made)
+    [note] = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
+    assert "blended on the host" in note
+    assert "MiB of the card's memory" in note
+    assert np.abs(there - made).max() <= 4e-6 * np.abs(made).max()
+
+
 def _weights(window):
     from cuda_cyclegan.pipelines.study.blending import patch_weights
 
