@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+_RESERVED = 1 << 10
+"""Bytes of shared memory that the driver keeps of each block, on every card that keeps any."""
+
 
 @dataclass(frozen=True, slots=True)
 class CardProperties:
@@ -21,7 +24,3 @@ class CardProperties:
     def blocks_at_once(self, shared: int) -> int:
         """Blocks of so many bytes of shared memory each that a multiprocessor has room for."""
         return self.shared_per_multiprocessor // (shared + _RESERVED)
-
-
-_RESERVED = 1 << 10
-"""Bytes of shared memory that the driver keeps of each block, on every card that keeps any."""

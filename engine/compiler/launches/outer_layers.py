@@ -29,8 +29,8 @@ from .launch import (
 )
 
 _MOST_SHARED = 99 << 10
-"""Bytes of shared memory that a block takes at most, whatever more a card would give: so that the
-form of a layer, and with it the last digits of a result, is the same on all cards.
+"""Bytes of shared memory that a block takes at most, whatever more a card would give, so that a
+layer has the same form on all cards with matrix units of m16n8k16: each gives as much.
 """
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
