@@ -103,7 +103,7 @@ MAY_IMPORT = {
     "engine.checkpoint.recognise": (
         "engine.checkpoint.read engine.errors engine.model engine.network engine.onnxruntime"
     ),
-    "engine.compiler": "engine.network engine.options engine.sliding_window",
+    "engine.compiler": "engine.errors engine.network engine.options engine.sliding_window",
     "engine.compiler.launches": (
         "engine.compiler engine.network engine.scaling engine.sliding_window"
     ),

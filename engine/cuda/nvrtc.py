@@ -89,16 +89,16 @@ def _compile(name: str, source: bytes, own: Mapping[str, bytes], options: list[s
         )
         _check_memory("nvrtcCompileProgram", status)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = b" " * _call(nvrtc.nvrtcGetProgramLogSize, program)
+            log = bytearray(_call(nvrtc.nvrtcGetProgramLogSize, program))
             _call(nvrtc.nvrtcGetProgramLog, program, log)
             words = log.decode().strip("\0 \n")
             raise CudaError("nvrtcCompileProgram", f"{name}.cu: {words}", "report this message")
         is_ptx = "=compute_" in options[0]
         size = nvrtc.nvrtcGetPTXSize if is_ptx else nvrtc.nvrtcGetCUBINSize
         read = nvrtc.nvrtcGetPTX if is_ptx else nvrtc.nvrtcGetCUBIN
-        image = b" " * _call(size, program)
+        image = bytearray(_call(size, program))
         _call(read, program, image)
-        return image
+        return bytes(image)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

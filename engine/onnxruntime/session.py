@@ -6,16 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..cores import usable_cores
-from ..network.graph import INPUT, FloatArray, Network
+from ..network.graph import INPUT, FloatArray, Graph, Network
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
 @contextmanager
-def open_cpu_generator(
-    network: Network, threads: int | None = None
-) -> Generator["CpuGenerator"]:
+def open_cpu_generator(network: Network, threads: int | None = None) -> Generator["CpuGenerator"]:
     """A network in an ONNX Runtime session, which ends with the `with` block.
 
     threads: cores one patch is spread over; by default all that this process may use.

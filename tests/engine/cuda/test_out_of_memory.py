@@ -47,3 +47,4 @@ def test_nvrtc(status: str, error: type[EngineError], monkeypatch: pytest.Monkey
     monkeypatch.setattr(nvrtc.nvrtc, "nvrtcCompileProgram", nvrtcCompileProgram)
     with pytest.raises(error, match="nvrtcCompileProgram"):
         nvrtc.compiled("pack", "fp16", (9, 0))
+    assert bytes([32])[0] == 32, "the empty log was written over the interpreter's own blank"
