@@ -10,9 +10,12 @@ EngineError
 └── PrecisionOverflowError a result is not finite in the chosen precision
 """
 
+from collections.abc import Iterable
 from typing import Self
 
 from .options import Precision
+
+_MOST_LISTED = 12
 
 
 class EngineError(Exception):
@@ -79,3 +82,16 @@ class PrecisionOverflowError(EngineError):
             else "the input is too unlike what the model was trained with, or the model is damaged"
         )
         return cls(f"A value left the range of {precision}; {advice}.")
+
+
+def quoted(text: str) -> str:
+    """A name out of a file, cut and escaped so that it cannot disturb the message around it."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names one after another, the first few of many."""
+    names = list(names)
+    shown = ", ".join(names[:_MOST_LISTED])
+    more = len(names) - _MOST_LISTED
+    return f"{shown} and {more} more" if more > 0 else shown

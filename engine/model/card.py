@@ -4,11 +4,11 @@ rules, and its JSON.
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from ..errors import ModelFileError, PatchShapeError
-from ..network.architectures import ResNetSpec, Spec, UNetSpec, build
+from ..network.architectures import ResNetSpec, Spec, UNetSpec, build, out_of_bounds
 from ..network.graph import Triple
 from ..records import Json, from_json, refusal, to_json
 from ..sliding_window import SmallVolumePadding
@@ -107,19 +107,16 @@ class ModelCard:
     reference: Reference
 
 
-_BOUNDS = {
-    "in_channels": (1, 64),
-    "out_channels": (1, 64),
-    "width": (1, 1024),
-    "blocks": (0, 64),
-    "downsamplings": (0, 6),
-    "levels": (1, 10),
-    "first_kernel": (1, 31),
-    "last_kernel": (1, 31),
-}
-"""Far beyond any trained generator; they keep a hostile card from asking for endless layers."""
-
 _LARGEST_EXTENT = 4096
+_LONGEST_WORDS = 1000
+_SPACINGS = (1e-6, 1e3)
+"""Millimetres: from electron microscopy to far beyond any scanner."""
+
+_LARGEST_VALUE, _SMALLEST_STEP = 1e20, 1e-20
+"""Of scan values in any unit; between them float32 neither overflows nor loses digits."""
+
+_SPREADS = (1e-3, 1e3)
+_NARROWEST_PERCENTILES = 0.01
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -128,8 +125,7 @@ def check_card(card: ModelCard) -> None:
     _check_architecture(card.architecture)
     _check_words(card)
     _check_geometry(card)
-    _check_intensity("intensity_in", card.intensity_in)
-    _check_intensity("intensity_out", card.intensity_out)
+    check_numbers(card.intensity_in, card.intensity_out, card.spacing)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
         ("reference.input_sha256", card.reference.input_sha256),
@@ -139,17 +135,34 @@ def check_card(card: ModelCard) -> None:
             raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
 
 
+def check_numbers(
+    intensity_in: IntensityMap | None,
+    intensity_out: IntensityMap | None,
+    spacing: tuple[float, float, float] | None,
+) -> None:
+    """Raise ModelFileError, which names the field, if a number is none that scans can have.
+
+    None: is not known yet, or is left to the scan.
+    """
+    _check_intensity("intensity_in", intensity_in)
+    _check_intensity("intensity_out", intensity_out)
+    low, high = _SPACINGS
+    if spacing is not None and not all(low <= edge <= high for edge in spacing):
+        raise refusal("spacing", f"must be three distances from {low:g} to {high:g} mm, or null")
+
+
 def _check_architecture(spec: Spec) -> None:
-    for name, value in asdict(spec).items():
-        low, high = _BOUNDS.get(name, (value, value))
-        if not low <= value <= high:
-            raise refusal(f"architecture.{name}", f"must lie from {low} to {high}, not at {value}")
+    for name, reason in out_of_bounds(spec):
+        raise refusal(f"architecture.{name}", reason)
 
 
 def _check_words(card: ModelCard) -> None:
     for name in ("name", "source", "target"):
-        if not getattr(card, name).strip():
+        words = getattr(card, name)
+        if not words.strip():
             raise refusal(name, "must not be empty")
+        if len(words) > _LONGEST_WORDS:
+            raise refusal(name, f"must have no more than {_LONGEST_WORDS} characters")
     spec = card.architecture
     for name, channels, count in (
         ("input_channels", card.input_channels, spec.in_channels),
@@ -166,8 +179,6 @@ def _check_geometry(card: ModelCard) -> None:
         raise refusal(
             "axes", "must hold one of each of R or L, A or P, and S or I, for D, H and W ('RAS')"
         )
-    if card.spacing is not None and min(card.spacing) <= 0:
-        raise refusal("spacing", "must be three distances in millimetres above zero, or null")
     if not all(1 <= extent <= _LARGEST_EXTENT for extent in card.patch):
         raise refusal("patch", f"must have extents from 1 to {_LARGEST_EXTENT}")
     try:
@@ -182,16 +193,32 @@ def is_axes_code(text: str) -> bool:
     return len(text) == 3 and all(sum(c in pair for c in text) == 1 for pair in pairs)
 
 
-def _check_intensity(name: str, intensity: IntensityMap) -> None:
+def _check_intensity(name: str, intensity: IntensityMap | None) -> None:
     match intensity:
         case Window(low, high) | Percentiles(low, high) if low >= high:
             raise refusal(f"{name}.low", f"must lie below 'high', but {low:g} >= {high:g}")
         case Percentiles(low, high) if low < 0 or high > 100:
             raise refusal(name, "must have percentiles from 0 to 100")
-        case ZScore(spread) if spread <= 0:
-            raise refusal(f"{name}.spread", "must be above zero")
+        case Percentiles(low, high) if high - low < _NARROWEST_PERCENTILES:
+            raise refusal(name, f"must have percentiles at least {_NARROWEST_PERCENTILES:g} apart")
+        case Window(low, high) if max(abs(low), abs(high)) > _LARGEST_VALUE:
+            raise refusal(name, f"must have values of no more than {_LARGEST_VALUE:g}")
+        case Window(low, high) if high - low < _narrowest(low, high):
+            raise refusal(
+                name, f"must have ends at least {_narrowest(low, high):g} apart, not {high - low:g}"
+            )
+        case ZScore(spread) if not _SPREADS[0] <= spread <= _SPREADS[1]:
+            raise refusal(
+                f"{name}.spread",
+                f"must lie from {_SPREADS[0]:g} to {_SPREADS[1]:g}, not {spread:g}",
+            )
         case _:
             pass
+
+
+def _narrowest(low: float, high: float) -> float:
+    """Window width below which float32 voxels tell nothing apart, or the map overflows."""
+    return max(_SMALLEST_STEP, 1e-6 * max(abs(low), abs(high)))
 
 
 KINDS = {

@@ -15,6 +15,7 @@ import numpy as np
 import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
+from ..checkpoint.read.tensors import LARGEST_WEIGHTS
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
 from ..network.graph import FloatArray, Graph, Network
@@ -108,8 +109,6 @@ safetensors_numpy: Any = _safetensors_numpy  # the package ships no types
 FORMAT = 1
 """Version of the file's layout, raised whenever an older program would misread a newer file."""
 
-# ONNX Runtime takes a model in one protocol buffer, which cannot be larger.
-_LARGEST_FILE = 2 << 30
 _LARGEST_HEADER = 1 << 20
 _CLAIM = b"cuda-cyclegan model "
 _FORMAT = re.compile(r"cuda-cyclegan model ([1-9][0-9]{0,8})")
@@ -156,9 +155,9 @@ def load_model(path: Path) -> Model:
             raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")
         if not path.is_file():
             raise ModelFileError(f"Model {path} is not a file; name the model file itself.")
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > LARGEST_WEIGHTS:
             raise ModelFileError(
-                f"Model {path} is larger than {_LARGEST_FILE >> 30} GiB, so it is no model file."
+                f"Model {path} is larger than {LARGEST_WEIGHTS >> 30} GiB, so it is no model file."
             )
         data = path.read_bytes()
     except OSError as error:

@@ -9,12 +9,19 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import ModelFileError
+from ..network.flops import flops, held_bytes
 from ..network.graph import FloatArray, Graph, Network, Triple
 from ..onnxruntime.session import open_cpu_generator
 from .model import Model
 
 TOLERANCE = 1e-4
 """Relative L2 error up to which an output is the reference, both computed in float32 on a CPU."""
+
+MOST_FLOPS = 1 << 43
+MOST_BYTES = 4 << 30
+"""What a reference may take: some minutes on a few cores, such as 128x128x128 on a wide generator,
+or the 256x256x256 below which a U-Net of eight levels takes nothing."""
 
 _SMALLEST_EXTENT = 32
 _CELL = 8
@@ -41,19 +48,39 @@ class Verification:
         return self.hashes_match and self.relative_error <= TOLERANCE
 
 
+def check_reference_cost(graph: Graph, extents: Triple) -> None:
+    """Raise ModelFileError if a reference of these extents would take the CPU too long."""
+    work, held = flops(graph, extents), held_bytes(graph, extents)
+    if work > MOST_FLOPS or held > MOST_BYTES:
+        raise ModelFileError(
+            f"A reference patch of {'x'.join(map(str, extents))} takes {work / 1e12:.1f} TFLOP and "
+            f"{held / 2**30:.1f} GiB on this generator, where {MOST_FLOPS / 1e12:.1f} and "
+            f"{MOST_BYTES >> 30} are allowed; import the checkpoint again with a smaller one."
+        )
+
+
 def make_reference(network: Network) -> tuple[FloatArray, FloatArray]:
-    """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W]."""
-    patch = reference_input(network.graph.in_channels, reference_extents(network.graph))
+    """The fixed input for this network and what the CPU makes of it, both [1, C, D, H, W].
+
+    Raises ModelFileError if the smallest that the network takes is too large for that.
+    """
+    extents = reference_extents(network.graph)
+    check_reference_cost(network.graph, extents)
+    patch = reference_input(network.graph.in_channels, extents)
     with open_cpu_generator(network) as generator:
         return patch, generator(patch)
 
 
 def verify(model: Model) -> Verification:
-    """Run the network on the stored input and compare with the stored output."""
+    """Run the network on the stored input and compare with the stored output.
+
+    Raises ModelFileError if that would take too long.
+    """
+    depth, height, width = model.reference_input.shape[2:]
+    check_reference_cost(model.network.graph, (depth, height, width))
     with open_cpu_generator(model.network) as generator:
         output = generator(model.reference_input)
     stated = model.card.reference
-    depth, height, width = model.reference_input.shape[2:]
     return Verification(
         relative_error=relative_error(output, model.reference_output),
         hashes_match=array_sha256(model.reference_input) == stated.input_sha256

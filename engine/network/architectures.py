@@ -5,7 +5,8 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 (U-Net), taken to three dimensions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from .graph import (
@@ -85,6 +86,26 @@ class UNetSpec:
 
 
 Spec: TypeAlias = ResNetSpec | UNetSpec
+
+_BOUNDS = {
+    "in_channels": (1, 64),
+    "out_channels": (1, 64),
+    "width": (1, 1024),
+    "blocks": (0, 64),
+    "downsamplings": (0, 6),
+    "levels": (1, 10),
+    "first_kernel": (1, 31),
+    "last_kernel": (1, 31),
+}
+"""Far beyond any trained generator; they keep a hostile file from asking for endless layers."""
+
+
+def out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Numbers of a spec that no trained generator has, each by its field, and what it must be."""
+    for name, value in asdict(spec).items():
+        low, high = _BOUNDS.get(name, (value, value))
+        if not low <= value <= high:
+            yield name, f"must lie from {low} to {high}, not at {value}"
 
 
 def build(spec: Spec) -> Graph:

@@ -1,8 +1,8 @@
-"""How much arithmetic a graph is."""
+"""How much arithmetic a graph is, and how much it holds while it runs."""
 
 from math import prod
 
-from .graph import Conv3d, ConvTranspose3d, Graph, Node, TensorShape, Triple
+from .graph import INPUT, Conv3d, ConvTranspose3d, Graph, Node, TensorShape, Triple
 
 
 def flops(graph: Graph, patch: Triple) -> int:
@@ -22,6 +22,25 @@ def layer_flops(graph: Graph, patch: Triple) -> dict[str, int]:
         for node in graph.nodes
         if isinstance(node.layer, Conv3d | ConvTranspose3d)
     }
+
+
+def held_bytes(graph: Graph, patch: Triple) -> int:
+    """The most that the float32 tensors of one patch (D, H, W) take at the same time.
+
+    A tensor is held from the layer that makes it to the last one that reads it; what a layer needs
+    for itself comes on top.
+    """
+    sizes = {
+        name: 4 * shape.channels * prod(shape.extents)
+        for name, shape in graph.shapes(patch).items()
+    }
+    last_read = {name: node.name for node in graph.nodes for name in node.inputs}
+    held = most = sizes[INPUT]
+    for node in graph.nodes:
+        held += sizes[node.name]
+        most = max(most, held)
+        held -= sum(sizes[name] for name in set(node.inputs) if last_read[name] == node.name)
+    return most
 
 
 def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:

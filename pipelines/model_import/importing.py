@@ -10,9 +10,15 @@ from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.recognition import Choices, Finding, Question, Recognised, flag
 from ...engine.checkpoint.recognise.reference_search import resolve
 from ...engine.errors import CheckpointError
-from ...engine.model.card import ModelCard, Provenance, Reference
+from ...engine.model.card import ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model import Model, decode_model, encode_model
-from ...engine.model.reference import Verification, array_sha256, make_reference, verify
+from ...engine.model.reference import (
+    Verification,
+    array_sha256,
+    check_reference_cost,
+    make_reference,
+    verify,
+)
 from ...engine.network.architectures import build
 from ...engine.network.graph import FloatArray, Graph, Network
 from ..errors import SettingsError
@@ -116,6 +122,11 @@ def _check_purpose(purpose: Purpose, graph: Graph) -> None:
             )
     if purpose.patch:
         graph.check_patch(purpose.patch)
+    check_numbers(
+        purpose.intensity_in,
+        purpose.intensity_out,
+        None if purpose.spacing == "native" else purpose.spacing,
+    )
 
 
 def _check_reference(patch: FloatArray, graph: Graph) -> None:
@@ -126,6 +137,7 @@ def _check_reference(patch: FloatArray, graph: Graph) -> None:
             f"{graph.in_channels}; make it for this very checkpoint."
         )
     graph.check_patch((depth, height, width))
+    check_reference_cost(graph, (depth, height, width))
 
 
 def _card(survey: Survey, reference: Reference) -> ModelCard:

@@ -9,15 +9,16 @@ from typing import Any, Literal, TypeAlias, cast
 
 import safetensors as _safetensors
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, quoted
 from . import file_formats as archive
+from .dangerous_names import LONGEST_NAME
 from .file_formats import read_archive, read_legacy
 from .pickles import Inert
 from .tensors import ELEMENT_BYTES, Storage, StoredTensor
-from .torch_objects import quoted
 
 _NAMES = ("train_opt.txt", "opt.txt", "test_opt.txt")
 _LARGEST = 1 << 20
+_LONGEST_LINE = 1000
 _LINE = re.compile(r"^\s*(\w+)\s*:\s*(.*?)\s*(?:\[default:.*)?$")
 
 
@@ -43,7 +44,7 @@ def read_options(folder: Path) -> Options:
             continue  # evidence, not a condition: an unreadable one is as good as none
         files.append(name)
         for line in text.splitlines():
-            if match := _LINE.match(line):
+            if len(line) <= _LONGEST_LINE and (match := _LINE.match(line)):
                 values.setdefault(match[1], match[2])
     return Options(values, tuple(files))
 
@@ -196,7 +197,7 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
             case dict():
                 items = cast("dict[str, object]", node).items()
                 kept = {key: plain(item, depth + 1) for key, item in items}
-                return {key: item for key, item in kept.items() if item is not None}
+                return {key: item for key, item in kept.items() if _is_of_use(key, item)}
             case _:
                 return None
 
@@ -213,3 +214,16 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
         f"The file holds no weights by name.{named} In the training code run {_SAVE_WEIGHTS} "
         "and import that."
     )
+
+
+def _is_of_use(key: str, item: Entry | None) -> bool:
+    """Whether an entry may name a tensor or a setting; raises CheckpointError for endless names."""
+    if len(key) <= LONGEST_NAME:
+        return item is not None
+    if isinstance(item, StoredTensor) or (isinstance(item, Mapping) and item):
+        raise CheckpointError(
+            f"The checkpoint has an entry whose name has {len(key)} letters, {quoted(key)}; no "
+            "layer is named so. Load it and save the generator alone with "
+            f"{_SAVE_WEIGHTS}."
+        )
+    return False

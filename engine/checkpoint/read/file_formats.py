@@ -8,20 +8,16 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import cast
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, quoted
+from .dangerous_names import refuse_dangerous
 from .pickles import Global, Inert, PickleReader
 from .tensors import ELEMENT_BYTES, Storage
-from .torch_objects import (
-    TypedStorage,
-    construct,
-    items_of,
-    quoted,
-    refuse_dangerous,
-    storage_element,
-)
+from .torch_objects import TypedStorage, construct, items_of, storage_element
 
 MAGIC = b"PK\x03\x04"
 _LARGEST_PICKLE = 64 << 20
+_CHUNK = 1 << 20
+_NAME_LENGTH, _LOCAL_HEADER = 26, 30  # where an entry's own header tells its lengths, and ends
 ZIP_FAULTS = (
     zipfile.BadZipFile,
     NotImplementedError,
@@ -45,7 +41,9 @@ class _Archive:
             entries = self._file.infolist()
         except ZIP_FAULTS as error:
             raise _damaged(str(error)) from error
+        self._data = memoryview(data)
         self._entries = _by_name(entries, len(data))
+        self._checked: dict[str, memoryview] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -57,8 +55,14 @@ class _Archive:
     def size(self, name: str) -> int:
         return self._entries[name].file_size
 
-    def read(self, name: str) -> bytes:
-        """An entry's bytes, checked against the archive's own checksum."""
+    def read(self, name: str) -> memoryview:
+        """An entry's bytes where they lie, checked once against the archive's own checksum."""
+        if name not in self._checked:
+            self._check(name)
+            self._checked[name] = self._content(name)
+        return self._checked[name]
+
+    def _check(self, name: str) -> None:
         entry = self._entries[name]
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
             raise CheckpointError(
@@ -66,9 +70,17 @@ class _Archive:
                 "load and save it again with torch."
             )
         try:
-            content = self._file.read(entry)
+            with self._file.open(entry) as stream:
+                while stream.read(_CHUNK):
+                    pass
         except ZIP_FAULTS as error:
             raise _damaged(f"{quoted(name)}: {error}") from error
+
+    def _content(self, name: str) -> memoryview:
+        header = self._entries[name].header_offset
+        lengths = self._data[header + _NAME_LENGTH : header + _LOCAL_HEADER]
+        start = header + _LOCAL_HEADER + sum(struct.unpack("<HH", lengths))
+        content = self._data[start : start + self.size(name)]
         if len(content) != self.size(name):
             raise _damaged(f"{quoted(name)} is cut short")
         return content
@@ -96,10 +108,15 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
     if archive.size("data.pkl") > _LARGEST_PICKLE:
         raise _damaged(f"its pickle is larger than {_LARGEST_PICKLE >> 20} MiB")
 
+    storages: dict[str, Storage] = {}
+
     def fetch(identity: object) -> object:
         match items_of(identity):
             case ["storage", kind, str(key), str(), int(count), *_]:
-                return _storage(archive, f"data/{key}", storage_element(kind), count)
+                element = storage_element(kind)
+                if key not in storages:
+                    storages[key] = _storage(archive, key)
+                return _typed(storages[key], key, element, count)
             case _:
                 raise _damaged("it refers to something that is not a storage")
 
@@ -107,13 +124,20 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
     return reader.read(BytesIO(archive.read("data.pkl"))), reader.inert
 
 
-def _storage(archive: _Archive, name: str, element: str, count: int) -> TypedStorage:
+def _storage(archive: _Archive, key: str) -> Storage:
+    name = f"data/{key}"
     if name not in archive:
         raise _damaged(f"{quoted(name)} is missing")
+    return Storage(archive.size(name), lambda: archive.read(name))
+
+
+def _typed(storage: Storage, key: str, element: str, count: int) -> TypedStorage:
     size = count * ELEMENT_BYTES[element]
-    if archive.size(name) != size:
-        raise _damaged(f"{quoted(name)} has {archive.size(name)} bytes where {size} are promised")
-    return TypedStorage(element, Storage(size, lambda: memoryview(archive.read(name))))
+    if storage.size != size:
+        raise _damaged(
+            f"{quoted(f'data/{key}')} has {storage.size} bytes where {size} are promised"
+        )
+    return TypedStorage(element, storage)
 
 
 def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.ZipInfo]:
@@ -155,7 +179,7 @@ class _Storages:
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
-        self._promised: dict[str, tuple[str, int]] = {}
+        self._promised: dict[str, tuple[str, int, Storage]] = {}
         self._places: dict[str, slice] = {}
 
     def fetch(self, identity: object) -> object:
@@ -178,7 +202,7 @@ class _Storages:
         for key in keys:
             if not isinstance(key, str) or key not in self._promised or key in self._places:
                 raise _damaged("its list of storages makes no sense")
-            element, count = self._promised[key]
+            element, count, _ = self._promised[key]
             first = start + _LENGTH_BYTES
             if int.from_bytes(self._data[start:first], "little") != count:
                 raise _damaged(f"storage {quoted(key)} has another length than promised")
@@ -190,10 +214,13 @@ class _Storages:
             raise _damaged(f"storage {quoted(min(missing))} is missing")
 
     def _promise(self, key: str, element: str, count: int) -> TypedStorage:
-        if count < 0 or self._promised.setdefault(key, (element, count)) != (element, count):
+        if key not in self._promised:
+            storage = Storage(count * ELEMENT_BYTES[element], lambda: self._data[self._places[key]])
+            self._promised[key] = element, count, storage
+        *promised, storage = self._promised[key]
+        if count < 0 or promised != [element, count]:
             raise _damaged(f"storage {quoted(key)} is described in two ways")
-        size = count * ELEMENT_BYTES[element]
-        return TypedStorage(element, Storage(size, lambda: self._data[self._places[key]]))
+        return TypedStorage(element, storage)
 
 
 def read_legacy(data: bytes) -> tuple[object, list[Inert]]:

@@ -6,8 +6,10 @@ its arguments, or an `Inert` record. pickletools of the standard library decodes
 """
 
 import pickletools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import BinaryIO, cast
 
 from ...errors import CheckpointError
@@ -70,7 +72,7 @@ class Inert:
         )
 
 
-Construct = Callable[[Global, tuple[object, ...]], object]
+Construct = Callable[[Global | Inert, tuple[object, ...]], object]
 """What to put in place of a call: a value, or None to leave an `Inert` there."""
 
 
@@ -78,7 +80,8 @@ Construct = Callable[[Global, tuple[object, ...]], object]
 class PickleReader:
     """Reads one pickle after another from a stream.
 
-    construct: what stands for a named call. fetch: what a persistent id stands for.
+    construct: what stands for a call of a name, or of what a call made.
+    fetch: what a persistent id stands for.
     admit: sees every name that the pickle mentions, and may refuse it.
     inert: everything that was set aside, in order.
     """
@@ -99,17 +102,22 @@ class PickleReader:
         """
         self._stack, self._marks, self._memo = [], [], {}
         try:
-            for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-                if count >= MOST_OPCODES:
-                    raise CheckpointError(
-                        f"The checkpoint's pickle has more than {MOST_OPCODES} steps; "
-                        "no training state needs as many."
-                    )
-                if opcode.name == "STOP":
-                    return self._pop()
-                self._step(opcode.name, argument)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged text
+                return self._read(stream)
         except ValueError as error:  # all that pickletools raises
             raise CheckpointError(f"The checkpoint's pickle is damaged ({error}).") from error
+
+    def _read(self, stream: BinaryIO) -> object:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+            if count >= MOST_OPCODES:
+                raise CheckpointError(
+                    f"The checkpoint's pickle has more than {MOST_OPCODES} steps; "
+                    "no training state needs as many."
+                )
+            if opcode.name == "STOP":
+                return self._pop()
+            self._step(opcode.name, argument)
         raise _damaged("it has no end")
 
     def _step(self, name: str, argument: object) -> None:
@@ -252,10 +260,12 @@ class PickleReader:
         if not isinstance(arguments, tuple):
             raise _damaged("a call has no arguments")
         made: object = None
-        if isinstance(maker, Global):
+        if isinstance(maker, Global | Inert):
             made = self.construct(maker, cast("tuple[object, ...]", arguments))
         if made is None:
-            made = Inert(str(maker) if isinstance(maker, Global) else "a computed object")
+            # A million calls of one name would otherwise keep a million copies of it.
+            name = intern(str(maker)) if isinstance(maker, Global) else "a computed object"
+            made = Inert(name)
             self.inert.append(made)
         self._push(made)
 

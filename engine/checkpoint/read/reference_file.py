@@ -98,6 +98,8 @@ def _array(name: str, content: bytes) -> FloatArray:
 
 
 def _check_shape(name: str, element: str, shape: tuple[int, ...]) -> None:
+    if prod(shape) > _LARGEST_ARRAY // 4:
+        raise ModelFileError(f"its arrays may take {_LARGEST_ARRAY >> 20} MiB at most")
     if "float" not in element or len(shape) != 5 or shape[0] != 1 or min(shape) < 1:
         raise ModelFileError(
             f"{name!r} must be floating point of shape [1, C, D, H, W], not {element} of "

@@ -1,6 +1,6 @@
 """Tensors as a checkpoint stores them: a strided view of a storage, made float32 on demand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -24,6 +24,11 @@ ELEMENT_BYTES = {
     "uint16": 2,
     "uint8": 1,
     "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
     "complex32": 4,
     "complex64": 8,
     "complex128": 16,
@@ -33,6 +38,13 @@ ELEMENT_BYTES = {
 # NumPy has no bfloat16; its bits are the upper half of a float32.
 _READ_AS = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 MOST_AXES = 8
+
+LARGEST_WEIGHTS = 2 << 30
+"""Bytes; ONNX Runtime takes a model in one protocol buffer, which cannot be larger."""
+
+_LARGEST_EMPTY = 1 << 31
+_MOST_SHARING = 32
+"""Bytes of float32 for each stored one: float16 doubles them, and tied layers are read anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +74,18 @@ class StoredTensor:
         if min((self.offset, *self.shape, *self.stride)) < 0:
             raise CheckpointError("A tensor in the checkpoint has a negative extent or stride.")
         available = self.storage.size // ELEMENT_BYTES[self.element]
-        count = prod(self.shape)
         reach = sum((n - 1) * step for n, step in zip(self.shape, self.stride, strict=True))
-        if count > available or (count and self.offset + reach >= available):
+        if self.size > available or (self.size and self.offset + reach >= available):
             raise CheckpointError(
                 "A tensor in the checkpoint reaches beyond its storage; the file is damaged."
             )
+        if not self.size and prod(extent or 1 for extent in self.shape) > _LARGEST_EMPTY:
+            raise CheckpointError("An empty tensor in the checkpoint has a shape without sense.")
+
+    @property
+    def size(self) -> int:
+        """Its elements."""
+        return prod(self.shape)
 
     def read(self, name: str) -> FloatArray:
         """Its values as a fresh float32 array; `name` is for error messages."""
@@ -81,14 +99,40 @@ class StoredTensor:
         return finite_float32(view, name)
 
     def _view(self) -> npt.NDArray[np.generic]:
-        if not prod(self.shape):
+        if not self.size:
             return np.empty(self.shape, _READ_AS[self.element])
         width = ELEMENT_BYTES[self.element]
         flat = np.frombuffer(
             self.storage.read(), _READ_AS[self.element], self.storage.size // width
         )
+        # Nothing ever steps along an extent of 1, so any number may stand there.
+        steps = [
+            step * width if extent > 1 else 0
+            for extent, step in zip(self.shape, self.stride, strict=True)
+        ]
         return np.lib.stride_tricks.as_strided(
-            flat[self.offset :], self.shape, [step * width for step in self.stride], writeable=False
+            flat[self.offset :], self.shape, steps, writeable=False
+        )
+
+
+def check_amount(tensors: Iterable[StoredTensor]) -> None:
+    """Raise CheckpointError if the tensors are too much to be read as float32, all together.
+
+    Many may look into one storage, so what they take is not bounded by the size of their file.
+    """
+    tensors = tuple(tensors)
+    wanted = sum(tensor.size for tensor in tensors) * np.dtype(np.float32).itemsize
+    if wanted > LARGEST_WEIGHTS:
+        raise CheckpointError(
+            f"The generator's weights would take {wanted / 2**30:.1f} GiB in float32, and a model "
+            f"holds {LARGEST_WEIGHTS >> 30} GiB at most."
+        )
+    storages = {id(tensor.storage): tensor.storage.size for tensor in tensors}
+    if wanted > _MOST_SHARING * sum(storages.values()):
+        raise CheckpointError(
+            f"The generator's weights would take {wanted / 2**20:.0f} MiB in float32, but share "
+            f"{sum(storages.values()) / 2**20:.1f} MiB in the file; no training stores its weights "
+            "so. Save them with torch.save(model.state_dict(), 'generator.pth')."
         )
 
 

@@ -1,10 +1,11 @@
-"""What the few names in an honest PyTorch checkpoint stand for, and the names that are refused."""
+"""What the few names in an honest PyTorch checkpoint stand for."""
 
 from collections.abc import Callable
 from typing import cast
 
-from ...errors import CheckpointError
-from .pickles import Global
+from ...errors import CheckpointError, quoted
+from .dangerous_names import LONGEST_NAME, refuse_call_of_found, refuse_dangerous
+from .pickles import Global, Inert
 from .tensors import ELEMENT_BYTES, MOST_AXES, Storage, StoredTensor
 
 _STORAGE_ELEMENTS = {
@@ -21,58 +22,24 @@ _STORAGE_ELEMENTS = {
     "ComplexDoubleStorage": "complex128",
     "ComplexFloatStorage": "complex64",
     "UntypedStorage": "uint8",
+    "QInt8Storage": "int8",
+    "QUInt8Storage": "uint8",
+    "QInt32Storage": "int32",
 }
 _STORAGE_MODULES = {"torch", "torch.cuda", "torch.storage"}
-
-_RUNNERS = """
-_posixsubprocess _pickle asyncio bdb cffi cloudpickle code codeop commands ctypes dill imaplib
-importlib joblib marshal multiprocessing nt ntpath _operator operator os pdb pickle pip pkgutil
-popen2 posix posixpath profile pty pydoc runpy shutil site smtplib socket ssl subprocess sys
-timeit trace urllib urllib2 venv webbrowser zipimport
-"""
-_RUNNING_NAMES = """
-torch.load torch.jit.load torch.serialization.load torch.storage._load_from_bytes
-_io.open io.open types.CodeType types.FunctionType numpy.testing._private.utils.runstring
-"""
-_HARMLESS_BUILTINS = """
-bool bytearray bytes complex dict float frozenset int list object range set slice str tuple
-"""
-_REFUSED_MODULES = frozenset(_RUNNERS.split())
-_REFUSED_NAMES = frozenset(_RUNNING_NAMES.split())
-_ADMITTED_BUILTINS = frozenset(_HARMLESS_BUILTINS.split())
-
-
-def refuse_dangerous(name: Global) -> None:
-    """Raise CheckpointError for names that only a file made to do harm mentions.
-
-    No name is ever resolved, so this protects nobody; it keeps a hostile file from passing as a
-    model with an oddity in it.
-    """
-    root = name.module.split(".", 1)[0]
-    builtin = root in {"builtins", "__builtin__"} and name.name not in _ADMITTED_BUILTINS
-    fetching = name.module.startswith(("torch.hub", "torch.package"))
-    if builtin or fetching or root in _REFUSED_MODULES or str(name) in _REFUSED_NAMES:
-        raise CheckpointError(
-            f"The checkpoint asks to run {quoted(str(name))}, which no training state needs; "
-            "it is refused and nothing was run. Do not open this file with torch.load."
-        )
-
-
-def quoted(text: str) -> str:
-    """A name out of a file, cut and escaped so that it cannot disturb the message around it."""
-    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def storage_element(kind: object) -> str:
     """Element type of a typed storage; bytes for an untyped one."""
-    if isinstance(kind, Global) and kind.module in _STORAGE_MODULES:
-        element = _STORAGE_ELEMENTS.get(kind.name)
-        if element is not None:
-            return element
-    raise CheckpointError(
-        f"The checkpoint stores numbers as {quoted(str(kind))}, which is not supported; "
-        "save a float32 state_dict instead."
-    )
+    if not isinstance(kind, Global):
+        raise _malformed("storage")
+    element = _STORAGE_ELEMENTS.get(kind.name) if kind.module in _STORAGE_MODULES else None
+    if element is None:
+        raise CheckpointError(
+            f"The checkpoint stores numbers as {quoted(str(kind))}, which is not supported; "
+            "save a float32 state_dict instead."
+        )
+    return element
 
 
 class TypedStorage:
@@ -85,8 +52,14 @@ class TypedStorage:
         self.storage = storage
 
 
-def construct(maker: Global, arguments: tuple[object, ...]) -> object:
-    """The stand-in for a call that a checkpoint needs, or None where it is not needed."""
+def construct(maker: Global | Inert, arguments: tuple[object, ...]) -> object:
+    """The stand-in for a call that a checkpoint needs, or None where it is not needed.
+
+    Raises CheckpointError for a call of what a lookup found.
+    """
+    if isinstance(maker, Inert):
+        refuse_call_of_found(maker.name)
+        return None
     known = _CONSTRUCTORS.get(str(maker))
     return known(arguments) if known else None
 
@@ -119,9 +92,9 @@ def _tensor_of_type(arguments: tuple[object, ...]) -> StoredTensor:
             raise _malformed("tensor")
 
 
-def _parameter(arguments: tuple[object, ...]) -> StoredTensor:
+def _parameter(arguments: tuple[object, ...]) -> StoredTensor | Inert:
     match arguments:
-        case [StoredTensor() as tensor, *_]:
+        case [StoredTensor() | Inert() as tensor, *_]:
             return tensor
         case _:
             raise _malformed("parameter")
@@ -129,10 +102,21 @@ def _parameter(arguments: tuple[object, ...]) -> StoredTensor:
 
 def _tensor_with_attributes(arguments: tuple[object, ...]) -> object:
     match arguments:
-        case [Global() as maker, _, inner, *_] if str(maker).startswith("torch._utils."):
+        case [Global() as maker, _, inner, *_]:
             return construct(maker, items_of(inner))
         case _:
             raise _malformed("tensor")
+
+
+def _attribute(arguments: tuple[object, ...]) -> object:
+    """A class within a class, an enumeration's member: once more a name."""
+    match arguments:
+        case [Global() as owner, str(name), *_]:
+            found = Global(owner.module, f"{owner.name}.{name[: LONGEST_NAME + 1]}")
+            refuse_dangerous(found)
+            return found
+        case _:
+            return None
 
 
 def _dictionary(arguments: tuple[object, ...]) -> dict[str, object]:
@@ -173,4 +157,6 @@ _CONSTRUCTORS: dict[str, Callable[[tuple[object, ...]], object]] = {
     "collections.OrderedDict": _dictionary,
     "collections.defaultdict": _dictionary,
     "torch.Size": _size,
+    "builtins.getattr": _attribute,
+    "__builtin__.getattr": _attribute,
 }

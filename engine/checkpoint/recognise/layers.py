@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, listed, quoted
 from ...network.architectures import Norm
 from ...network.graph import FloatArray
 from ..read.checkpoint import Options
 from ..read.tensors import StoredTensor, finite_float32
-from ..read.torch_objects import quoted
 from .networks import Tensors
 from .recognition import Evidence
 
@@ -109,7 +108,7 @@ def _is_convolution(path: str, tensors: Tensors) -> bool:
     if tensors.keys() <= known and all(len(t.shape) == 1 for t in tensors.values()):
         return False
     raise CheckpointError(
-        f"Layer {quoted(path)} holds {', '.join(sorted(map(quoted, tensors)))}, which neither a "
+        f"Layer {quoted(path)} holds {listed(map(quoted, sorted(tensors)))}, which neither a "
         "convolution nor a normalisation of a 3-D CycleGAN generator has."
     )
 

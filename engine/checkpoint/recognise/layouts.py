@@ -2,11 +2,11 @@
 
 import re
 
-from ...errors import CheckpointError
-from ...network.architectures import Spec, build
+from ...errors import CheckpointError, quoted
+from ...network.architectures import Spec, build, out_of_bounds
 from ...network.graph import Network
 from ..read.checkpoint import Checkpoint
-from ..read.torch_objects import quoted
+from ..read.tensors import check_amount
 from .layers import Modules, Slot, convolution_weights, recognise_norm
 from .networks import Tensors, generator_tensors
 from .recognition import Choices, Evidence, Recognised
@@ -46,6 +46,9 @@ def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
         raise CheckpointError(_unknown(tensors))
     _show_options(checkpoint, evidence)
     evidence.refuse_unasked()
+    for name, reason in out_of_bounds(spec):
+        raise CheckpointError(f"The generator's {name.replace('_', ' ')} {reason}.")
+    check_amount(tensors.values())
     return Recognised(
         spec=spec,
         weights=_network(spec, slots, modules).weights,

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, listed, quoted
 from ..read.checkpoint import Checkpoint, Entry
+from ..read.dangerous_names import LONGEST_NAME
 from ..read.tensors import StoredTensor
-from ..read.torch_objects import quoted
 from .recognition import Evidence
 
 Tensors = Mapping[str, StoredTensor]
@@ -128,7 +128,7 @@ def _direction(name: str) -> str | None:
 
 
 def _names(groups: list[Group]) -> str:
-    return ", ".join(quoted(group.name) for group in groups)
+    return listed(quoted(group.name) for group in groups)
 
 
 def _groups(name: str, contents: Mapping[str, Entry]) -> Iterator[Group]:
@@ -171,4 +171,10 @@ def _bare(tensors: Tensors) -> Tensors:
 
 
 def _joined(name: str, key: str) -> str:
-    return f"{name}/{key}" if name else key
+    joined = f"{name}/{key}" if name else key
+    if len(joined) > LONGEST_NAME:
+        raise CheckpointError(
+            f"The checkpoint has a network whose name has {len(joined)} letters, {quoted(joined)}; "
+            "no training names one so."
+        )
+    return joined

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, floor
+from math import ceil, floor, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +22,9 @@ SAME_SPACING = 1e-3
 
 LARGEST = 1 << 32
 """Voxels of the largest grid that is made; 16 GiB of intensities, so the header must be wrong."""
+
+FINEST = 512
+"""Voxels made of one, at most: an eighth of its edge each way, far beyond what it can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,16 @@ def resampling(extents: Triple, spacing: Spacing, wanted: Spacing | None) -> Res
     if d * h * w > LARGEST:
         raise PreparationError(
             f"At the model's spacing the scan would have {d}x{h}x{w} voxels; its header says "
-            f"{' x '.join(f'{have:g}' for have in spacing)} mm a voxel, so check that."
+            f"{_times(spacing)} mm a voxel, so check that."
+        )
+    if d * h * w > FINEST * max(prod(extents), 1):
+        raise PreparationError(
+            f"At the model's spacing of {_times(wanted)} mm the scan of {_times(spacing)} mm would "
+            f"have {d}x{h}x{w} voxels, {d * h * w / prod(extents):.0f} for each of its own; the "
+            "model is for much finer scans, or one of the two spacings is wrong."
         )
     return Resampling(extents, (d, h, w), steps)
+
+
+def _times(spacing: Spacing) -> str:
+    return " x ".join(f"{edge:g}" for edge in spacing)

@@ -1,13 +1,20 @@
 """The restricted reader: what torch wrote comes back, and nothing that a file asks for is run."""
 
+import enum
+import functools
 import io
+import operator
+import os
 import pickle
+import random
 import struct
 import time
+import tracemalloc
 import zipfile
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Dict, Optional  # noqa: UP035
 
 import numpy as np
 import pytest
@@ -17,10 +24,12 @@ from hypothesis import strategies as st
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import Checkpoint, Entry, read_checkpoint
 from cuda_cyclegan.engine.checkpoint.read.pickles import MOST_OPCODES
 from cuda_cyclegan.engine.checkpoint.read.tensors import Storage, StoredTensor
+from cuda_cyclegan.engine.checkpoint.recognise.networks import networks
 from cuda_cyclegan.engine.errors import CheckpointError
 
 torch = pytest.importorskip("torch")
 
+FLOAT8 = torch.float8_e4m3fn
 FORMATS: dict[str, dict[str, object]] = {
     "zip": {},
     "legacy": {"_use_new_zipfile_serialization": False},
@@ -131,6 +140,65 @@ def test_integers_are_not_weights(tmp_path: Path) -> None:
     contents = read(written({"a": torch.ones(1), "n": torch.tensor(3)}), tmp_path).contents
     with pytest.raises(CheckpointError, match="stored as int64"):
         array(contents["n"])
+
+
+class Options:
+    """A training script's options, with classes of their own inside."""
+
+    class Kind(enum.Enum):
+        RESNET = 1
+
+    class Shape(enum.Flag):
+        WIDE = 1
+        DEEP = 2
+
+    def method(self) -> None: ...
+
+
+HYPERPARAMETERS: dict[str, object] = {
+    "range": range(3),
+    "types": [int, str, float, bytes, list[int], type(None)],
+    "annotations": [int | str, Optional[int], Dict[str, int]],  # noqa: UP006, UP045
+    "defaults": [defaultdict(int), defaultdict(str), defaultdict(range)],
+    "nested enumeration": [Options.Kind.RESNET, Options.Kind],
+    "nested flags": Options.Shape.WIDE | Options.Shape.DEEP,
+    "bound method": Options().method,
+    "operators": [operator.itemgetter(1), operator.attrgetter("a.b"), operator.add, operator.or_],
+    "functions": [min, print, chr, getattr, functools.reduce, os.path.join],
+    "partial": functools.partial(int, base=2),
+    "iterators": [iter([1]), zip([1], strict=True), map(str, [1]), reversed([1]), enumerate([1])],
+    "failures": [ValueError("x"), FileNotFoundError(2, "x")],
+    "constants": [..., NotImplemented, slice(1), 1j, frozenset([1]), b"ab", bytearray(b"ab")],
+    "machine": [
+        os.uname(),
+        Path("/").stat(),
+        os.terminal_size((1, 2)),
+        Path("a"),
+        random.Random(1),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize("name", HYPERPARAMETERS)
+def test_hyperparameters_that_no_tensor_needs_are_let_be(
+    name: str, how: str, tmp_path: Path
+) -> None:
+    value = {"weights": {"a": torch.ones(2)}, "hyper_parameters": {"x": HYPERPARAMETERS[name]}}
+    contents = read(written(value, **FORMATS[how]), tmp_path).contents
+    weights = contents["weights"]
+    assert isinstance(weights, dict)
+    assert np.array_equal(array(weights["a"]), [1, 1])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_tensors_of_kinds_that_no_generator_has_are_let_be(tmp_path: Path) -> None:
+    quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    value = {"a": torch.ones(2), "observer": quantized, "state": torch.ones(3).to(FLOAT8)}
+    contents = read(written(value), tmp_path).contents
+    assert np.array_equal(array(contents["a"]), [1, 1])
+    with pytest.raises(CheckpointError, match="stored as float8_e4m3fn"):
+        array(contents["state"])
 
 
 # --- whole objects and foreign files ---
@@ -254,6 +322,47 @@ def test_gadgets_among_honest_weights_are_refused(tmp_path: Path) -> None:
     assert not sentinel.exists()
 
 
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("torch", "os.system"),
+        ("torch", "os"),
+        ("torch", "serialization.load"),
+        ("collections.abc", "sys.modules"),
+        ("logging", "Logger.__init__.__globals__"),
+        ("cPickle", "loads"),
+        ("__builtin__", "execfile"),
+        ("operator", "methodcaller"),
+        ("os", "popen"),
+        ("code", "interact"),
+        ("urllib.request", "urlopen"),
+        ("torch.hub", "load"),
+        ("torch.utils.cpp_extension", "load_inline"),
+        ("dill._dill", "_create_function"),
+    ],
+)
+def test_ways_round_to_what_runs_code_are_refused(module: str, name: str, tmp_path: Path) -> None:
+    texts = (b"\x8c" + bytes([len(text)]) + text.encode() for text in (module, name))
+    with pytest.raises(CheckpointError, match=r"asks to run .*Do not open this file"):
+        read(archive(b"\x80\x04}" + b"".join(texts) + b"\x93."), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "lookup",
+    [
+        b"c__builtin__\ngetattr\n(cx\nY\nU\x02ostR",
+        b"cbuiltins\ngetattr\n(ctorch\nserialization\nU\x04loadtR",
+        b"cbuiltins\ngetattr\n(cx\nY\nU\x0b__globals__tR",
+        b"cbuiltins\ngetattr\n(cx\nY\n)RU\x0awrite_texttR(U\x01atR",
+        b"coperator\nattrgetter\n(U\x06systemtR(cx\nY\ntR",
+        b"c_operator\ngetitem\n(}U\x06systemtR(U\x05touchtR",
+    ],
+)
+def test_lookups_may_not_lead_to_what_runs_code(lookup: bytes, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"asks to run .*Do not open this file"):
+        read(archive(b"\x80\x02" + lookup + b"."), tmp_path)
+
+
 def test_unknown_calls_stay_names(tmp_path: Path) -> None:
     """A call that no list knows leaves its name and changes nothing in this process."""
     import logging
@@ -328,6 +437,46 @@ def test_old_and_new_ways_to_make_objects_are_inert(tmp_path: Path) -> None:
 # --- bombs ---
 
 
+def test_endless_names_are_refused_whatever_they_name(tmp_path: Path) -> None:
+    long = "a" * 5_000_000
+    text = b"X" + struct.pack("<I", len(long)) + long.encode()
+    again = b"h\x00h\x00\x93)R0" * 100_000  # a name of 10 MB, a hundred thousand times
+    names = {
+        "tensor": written({long: torch.ones(2)}),
+        "network": written({long: {"a": torch.ones(2)}}),
+        "networks": written({"b" * 400: {"c" * 400: {"a": torch.ones(1, 1, 3, 3, 3)}}}),
+        "class": archive(b"\x80\x04" + text + b"q\x000" + again + b"N."),
+        "kind of storage": archive(b"\x80\x02(U\x07storage" + text + b"U\x010U\x01cK\x01tQ."),
+    }
+    for name, content in names.items():
+        with pytest.raises(CheckpointError) as raised:
+            networks(read(content, tmp_path))
+        assert len(str(raised.value)) < 1000, name
+
+
+def test_an_endless_name_of_no_tensor_is_let_be(tmp_path: Path) -> None:
+    contents = read(written({"a": torch.ones(2), "b" * 10_000: 3}), tmp_path).contents
+    assert list(contents) == ["a"]
+
+
+def test_one_name_called_over_and_over_is_kept_once(tmp_path: Path) -> None:
+    maker = b"cevil\n" + b"T" * 400 + b"\nq\x000"
+    pickled = b"\x80\x02" + maker + b"h\x00)R0" * 200_000 + b"}."
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="no weights"):
+        read(archive(pickled), tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6
+
+
+def test_a_storage_of_a_kind_that_never_ends_is_refused(tmp_path: Path) -> None:
+    """As text, this list of lists would have 2^60 items."""
+    kind = b"]q\x00" + b"0(h\x00h\x00lq\x00" * 60
+    pickled = b"\x80\x02(U\x07storage" + kind + b"U\x010U\x01cK\x01tQ."
+    assert took(lambda: read(archive(pickled), tmp_path)) < 5
+
+
 def took(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     with pytest.raises(CheckpointError):
@@ -384,6 +533,8 @@ def test_colliding_keys_do_not_stall(tmp_path: Path) -> None:
         (1, (4,), (1,)),
         (0, (2, 2), (3, 1)),
         (0, (2**40,), (0,)),
+        (0, (0, 2**40, 2**40), (0, 0, 0)),
+        (0, (0, 10**5000), (0, 0)),
         (0, (2**40, 2**40), (0, 0)),
         (-1, (1,), (1,)),
         (0, (-1,), (1,)),
@@ -398,6 +549,23 @@ def test_tensors_may_not_reach_beyond_their_storage(
     storage = Storage(16, lambda: memoryview(bytes(16)))
     with pytest.raises(CheckpointError):
         StoredTensor("float32", storage, offset, shape, stride)
+
+
+def test_a_stride_along_an_extent_of_one_says_nothing() -> None:
+    storage = Storage(16, lambda: memoryview(np.arange(4, dtype="<f4").tobytes()))
+    tensor = StoredTensor("float32", storage, 1, (1, 3, 1), (2**70, 1, 10**30))
+    assert np.array_equal(tensor.read("a"), [[[1], [2], [3]]])
+
+
+def test_a_shared_storage_is_read_where_it_lies(tmp_path: Path) -> None:
+    base = torch.arange(1 << 18).float()
+    how = ("zip", "legacy")
+    for content in (written({str(n): base[n:] for n in range(64)}, **FORMATS[k]) for k in how):
+        tensors = read(content, tmp_path).contents.values()
+        views = [tensor.storage.read() for tensor in tensors if isinstance(tensor, StoredTensor)]
+        addresses = {np.frombuffer(view, np.uint8).ctypes.data for view in views}
+        assert len(views) == 64
+        assert len(addresses) == 1
 
 
 def edited(content: bytes, change: Callable[[str, bytes], tuple[str, bytes]]) -> bytes:
@@ -565,7 +733,9 @@ def test_damaged_files_without_checksums_give_numbers_or_an_error(
 
 
 @given(content=st.binary(max_size=300))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_random_pickles_never_raise_anything_else(content: bytes, tmp_path: Path) -> None:
     for data in (content, archive(b"\x80\x02" + content)):
         same_or_refused(data, {}, tmp_path)
