@@ -52,7 +52,9 @@ def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, 
         return _cuda(asked, limits)
     if asked == "auto":
         return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}"),)
-    raise DeviceUnavailableError(f"Device {asked} cannot be used: {obstacle}; use --device cpu.")
+    raise DeviceUnavailableError(
+        f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
+    )
 
 
 def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:

@@ -77,7 +77,7 @@ class PrecisionOverflowError(EngineError):
     def of(cls, precision: Precision) -> Self:
         """What to tell of a result in one precision."""
         advice = (
-            "use --precision bf16 or fp32"
+            "use setting precision=bf16 or fp32"
             if precision == "fp16"
             else "the input is too unlike what the model was trained with, or the model is damaged"
         )

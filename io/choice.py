@@ -35,9 +35,9 @@ class Choice:
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""
         if self.modalities and modality.upper() not in self.modalities:
-            return "--modality leaves it out"
+            return "setting modality leaves it out"
         if self.series and not (self.series.search(description) or self.series.search(label)):
-            return "--series leaves it out"
+            return "setting series leaves it out"
         return None
 
 

@@ -171,7 +171,8 @@ def _ignores_case(output: Path) -> bool:
 
 _NO_SERIES = Obstacle(
     "unsupported",
-    "it is no DICOM series, which --format dicom derives from; use --format same or nifti for it",
+    "it is no DICOM series, which setting format=dicom derives from; use setting format=same or "
+    "nifti for it",
 )
 
 

@@ -67,7 +67,7 @@ def _check_unchanged_by_others(path: Path) -> None:
     if status.st_uid not in (os.getuid(), 0) or status.st_mode & stat.S_IWOTH:
         raise ConfigError(
             f"{path} belongs to another user or can be changed by all; if you trust it, name it "
-            "with --config."
+            "with setting config."
         )
 
 

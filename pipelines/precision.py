@@ -25,13 +25,14 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
     if device.kind == "cuda":
         return SettingsError(
             f"Card {device.index} computes in {' and '.join(device.precisions)} only; {asked} "
-            "needs compute capability 8.0. Leave --precision out or choose another device."
+            "needs compute capability 8.0. Leave setting precision out or choose another device."
         )
     if name == "auto":
         return DeviceUnavailableError(
-            f"Precision {asked} needs a CUDA device, and {device.note}; leave --precision out."
+            f"Precision {asked} needs a CUDA device, and {device.note}; leave setting precision "
+            "out."
         )
     return SettingsError(
-        f"The CPU computes in fp32 only, not in {asked}; leave --precision out or choose a CUDA "
-        "device."
+        f"The CPU computes in fp32 only, not in {asked}; leave setting precision out or choose a "
+        "CUDA device."
     )

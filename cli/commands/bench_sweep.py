@@ -16,6 +16,7 @@ from ...pipelines.bench.measurement import Bench, Setting
 from ...pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep
 from ...pipelines.config import user_config, write_defaults
 from ...pipelines.errors import SettingsError
+from ..errors import flagged
 from ..options.config import options_of
 from ..render.bench import json_output as bench_json
 from ..render.bench.outputs import View
@@ -73,7 +74,7 @@ def named(setting: Setting) -> str:
 
 def _line(row: Tried, scan: Scan) -> str:
     outcome = f"{scaled(row.voxels_per_second(scan))} voxels/s" if row.measured else row.reason
-    return f"{named(row.setting)}: {printable(outcome)}"
+    return f"{named(row.setting)}: {printable(flagged(outcome))}"
 
 
 def _table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[str]:
@@ -130,7 +131,7 @@ def _proposal(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -
             yield f"The best with its own patch: {named(same.setting)}, {rate} voxels/s"
     failed = [row for row in rows if not row.measured and not row.is_too_large]
     for row in failed:
-        yield f"{named(row.setting)}: {printable(row.reason)}"
+        yield f"{named(row.setting)}: {printable(flagged(row.reason))}"
     yield f"{counted(len(rows), 'setting')} tried"
 
 

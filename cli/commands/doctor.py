@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Exit, told
+from ..errors import Exit, flagged, told
 from ..options.queue import QueueOption
 from ..render.streams import broken, columns_of, say
 from ..render.text import counted, printable
@@ -71,8 +71,8 @@ def _print(findings: "Iterable[Finding]") -> Counter[str]:
 
 
 def _lines(finding: "Finding", columns: int | None) -> Iterator[str]:
-    words = [f"{finding.subject}: {printable(finding.words)}"]
-    words += [f"> {printable(finding.remedy)}"] if finding.remedy else []
+    words = [f"{finding.subject}: {printable(flagged(finding.words))}"]
+    words += [f"> {printable(flagged(finding.remedy))}"] if finding.remedy else []
     room = None if columns is None else columns - STATE_WIDTH
     lines = [line for part in words for line in ([part] if room is None else broken(part, room))]
     for index, line in enumerate(lines):
@@ -85,7 +85,13 @@ def _print_json(findings: "Iterable[Finding]") -> Counter[str]:
     content = {
         "schema": SCHEMA,
         "works": not states["failure"],
-        "findings": [asdict(finding) for finding in found],
+        "findings": [_described(finding) for finding in found],
     }
     say(json.dumps(content, indent=2), sys.stdout)
     return Counter(states)
+
+
+def _described(finding: "Finding") -> dict[str, str | None]:
+    told = (finding.words, finding.remedy)
+    words, remedy = (text and flagged(text) for text in told)
+    return {**asdict(finding), "words": words, "remedy": remedy}

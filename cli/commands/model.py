@@ -126,7 +126,7 @@ def reference_script() -> None:
 
     It runs in the environment of the training and computes what 'model import --reference' takes.
     """
-    from ...engine.model.reference import REFERENCE_SCRIPT
+    from ..render.reference_script import REFERENCE_SCRIPT
 
     say(REFERENCE_SCRIPT.rstrip(), sys.stdout)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import Exit, complain, told
+from ..errors import Exit, complain, option, told
 from ..options.model import FORMS, parsed_axes, parsed_intensity, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
 from ..render.spinner import at_work
@@ -197,6 +197,6 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
 
 def _what_to_say(questions: "tuple[Question, ...]") -> str:
-    flags = ", ".join(question.flag for question in questions)
+    flags = ", ".join(option(question.field) for question in questions)
     missing = counted(len(questions), "answer is", "answers are")
     return f"Nothing was written; {missing} missing, listed above: {flags}."

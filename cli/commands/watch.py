@@ -10,7 +10,7 @@ import typer
 
 from ...io.errors import ScanError
 from ...pipelines.errors import QueueLostError
-from ..errors import told
+from ..errors import flagged, told
 from ..options.groups import StudyOptions, grouped
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from ..render.streams import say
@@ -74,7 +74,7 @@ def watch(
                     _tell_refused(found, refused)
                     _take(arrivals.complete(found.jobs), jobs, lane, name)
                 except (ScanError, QueueLostError, OSError) as error:
-                    _log(str(error))
+                    _log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
 
 
@@ -84,7 +84,7 @@ def _tell_refused(found: "Submission", told: set[str]) -> None:
     for study, reason in (found.refused | links).items():
         if study not in told:
             told.add(study)
-            _log(f"{study} is not queued: {reason}")
+            _log(f"{study} is not queued: {flagged(reason)}")
 
 
 def _take(ready: "list[StudyJob]", jobs: "Queue", lane: "Lane", name: str) -> None:

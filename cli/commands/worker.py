@@ -10,7 +10,7 @@ import typer
 
 from ...engine.options import TUNING_SECONDS
 from ...pipelines.errors import QueueLostError
-from ..errors import Exit, complain, sentence, status, told
+from ..errors import Exit, complain, flagged, sentence, status, told
 from ..options.queue import QueueOption
 from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ..options.values import checked_device, cuda_limits
@@ -143,7 +143,7 @@ class _Log:
                 kind = f": {row.failure.kind}" if row.failure else ""
                 self._say(f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
             case Waiting(reason):
-                self._say(reason or "waiting for jobs that may start")
+                self._say(flagged(reason or "waiting for jobs that may start"))
             case Remark(text):
                 self._say(text)
             case TuningBegan():

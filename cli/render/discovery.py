@@ -8,6 +8,7 @@ from typing import Any
 
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery
+from ..errors import flagged
 from .tables import Row, Table
 from .text import counted, printable
 
@@ -28,11 +29,11 @@ def reasons(found: Discovery) -> Iterator[str]:
     """Why something is refused or left out, and what all comes to."""
     for series in found.series:
         if series.verdict == "refused":
-            yield f"refused: {_name(series)}: {printable(series.told)}"
+            yield f"refused: {_name(series)}: {printable(flagged(series.told))}"
     for skip in found.skipped:
         if skip.missed:
             continue  # told as a failure
-        yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
+        yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     for series in found.series:
         if series.verdict == "skipped":
             continue
@@ -81,7 +82,7 @@ def text(found: Discovery, *, show_phi: bool) -> str:
                 if study.format != "dicom"
             ],
             "skipped": [
-                {"path": str(row.path), "reason": row.reason, "missed": row.missed}
+                {"path": str(row.path), "reason": flagged(row.reason), "missed": row.missed}
                 for row in found.skipped
             ],
             "ignored": found.ignored,
@@ -98,7 +99,7 @@ def _series(series: Series, show_phi: bool) -> dict[str, Any]:
         "modality": series.modality,
         "number": series.number,
         "verdict": series.verdict,
-        "reason": series.reason,
+        "reason": series.reason and flagged(series.reason),
         "notes": list(series.notes),
         "images": series.images,
         "duplicates": series.duplicates,

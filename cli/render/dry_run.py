@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
+from ..errors import flagged
 from .progress_lines import failure_text
 from .tables import Row, Table
 from .text import counted, memory, printable, seconds
@@ -44,7 +45,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
     failed = [row for row in rows if row.failure]
     for skip in skipped:
         if not skip.missed:
-            yield f"skipped: {printable(str(skip.path))}: {printable(skip.reason)}"
+            yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     for row in rows:
         for note in row.planned.study.notes:
             yield f"note: {printable(str(row.planned.study.name))}: {note}"

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, State
+from ..errors import flagged
 from .tables import Row, Table
 from .text import counted, printable, seconds
 
@@ -76,7 +77,7 @@ def job_lines(
     yield f"{counted(len(rows), 'job')}: {parts}"
     for row in rows:
         if row.reason:
-            yield f"{row.state}: {printable(row.study)}: {printable(row.reason)}"
+            yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
 
 
 def _state(row: JobRow) -> str:
@@ -122,6 +123,6 @@ def _job(row: JobRow) -> dict[str, Any]:
         "priority": row.lane.priority,
         "window": row.lane.window or None,
         **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
-        "reason": row.reason,
+        "reason": row.reason and flagged(row.reason),
         "result": row.result.get("row", {}),
     }

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...engine.checkpoint.recognise.recognition import Finding, Question
 from ...engine.model.card import (
     IntensityMap,
     MinMax,
@@ -17,6 +18,7 @@ from ...engine.model.card import (
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
+from ..errors import flagged, option
 from .tables import listing
 from .text import counted, file_size, printable, scaled
 
@@ -100,7 +102,7 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
             ("key names", provenance.layout),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
-            *(("note", note) for note in provenance.notes.split("; ") if note),
+            *(("note", flagged(note)) for note in provenance.notes.split("; ") if note),
         ],
         columns,
     )
@@ -139,7 +141,7 @@ def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[s
     if found.generator:
         yield from _generator(found.generator, columns)
     else:
-        yield f"Cannot be imported: {printable(found.obstacle or '')}"
+        yield f"Cannot be imported: {printable(flagged(found.obstacle or ''))}"
 
 
 def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
@@ -158,11 +160,11 @@ def _findings(
         ("Told by the file, by options beside it, or by you", told),
         ("Assumed, since nothing says otherwise", assumed),
     ):
-        rows = [(item.subject, item.value, item.reason) for item in findings]
+        rows = [(item.subject, item.value, flagged(item.reason)) for item in findings]
         yield from _section(title, rows, columns)
     yield from _section(
         "To be answered by you: a wrong guess would still make plausible images",
-        [(item.flag, " | ".join(item.answers), item.why) for item in undecided],
+        [(option(item.field), " | ".join(item.answers), item.why) for item in undecided],
         columns,
     )
 
@@ -213,14 +215,14 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
         "networks": [asdict(network) for network in found.networks],
         "set_aside": checkpoint.set_aside,
         "options": dict(checkpoint.options.values),
-        "obstacle": found.obstacle,
+        "obstacle": found.obstacle and flagged(found.obstacle),
     }
     if generator:
         described["generator"] = {
             "layout": generator.layout,
-            "told": [asdict(finding) for finding in generator.told],
-            "assumed": [asdict(finding) for finding in generator.defaulted],
-            "undecided": [asdict(question) for question in generator.undecided],
+            "told": [_finding(finding) for finding in generator.told],
+            "assumed": [_finding(finding) for finding in generator.defaulted],
+            "undecided": [_question(question) for question in generator.undecided],
         }
     return described
 
@@ -242,3 +244,12 @@ def spelled(intensity: IntensityMap) -> str:
 
 def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    return {**asdict(finding), "reason": flagged(finding.reason)}
+
+
+def _question(question: Question) -> dict[str, Any]:
+    described = asdict(question)
+    return {"field": described.pop("field"), "flag": option(question.field), **described}

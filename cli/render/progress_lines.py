@@ -14,6 +14,7 @@ from ...pipelines.progress.events import (
 )
 from ...pipelines.report.report import Failure, StudyReport
 from ...pipelines.results.resume import PlannedStudy
+from ..errors import flagged
 from .streams import say, tell
 from .text import counted, memory, printable, printable_lines, scaled, seconds
 
@@ -98,4 +99,4 @@ def study_line(row: StudyReport) -> str:
 
 def failure_text(failure: Failure | None) -> str:
     """Class and reason."""
-    return f"{failure.kind}: {printable(failure.reason)}" if failure else ""
+    return f"{failure.kind}: {printable(flagged(failure.reason))}" if failure else ""

@@ -76,7 +76,7 @@ def checked(name: str, function: Callable[[], Any], layer: str | None = None) ->
         return function()
     except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as error:
         reason = " ".join(str(error).split())[:400]
-        failed = CudaError(name, reason, "run again with --device cpu", layer)
+        failed = CudaError(name, reason, "run again with setting device=cpu", layer)
         if _NO_MEMORY & set(_STATUS.findall(str(error))):
             raise DeviceMemoryError(str(failed)) from error
         raise failed from error

@@ -36,7 +36,7 @@ _STICKY = (
     "UNKNOWN",
 )
 _ADVICE = {
-    "OUT_OF_MEMORY": "free device memory or lower --vram-limit",
+    "OUT_OF_MEMORY": "free device memory or lower setting vram-limit",
     "NO_BINARY_FOR_GPU": "install CUDA packages that know this card",
     "UNSUPPORTED_PTX_VERSION": "update the NVIDIA driver",
     "SYSTEM_DRIVER_MISMATCH": "update the NVIDIA driver",
@@ -64,7 +64,7 @@ def _error(name: str, status: Any) -> CudaError | DeviceMemoryError:
     code = str(status.name).removeprefix("CUDA_ERROR_")
     reason = f"{code}, {text.decode() if text else 'no explanation'}"
     is_sticky = code in _STICKY
-    advice = "start this program again" if is_sticky else "run again with --device cpu"
+    advice = "start this program again" if is_sticky else "run again with setting device=cpu"
     error = CudaError(name, reason, _ADVICE.get(code, advice), is_sticky=is_sticky)
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         return DeviceMemoryError(str(error))
@@ -257,7 +257,7 @@ class DeviceBuffer:
             raise DeviceMemoryError(
                 f"The card has no {size / _MIB:.0f} MiB in one piece left "
                 f"({free / _MIB:.0f} MiB are free); "
-                "end other programs on it or set a lower --vram-limit.",
+                "end other programs on it or set a lower setting vram-limit.",
                 wanted=size,
                 free=free,
             ) from error

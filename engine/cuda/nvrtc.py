@@ -46,7 +46,7 @@ def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
     if not fitting:
         raise DeviceUnavailableError(
             f"NVRTC {toolkit()} does not know compute "
-            f"capability {capability[0]}.{capability[1]}; use --device cpu."
+            f"capability {capability[0]}.{capability[1]}; use setting device=cpu."
         )
     kind = "sm" if wanted in known else "compute"
     return [

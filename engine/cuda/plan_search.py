@@ -122,7 +122,9 @@ class PlanSearch:
         candidates = self._measured(shape, plans, workspace, effort, seconds)
         if not candidates:
             raise CudaError(
-                "convolution", f"no plan runs {_described(shape)}", "run again with --device cpu"
+                "convolution",
+                f"no plan runs {_described(shape)}",
+                "run again with setting device=cpu",
             )
         self._cache.put(key_of(shape), Findings(effort, workspace, candidates))
         ready = self._ready(plans, candidates[0].plan)

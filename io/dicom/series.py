@@ -151,7 +151,7 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         return replace(row, reason="it has only 1 slice of this kind, which is no volume")
     if len(places) < choice.fewest_slices:
         slices = f"{len(places)} slices of this kind"
-        return replace(row, reason=f"it has only {slices}; --min-slices sets the fewest")
+        return replace(row, reason=f"it has only {slices}; setting min-slices sets the fewest")
     if len(_sizes(part)) > 1:
         return replace(row, verdict="refused", reason=_sizes_in_words(part))
     notes = row.notes
@@ -161,7 +161,8 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         repeated = f"its {len(part)} images lie at {len(places)} places, {span} at each"
         if not choice.allow_uneven:
             reason = (
-                f"{repeated}, so they are no whole volumes; --allow-uneven takes the first of each"
+                f"{repeated}, so they are no whole volumes; setting allow-uneven takes the first "
+                "of each"
             )
             return replace(row, verdict="refused", reason=reason)
         places = [place[:1] for place in places]
@@ -192,7 +193,7 @@ def _on_grid(row: Series, choice: Choice) -> Series:
     if not bad.curable:
         return replace(row, verdict="refused", reason=bad.trouble)
     if not choice.allow_uneven:
-        reason = f"{bad.trouble}; --allow-uneven resamples it onto an even grid"
+        reason = f"{bad.trouble}; setting allow-uneven resamples it onto an even grid"
         return replace(row, verdict="refused", reason=reason)
     notes = (*row.notes, f"{bad.trouble}; resampled onto an even grid")
     return replace(row, verdict="taken", uneven=bad.trouble, notes=notes)

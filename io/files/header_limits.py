@@ -70,11 +70,11 @@ def pick_volume(path: Path, extents: Sequence[int], chosen: int | None) -> int:
     if chosen is None:
         raise UnsupportedScanError(
             f"{path} holds {count} volumes ({written(extents)}); choose one of 0 to {count - 1} "
-            "with --volume N."
+            "with setting volume=N."
         )
     if not 0 <= chosen < count:
         raise UnsupportedScanError(
-            f"{path} has no volume {chosen}; choose one of 0 to {count - 1} with --volume N."
+            f"{path} has no volume {chosen}; choose one of 0 to {count - 1} with setting volume=N."
         )
     return chosen
 

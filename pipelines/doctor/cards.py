@@ -53,7 +53,7 @@ def judged_card(card: CudaDevice, held_by: Sequence[Holder]) -> Finding:
     if card.capability < OLDEST_CAPABILITY:
         return warning(subject, f"{words}: older than 7.5, so not used", "use another card")
     if card.free_bytes is not None and card.free_bytes < _ENOUGH_BYTES:
-        remedy = "stop what holds it, choose another with --device cuda:N, or wait"
+        remedy = "stop what holds it, choose another with setting device=cuda:N, or wait"
         return warning(subject, words, remedy)
     return ok(subject, words)
 

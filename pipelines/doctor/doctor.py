@@ -19,7 +19,7 @@ class Places:
     """What is looked at besides the machine itself.
 
     folder: where results would be written; its disk is tested with a file that vanishes.
-    queue: as --queue takes it.
+    queue: its address, or None for this user's own.
     """
 
     folder: Path

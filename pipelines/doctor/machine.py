@@ -51,7 +51,7 @@ def _memory() -> Finding:
         return warning(
             "Memory",
             f"{words}; a scan of 512 x 512 x 400 voxels needs 1.3 GiB and the network more",
-            "close other programs, or translate small scans with a small --patch only",
+            "close other programs, or translate small scans with a small setting patch only",
         )
     return ok("Memory", words)
 
@@ -63,7 +63,9 @@ def _disk(folder: Path) -> Iterator[Finding]:
             written, read = _write_speed(f.fileno()), _read_speed(f.fileno())
     except OSError as error:
         words = f"{folder} cannot be written ({error.strerror})"
-        yield failure("Disk", words, "choose another folder with --folder, or make it writable")
+        yield failure(
+            "Disk", words, "choose another folder with setting folder, or make it writable"
+        )
         return
     room = shutil.disk_usage(folder).free
     words = (

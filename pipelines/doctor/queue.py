@@ -14,11 +14,11 @@ _MOUNTS = Path("/proc/self/mounts")
 _LIMIT = "connect_timeout=2"
 """Seconds, as PostgreSQL's addresses say it; a doctor is not to be waited for."""
 
-_REMEDY = "name another queue with --queue or CUDA_CYCLEGAN_QUEUE"
+_REMEDY = "name another queue with setting queue or CUDA_CYCLEGAN_QUEUE"
 
 
 def examine_queue(asked: str | None) -> Iterator[Finding]:
-    """The queue that `submit` and `worker` would take; asked: what --queue says."""
+    """The queue that `submit` and `worker` would take; asked: what the user says."""
     try:
         place = queue_place(asked)
         if place.file is None:

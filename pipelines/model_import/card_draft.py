@@ -41,13 +41,15 @@ class Purpose:
     def assumed(self) -> Iterator[Finding]:
         """What has not been said and is taken for granted."""
         if self.small_volume_padding is None:
-            reason = "how a scan smaller than a patch grows; --small-volume-padding changes it"
+            reason = (
+                "how a scan smaller than a patch grows; setting small-volume-padding changes it"
+            )
             yield Finding("small volumes", SMALL_VOLUME_PADDING, reason)
         if self.name is None and self.source and self.target:
-            reason = "of the model, in reports; --name changes it"
+            reason = "of the model, in reports; setting name changes it"
             yield Finding("name", default_name(self.source, self.target), reason)
         if self.licence is None:
-            yield Finding("licence", "not stated", "of the weights; --licence states it")
+            yield Finding("licence", "not stated", "of the weights; setting licence states it")
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
@@ -59,40 +61,34 @@ _MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity
 _QUESTIONS = (
     Question(
         "source",
-        "--source",
         ("NAME",),
         "contrast that goes in, such as T1; the generator of the other direction looks the same",
     ),
-    Question("target", "--target", ("NAME",), "contrast that comes out, such as CT"),
+    Question("target", ("NAME",), "contrast that comes out, such as CT"),
     Question(
         "intensity_in",
-        "--intensity-in",
         _MAPS,
         "how the training code brought scan values to [-1, 1]; another way changes the contrast",
     ),
     Question(
         "intensity_out",
-        "--intensity-out",
         _MAPS,
         "how the training code did so with target scans, such as window:-1000,2000 for CT in HU; "
         "it is undone on the result",
     ),
     Question(
         "axes",
-        "--axes",
         ("RAS", "LPS", "SPL", "..."),
         "where the axes of the training patches point: arrays from nibabel in canonical "
         "orientation are RAS, from SimpleITK mostly SPL",
     ),
     Question(
         "spacing",
-        "--spacing",
         ("D,H,W", "native"),
         "voxel size in mm that training scans were resampled to; native if they never were",
     ),
     Question(
         "patch",
-        "--patch",
         ("D,H,W",),
         "extents of the training patches; normalisation depends on them",
     ),

@@ -7,7 +7,13 @@ from typing import TypeAlias
 from ...engine.checkpoint.read.checkpoint import read_checkpoint
 from ...engine.checkpoint.read.reference_file import read_reference
 from ...engine.checkpoint.recognise.layouts import recognise
-from ...engine.checkpoint.recognise.recognition import Choices, Finding, Question, Recognised, flag
+from ...engine.checkpoint.recognise.recognition import (
+    Choices,
+    Finding,
+    Question,
+    Recognised,
+    setting,
+)
 from ...engine.checkpoint.recognise.reference_search import resolve
 from ...engine.errors import CheckpointError
 from ...engine.model.card import ModelCard, Provenance, Reference, check_numbers
@@ -117,8 +123,8 @@ def _check_purpose(purpose: Purpose, graph: Graph) -> None:
     ):
         if names is not None and len(names) != channels:
             raise SettingsError(
-                f"{flag(field)} must name {channels} of the network's channels, separated by "
-                f"commas, not {len(names)}."
+                f"{setting(field).capitalize()} must name {channels} of the network's channels, "
+                f"separated by commas, not {len(names)}."
             )
     if purpose.patch:
         graph.check_patch(purpose.patch)

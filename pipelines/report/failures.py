@@ -29,7 +29,7 @@ def failure_of(error: Exception, stage: Stage | None) -> Failure:
     if kind == "internal":
         reason = (
             f"{type(error).__name__}: {error}; this looks like a fault of the program, please "
-            "report it with what --verbose prints."
+            "report it with what setting verbose prints."
         )
     return Failure(kind, " ".join(reason.split()), stage)
 

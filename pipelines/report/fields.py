@@ -131,11 +131,11 @@ def read_fields(file: Path) -> Fields:
         raise ReportFileError(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise ReportFileError(
-            f"{file} is not JSON; name a file that 'translate --report' wrote."
+            f"{file} is not JSON; name a file that 'translate setting report' wrote."
         ) from error
     if not isinstance(content, dict):
         raise ReportFileError(
-            f"{file} holds no JSON object; name a file that 'translate --report' wrote."
+            f"{file} holds no JSON object; name a file that 'translate setting report' wrote."
         )
     return Fields(file, cast("dict[str, Json]", content))
 

@@ -79,7 +79,7 @@ def _check_schema(fields: Fields) -> None:
             f"{number}; use the version of cuda-cyclegan that wrote it, or a newer one."
         )
     raise ReportFileError(
-        f"{fields.file} is no report of a batch; name a file that 'translate --report' wrote."
+        f"{fields.file} is no report of a batch; name a file that 'translate setting report' wrote."
     )
 
 

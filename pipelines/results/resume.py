@@ -138,7 +138,7 @@ class Planner:
 
 
 def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
-    reason = f"{file} {trouble}; move it away or use --overwrite"
+    reason = f"{file} {trouble}; move it away or use setting overwrite"
     return replace(due, action="refuse", reason=reason)
 
 

@@ -67,7 +67,7 @@ class Store:
         if appeared and not planned.replaces:
             raise OccupiedError(
                 f"{appeared[0]} appeared while the study was translated; move it away or use "
-                "--overwrite"
+                "setting overwrite"
             )
         try:
             place.check()

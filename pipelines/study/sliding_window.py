@@ -174,7 +174,7 @@ def _store(slab: Slab, target: Stored) -> None:
     if not extremes(slab.values).is_finite:
         raise PreparationError(
             "The generator made values that are not finite; "
-            "check the model, or translate again with --precision fp32."
+            "check the model, or translate again with setting precision=fp32."
         )
     for row in range(slab.values.shape[1]):
         target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])

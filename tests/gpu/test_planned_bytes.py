@@ -177,7 +177,7 @@ def test_every_limit_is_kept_or_refused_and_the_result_stays(
                 assert _error(_through(generator), translated) < 5e-3
                 kept.append((limit, generator.batch, generator.memory.bytes, account.peak))
         except DeviceMemoryError as error:
-            [named] = re.findall(r"--vram-limit of at least (\d+) MiB", str(error))
+            [named] = re.findall(r"setting vram-limit of at least (\d+) MiB", str(error))
             lowest = int(named)
             break
         assert account.peak <= limit * MIB

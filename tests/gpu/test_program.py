@@ -92,7 +92,7 @@ def test_nothing_is_allocated_during_runs(open_generator):
 def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
     with pytest.raises(DeviceMemoryError) as caught, open_generator(vram_limit=1 << 20):
         pass
-    [lowest] = re.findall(r"--vram-limit of at least (\d+) MiB", str(caught.value))
+    [lowest] = re.findall(r"setting vram-limit of at least (\d+) MiB", str(caught.value))
     limit = int(lowest) << 20
     with open_generator(vram_limit=limit, batch=4) as generator:
         assert generator.memory.bytes <= limit

@@ -33,6 +33,7 @@ from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Result, Rival
 from ....pipelines.report.writing import program_version
+from ...errors import flagged
 
 Json: TypeAlias = dict[str, Any]
 
@@ -101,7 +102,7 @@ def _other(result: Result, measured: Measured) -> Json:
 def _tried(row: Tried, scan: Scan) -> Json:
     found = {**_setting(row.setting), "tiles": row.tiles}
     if row.measured is None:
-        return {**found, "reason": row.reason}
+        return {**found, "reason": flagged(row.reason)}
     return {
         **found,
         "seconds": row.seconds,

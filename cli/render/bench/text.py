@@ -6,6 +6,7 @@ from ....engine.benchmark.measurement import Ceilings, Latency, Measured
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
 from ....pipelines.bench.rivals import Fallen, Result, Rival
+from ...errors import flagged
 from ..tables import Row, Table
 from ..text import bar, memory, printable, quantity, scaled, seconds
 
@@ -186,7 +187,7 @@ def notes(measured: Measured, results: Sequence[Result]) -> Iterator[str]:
         )
     for result in results:
         if isinstance(result, Fallen):
-            yield f"{printable(result.name)}: {printable(result.reason)}"
+            yield f"{printable(result.name)}: {printable(flagged(result.reason))}"
 
 
 def _row(result: Result, own: Latency, slowest: float) -> Row:

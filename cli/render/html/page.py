@@ -11,6 +11,7 @@ from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import preview_png
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
+from ...errors import flagged
 from ..batch_summary import STATUS
 from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
@@ -130,7 +131,9 @@ def _batch(one: StoredReport) -> Iterator[Child]:
     )
     if batch.skipped:
         yield element("h2", "Skipped")
-        yield table(["file", "reason"], [[str(skip.path), skip.reason] for skip in batch.skipped])
+        yield table(
+            ["file", "reason"], [[str(skip.path), flagged(skip.reason)] for skip in batch.skipped]
+        )
 
 
 def _figures(batch: BatchReport) -> Element:

@@ -196,8 +196,10 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
                 return node
             case dict():
                 items = cast("dict[str, object]", node).items()
-                kept = {key: plain(item, depth + 1) for key, item in items}
-                return {key: item for key, item in kept.items() if _is_of_use(key, item)}
+                read = ((key, plain(item, depth + 1)) for key, item in items)
+                return {
+                    key: item for key, item in read if item is not None and _is_of_use(key, item)
+                }
             case _:
                 return None
 
@@ -216,10 +218,10 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
     )
 
 
-def _is_of_use(key: str, item: Entry | None) -> bool:
+def _is_of_use(key: str, item: Entry) -> bool:
     """Whether an entry may name a tensor or a setting; raises CheckpointError for endless names."""
     if len(key) <= LONGEST_NAME:
-        return item is not None
+        return True
     if isinstance(item, StoredTensor) or (isinstance(item, Mapping) and item):
         raise CheckpointError(
             f"The checkpoint has an entry whose name has {len(key)} letters, {quoted(key)}; no "

@@ -101,7 +101,7 @@ def read_archive(data: bytes) -> tuple[object, list[Inert]]:
         raise CheckpointError(
             "This zip archive holds no data.pkl, so it is not a PyTorch checkpoint."
         )
-    if "byteorder" in archive and archive.read("byteorder") != b"little":
+    if "byteorder" in archive and bytes(archive.read("byteorder")) != b"little":
         raise CheckpointError(
             "The checkpoint was written on a big-endian machine; save it again on another."
         )

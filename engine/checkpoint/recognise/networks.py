@@ -77,7 +77,9 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
         named = [g for g in groups if wanted in (g.name, g.name.rsplit("/", 1)[-1])]
         if len(named) == 1:
             return named[0]
-        raise CheckpointError(f"--generator must be one of {_names(groups)}, not {quoted(wanted)}.")
+        raise CheckpointError(
+            f"Setting generator must be one of {_names(groups)}, not {quoted(wanted)}."
+        )
     deepest = max(group.rank for group in groups)
     groups = [group for group in groups if group.rank == deepest]
     generators = [group for group in groups if not _DISCRIMINATOR.search(group.name)] or groups
@@ -93,7 +95,7 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
         )
         return pair[direction][0]
     raise CheckpointError(
-        f"The file holds several networks; choose the generator with --generator, "
+        f"The file holds several networks; choose the generator with setting generator, "
         f"one of {_names(generators)}."
     )
 
@@ -110,13 +112,13 @@ def _tell_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) ->
     elif direction := _direction(stem):
         reason = f"file name {checkpoint.path.name}"
     else:
-        direction, reason = said, "said with --direction"
+        direction, reason = said, "said with setting direction"
     if direction is None:
         evidence.assume("direction", "unknown", "neither the file nor its name says it")
     elif said not in (None, direction):
         raise CheckpointError(
-            f"--direction {said} contradicts the {reason}, which says {direction}; "
-            "take the file of the other generator, or leave --direction out."
+            f"Setting direction={said} contradicts the {reason}, which says {direction}; "
+            "take the file of the other generator, or leave setting direction out."
         )
     elif all(finding.subject != "direction" for finding in evidence.told):
         evidence.tell("direction", direction, reason)

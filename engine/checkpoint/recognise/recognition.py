@@ -45,11 +45,10 @@ class Finding:
 class Question:
     """A choice that the file leaves open although a wrong guess still makes plausible images.
 
-    field: of Choices. flag: of the command line. answers: best guess first.
+    field: of Choices, or of the card's purpose. answers: best guess first.
     """
 
     field: str
-    flag: str
     answers: tuple[str, ...]
     why: str
 
@@ -100,7 +99,7 @@ class Evidence:
         self._asked.add(name)
         chosen = getattr(self.choices, name)
         if chosen is not None:
-            self.tell(subject(name), chosen, f"said with {flag(name)}")
+            self.tell(subject(name), chosen, f"said with {setting(name)}")
         return chosen
 
     def ask(self, name: str, answers: Iterable[str], why: str) -> str:
@@ -108,7 +107,7 @@ class Evidence:
         chosen = self.choose(name)
         if chosen is not None:
             return str(chosen)
-        question = Question(name, flag(name), tuple(answers), why)
+        question = Question(name, tuple(answers), why)
         self.undecided.append(question)
         return question.answers[0]
 
@@ -117,7 +116,8 @@ class Evidence:
         for item in fields(self.choices):
             if getattr(self.choices, item.name) is not None and item.name not in self._asked:
                 raise CheckpointError(
-                    f"{flag(item.name)} has no meaning for this generator; leave it out."
+                    f"{setting(item.name).capitalize()} has no meaning for this generator; "
+                    "leave it out."
                 )
 
 
@@ -126,6 +126,6 @@ def subject(name: str) -> str:
     return name.replace("_", " ")
 
 
-def flag(name: str) -> str:
-    """The command line's spelling of a field of Choices."""
-    return "--" + name.replace("_", "-")
+def setting(name: str) -> str:
+    """A field of Choices as a setting of the user's, in messages."""
+    return f"setting {name.replace('_', '-')}"

@@ -12,7 +12,7 @@ from ...network.architectures import build
 from ...network.graph import FloatArray, Network
 from ...onnxruntime.session import open_cpu_generator
 from .layouts import recognise
-from .recognition import Question, Recognised, flag
+from .recognition import Question, Recognised, setting
 
 _ANSWERABLE = ("padding", "norm_statistics", "concat", "upsampling", "direction")
 """Choices that a reference can settle."""
@@ -49,10 +49,10 @@ def resolve(
         )
     chosen, output = matching[0]
     if any(not np.array_equal(output, other) for _, other in matching[1:]):
-        flags = ", ".join(question.flag for question in recognised.undecided)
+        settings = ", ".join(setting(question.field) for question in recognised.undecided)
         raise CheckpointError(
             f"Several readings of the checkpoint compute the reference to {TOLERANCE:g}; "
-            f"use a reference patch with more structure, or say {flags}."
+            f"use a reference patch with more structure, or say {settings}."
         )
     return _credited(chosen, recognised.undecided)
 
@@ -80,7 +80,7 @@ def _refuse_contradicted(
 
 
 def _spelled(recognised: Recognised, names: list[str]) -> str:
-    return " ".join(f"{flag(name)} {getattr(recognised.choices, name)}" for name in names)
+    return " ".join(f"{setting(name)}={getattr(recognised.choices, name)}" for name in names)
 
 
 def _credited(chosen: Recognised, settled: tuple[Question, ...]) -> Recognised:

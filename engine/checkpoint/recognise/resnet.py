@@ -220,4 +220,6 @@ def _report(layout: ResNetLayout, spec: ResNetSpec, evidence: Evidence) -> None:
     if layout.dropout:
         evidence.assume("dropout", "off", "places of dropout layers; they only act in training")
     if evidence.choices.tanh is None:
-        evidence.assume("last activation", "tanh", "it has no weights; --no-tanh leaves it out")
+        evidence.assume(
+            "last activation", "tanh", "it has no weights; setting no-tanh leaves it out"
+        )

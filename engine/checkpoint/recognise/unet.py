@@ -112,4 +112,6 @@ def _report(spec: UNetSpec, evidence: Evidence) -> None:
         "which pads by none, has the same names and is not supported",
     )
     if evidence.choices.tanh is None:
-        evidence.assume("last activation", "tanh", "it has no weights; --no-tanh leaves it out")
+        evidence.assume(
+            "last activation", "tanh", "it has no weights; setting no-tanh leaves it out"
+        )

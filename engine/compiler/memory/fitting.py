@@ -113,7 +113,7 @@ class Room:
             )
         return DeviceMemoryError(
             f"{wants}, but {self.bytes >> 20} MiB may be used; use smaller patches or a "
-            f"--vram-limit of at least {_mib(needed)} MiB."
+            f"setting vram-limit of at least {_mib(needed)} MiB."
         )
 
 

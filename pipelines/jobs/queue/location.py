@@ -146,7 +146,8 @@ def make_private(file: Path) -> None:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise QueueError(
-            f"The queue {file} cannot be made ({error.strerror}); choose another with --queue."
+            f"The queue {file} cannot be made ({error.strerror}); choose another with setting "
+            "queue."
         ) from error
 
 

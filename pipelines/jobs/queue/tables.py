@@ -48,7 +48,7 @@ class QueueTables:
             if not file.exists():
                 raise QueueError(
                     f"There is no queue at {file} yet; submit some studies, or name another queue "
-                    "with --queue."
+                    "with setting queue."
                 )
         logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
         with self.told():
@@ -144,7 +144,7 @@ class QueueTables:
         if made > known:
             raise QueueError(
                 f"The queue {self.place} was made by a newer version of cuda-cyclegan; update this "
-                "one, or name another queue with --queue."
+                "one, or name another queue with setting queue."
             )
         if made < known:
             raise QueueError(

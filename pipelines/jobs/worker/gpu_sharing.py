@@ -26,7 +26,8 @@ class Neighbours:
             self._card = _card(device)
         except pynvml.NVMLError as error:
             raise QueueError(
-                f"What others do on {device} cannot be seen ({error}); leave --yield-to-others out."
+                f"What others do on {device} cannot be seen ({error}); leave setting "
+                "yield-to-others out."
             ) from error
         self._seen_until = 0
 

@@ -49,7 +49,7 @@ class _Tool:
 class Workshop:
     """One device with the last model on it, and the last output folder; a context manager.
 
-    device: as `--device` takes it, but at most one GPU.
+    device: as choose_devices takes it, but at most one GPU.
     """
 
     def __init__(self, device: str, settings: WorkerSettings, tell: Tell) -> None:
@@ -183,7 +183,7 @@ class Workshop:
         if precision not in self._device.precisions:
             raise SettingsError(
                 f"The {self._device.kind} device of this worker does not compute in {precision}; "
-                "submit without --precision, or work with another --device."
+                "submit without setting precision, or work with another setting device."
             )
         return precision
 

@@ -219,7 +219,7 @@ class TestImport:
         assert card.reference.made_by == "cuda-cyclegan"
         assert card.provenance.source == "latest_net_G_A.pth"
         assert card.provenance.licence == "CC-BY-4.0"
-        assert "padding: replicate (said with --padding)" in card.provenance.notes
+        assert "padding: replicate (said with setting padding)" in card.provenance.notes
         assert "last activation: tanh (assumed)" in card.provenance.notes
 
     def test_native_spacing_and_identity_maps(self, bench: Bench) -> None:

@@ -277,7 +277,7 @@ def test_filters_leave_series_out_and_say_so(
     MR.write(tmp_path / "in", prefix="b")
     rows = found(tmp_path / "in", choice).series
     assert [row.verdict for row in rows] == verdicts
-    assert all(row.reason and "--" in row.reason for row in rows if row.verdict == "skipped")
+    assert all(row.reason and "setting " in row.reason for row in rows if row.verdict == "skipped")
 
 
 def test_the_patient_is_named_only_where_that_is_asked_for(tmp_path: Path) -> None:

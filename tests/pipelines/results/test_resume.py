@@ -108,7 +108,7 @@ def test_a_foreign_file_is_refused(folder: Folder, status: str | None) -> None:
     planned = folder.plan(entry)
     assert planned.action == "refuse"
     assert planned.reason is not None
-    assert "was not made by this program; move it away or use --overwrite" in planned.reason
+    assert "was not made by this program; move it away or use setting overwrite" in planned.reason
 
 
 def test_a_dangling_link_at_the_target_counts_as_foreign(folder: Folder) -> None:

@@ -63,7 +63,7 @@ def archive(pickled: bytes, *extra: tuple[str, bytes], top: str = "archive") -> 
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in (("data.pkl", pickled), ("version", b"3\n"), *extra):
-            file.writestr(f"{top}/{name}", content)
+            file.writestr(zipfile.ZipInfo(f"{top}/{name}"), content)  # of no date
     return buffer.getvalue()
 
 
@@ -478,10 +478,10 @@ def test_a_storage_of_a_kind_that_never_ends_is_refused(tmp_path: Path) -> None:
 
 
 def took(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(CheckpointError):
         action()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def test_shared_dictionaries_do_not_multiply(tmp_path: Path) -> None:

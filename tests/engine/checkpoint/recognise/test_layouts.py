@@ -232,7 +232,7 @@ def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) 
     with torch.no_grad():
         module.model[-2].weight.mul_(1e-5)
     recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), Choices())
-    with pytest.raises(CheckpointError, match=r"Several readings .* or say --padding"):
+    with pytest.raises(CheckpointError, match=r"Several readings .* or say setting padding"):
         resolve(recognised, *pair_of(module, 1, 16))
 
 
@@ -257,7 +257,7 @@ def test_resolving_picks_the_direction(tmp_path: Path) -> None:
     path = tmp_path / "30.pth"
     torch.save({"G_AB": backward.state_dict(), "G_BA": forward.state_dict()}, path)
     recognised = recognise(read_checkpoint(path), Choices())
-    assert [question.flag for question in recognised.undecided] == ["--direction"]
+    assert [question.field for question in recognised.undecided] == ["direction"]
     assert resolve(recognised, *pair_of(forward, 1, 16)).choices.direction == "BtoA"
 
 
@@ -352,7 +352,7 @@ def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> Non
     module, other = made.trained(made.unpadded_resnet()), made.unpadded_resnet()
     torch.save({"ema": module.state_dict(), "raw": other.state_dict()}, tmp_path / "G.pth")
     checkpoint = read_checkpoint(tmp_path / "G.pth")
-    with pytest.raises(CheckpointError, match="--generator, one of 'ema', 'raw'"):
+    with pytest.raises(CheckpointError, match="setting generator, one of 'ema', 'raw'"):
         recognise(checkpoint, Choices())
     with pytest.raises(CheckpointError, match="must be one of 'ema', 'raw', not 'emu'"):
         recognise(checkpoint, Choices(generator="emu"))
@@ -485,14 +485,14 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choices", "flag"),
+    ("choices", "words"),
     [
-        (Choices(concat="skip-first"), "--concat"),
-        (Choices(upsampling="nearest"), "--upsampling"),
-        (Choices(norm_statistics="patch"), "--norm-statistics"),
+        (Choices(concat="skip-first"), "Setting concat"),
+        (Choices(upsampling="nearest"), "Setting upsampling"),
+        (Choices(norm_statistics="patch"), "Setting norm-statistics"),
     ],
 )
-def test_choices_without_meaning_are_refused(choices: Choices, flag: str, tmp_path: Path) -> None:
+def test_choices_without_meaning_are_refused(choices: Choices, words: str, tmp_path: Path) -> None:
     path = save(made.unpadded_resnet(), tmp_path / "G.pth")
-    with pytest.raises(CheckpointError, match=flag):
+    with pytest.raises(CheckpointError, match=words):
         recognise(read_checkpoint(path), choices)

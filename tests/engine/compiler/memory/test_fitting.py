@@ -48,7 +48,7 @@ def test_what_is_planned_fits_and_the_named_limit_is_enough(allowed: int, choose
     try:
         held, _ = bytes_of(allowed, choose)
     except DeviceMemoryError as error:
-        [lowest] = re.findall(r"--vram-limit of at least (\d+) MiB", str(error))
+        [lowest] = re.findall(r"setting vram-limit of at least (\d+) MiB", str(error))
         assert int(lowest) * MIB > allowed
         held, batch = bytes_of(int(lowest) * MIB, choose)
         assert batch == 1
@@ -77,7 +77,7 @@ def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
         fit(NETWORK, WANTED, Room(RESERVE + MIB), modest)
     with pytest.raises(DeviceMemoryError, match=r"the card has 0 MiB to spare"):
         fit(NETWORK, WANTED, Room(0, 1 << 30), modest)
-    with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* --vram-limit"):
+    with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* setting vram-limit"):
         fit(NETWORK, WANTED, Room(1 << 30, MIB), modest)
 
 

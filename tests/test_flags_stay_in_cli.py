@@ -1,0 +1,91 @@
+"""Only the command line spells its options; what lies below speaks of settings by name."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.errors import SETTINGS, flagged
+
+ROOT = Path(__file__).parents[1]
+BELOW = [path for room in ("engine", "io", "pipelines") for path in (ROOT / room).rglob("*.py")]
+KEYS = {("pipelines", "translate.py", "--device")}
+"""Names under which speeds are remembered from one version to the next; nobody is shown them."""
+
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+SETTING = re.compile(r"\b[Ss]etting ([a-z][a-z-]*)(?=[=;,. ]|$)")
+
+
+def texts(source: str) -> Iterator[str]:
+    """Every string that is no docstring, with `{}` in place of what is put into it."""
+    tree = ast.parse(source)
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inside = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+            )
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in statements | inside
+        ):
+            yield node.value
+
+
+def options(command: Any) -> set[str]:
+    """Every option of a command and of those below it."""
+    found = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    below = getattr(command, "commands", {}).values()
+    return found.union(*map(options, below))
+
+
+OPTIONS = options(typer.main.get_command(app))
+
+
+@pytest.mark.parametrize("path", BELOW, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_text_below_the_command_line_spells_an_option(path: Path) -> None:
+    for text in texts(path.read_text()):
+        found = {flag for flag in FLAG.findall(text) if flag in OPTIONS}
+        assert {(path.parent.name, path.name, flag) for flag in found} <= KEYS, text
+
+
+def test_every_setting_that_a_text_speaks_of_is_an_option() -> None:
+    spoken = {
+        name for path in BELOW for text in texts(path.read_text()) for name in SETTING.findall(text)
+    }
+    assert spoken - set(SETTINGS) == set()
+    assert {f"--{name}" for name in SETTINGS} - OPTIONS == set()
+
+
+def test_an_option_in_a_text_is_seen() -> None:
+    source = '"""Of --patch."""\nraise ValueError(f"{x} is wrong; use " f"--patch {y}")'
+    assert [FLAG.findall(text) for text in texts(source)] == [["--patch"]]
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("lower setting vram-limit", "lower --vram-limit"),
+        ("use setting device=cuda:N, or wait", "use --device cuda:N, or wait"),
+        ("choose one of 0 to 3 with setting volume=N.", "choose one of 0 to 3 with --volume N."),
+        ("/a: Setting direction=AtoB contradicts", "/a: --direction AtoB contradicts"),
+        ("leave setting yield-to-others out.", "leave --yield-to-others out."),
+        ("a small setting patch only", "a small --patch only"),
+        ("None of these settings can run", "None of these settings can run"),
+        ("a setting of its own, the setting patched", "a setting of its own, the setting patched"),
+    ],
+)
+def test_settings_are_shown_as_options(told: str, shown: str) -> None:
+    assert flagged(told) == shown
