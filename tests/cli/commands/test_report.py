@@ -130,6 +130,26 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
     assert not set("\x1b\u202e") & set(shown)
 
 
+def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
+    """As a report stores them, which may come from elsewhere, and as versions before stored them."""
+    batch = replace(
+        BATCH,
+        studies=(
+            failed("now.nii", "it is occupied; move it away or use setting overwrite"),
+            failed("before.nii", "it holds 3 volumes; choose one with --volume N"),
+        ),
+        skipped=(Skip(Path("slices"), "it has 3 slices; setting min-slices sets the fewest"),),
+    )
+    stored = written(batch, tmp_path / "r.json")
+    assert "--overwrite" not in stored.read_text()
+    shown = " ".join(report(stored).stdout.split())
+    assert "move it away or use --overwrite" in shown
+    assert "choose one with --volume N" in shown
+    page = " ".join(page_of(tmp_path, batch).words.split())
+    assert "move it away or use --overwrite" in page
+    assert "it has 3 slices; --min-slices sets the fewest" in page
+
+
 def test_previews_are_embedded_when_they_are_there(tmp_path: Path) -> None:
     there, gone, other, relative = (
         replace(row(f"{name}.nii", 1.0), preview=tmp_path / f"{name}.nii.preview.png")
