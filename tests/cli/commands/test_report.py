@@ -131,7 +131,7 @@ def test_hostile_names_stay_text_everywhere(tmp_path: Path) -> None:
 
 
 def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
-    """As a report stores them, which may come from elsewhere, and as versions before stored them."""
+    """As a report stores them now, and as versions before stored them."""
     batch = replace(
         BATCH,
         studies=(
