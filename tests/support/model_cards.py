@@ -110,14 +110,17 @@ SPECS: st.SearchStrategy[Spec] = st.one_of(
 )
 
 
-def _ordered(low: float, high: float) -> st.SearchStrategy[tuple[float, float]]:
+def _apart(low: float, high: float, least: float) -> st.SearchStrategy[tuple[float, float]]:
+    """Two numbers in order, which float32 voxels between them can tell apart."""
     pairs = st.tuples(st.floats(low, high), st.floats(low, high))
-    return pairs.map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])
+    return pairs.map(lambda pair: (min(pair), max(pair))).filter(
+        lambda pair: pair[1] - pair[0] >= least
+    )
 
 
 INTENSITY_MAPS = st.one_of(
-    _ordered(-1e6, 1e6).map(lambda pair: Window(*pair)),
-    _ordered(0, 100).map(lambda pair: Percentiles(*pair)),
+    _apart(-1e6, 1e6, 1.0).map(lambda pair: Window(*pair)),
+    _apart(0, 100, 0.01).map(lambda pair: Percentiles(*pair)),
     st.builds(ZScore, st.floats(1e-3, 1e3)),
     st.just(MinMax()),
     st.just(Identity()),
