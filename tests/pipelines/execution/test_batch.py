@@ -111,7 +111,7 @@ def world(tmp_path: Path, generator: CpuGenerator, model: Model) -> World:
         (MemoryError(), "memory", "There is not enough memory"),
         (np.exceptions.AxisError("axis"), "internal", "AxisError: axis; this looks like a fault"),
         (EngineError("The layer\nis broken."), "engine", "The layer is broken."),
-        (RuntimeError("x"), "internal", "--verbose"),
+        (RuntimeError("x"), "internal", "setting verbose"),
     ],
 )
 def test_whatever_a_study_raises_fails_it_alone(
