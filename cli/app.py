@@ -22,7 +22,7 @@ from .commands import (
     worker,
 )
 from .errors import told
-from .render.streams import lost_with_its_reader, settle
+from .render.terminal.streams import lost_with_its_reader, settle
 from .signals import die_quietly
 
 EXAMPLE = """\b

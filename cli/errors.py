@@ -1,6 +1,5 @@
 """From an exception to one sentence on stderr and an exit status."""
 
-import re
 import sys
 import traceback
 from collections.abc import Generator
@@ -13,51 +12,9 @@ from ..engine.errors import DeviceUnavailableError, EngineError
 from ..io.errors import ScanError
 from ..pipelines.errors import MissingLibraryError, PipelineError
 from ..pipelines.host.memory import address_space_limit, check_address_space, is_out_of_memory
-from .render.streams import say, tell
-from .render.text import memory, printable, printable_lines
-
-SETTINGS = (
-    "allow-uneven",
-    "axes",
-    "concat",
-    "config",
-    "device",
-    "direction",
-    "folder",
-    "force",
-    "format",
-    "generator",
-    "intensity-in",
-    "intensity-out",
-    "licence",
-    "min-slices",
-    "modality",
-    "name",
-    "no-tanh",
-    "norm-statistics",
-    "output",
-    "overwrite",
-    "padding",
-    "patch",
-    "precision",
-    "queue",
-    "report",
-    "series",
-    "small-volume-padding",
-    "source",
-    "spacing",
-    "tanh",
-    "target",
-    "upsampling",
-    "verbose",
-    "volume",
-    "vram-limit",
-    "yield-to-others",
-)
-"""Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
-name=value"; they know what a user may set, but not how a command line spells it."""
-
-_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.-]*\w))?(?![\w-])")
+from .render.terminal.settings import flagged
+from .render.terminal.streams import say, tell
+from .render.terminal.text import memory, printable, printable_lines
 
 
 class Exit(IntEnum):
@@ -139,13 +96,3 @@ def _memory_advice() -> str:
 def complain(text: str) -> None:
     """One sentence on stderr."""
     tell([f"Error: {printable(flagged(text))}"], sys.stderr)
-
-
-def flagged(text: str) -> str:
-    """A text from below with the settings that it speaks of as options of the command line."""
-    return _SETTING.sub(lambda found: f"{option(found[1])} {found[2] or ''}".rstrip(), text)
-
-
-def option(setting: str) -> str:
-    """The command line's spelling of a setting, or of the field that holds it."""
-    return "--" + setting.replace("_", "-")

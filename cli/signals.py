@@ -11,7 +11,7 @@ from types import FrameType
 import typer
 
 from .errors import Exit
-from .render.streams import say
+from .render.terminal.streams import say
 
 _STATUS = {
     signal.SIGINT: Exit.INTERRUPTED,

@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.cli.errors import SETTINGS, flagged
+from cuda_cyclegan.cli.render.terminal.settings import SETTINGS, flagged
 
 ROOT = Path(__file__).parents[1]
 BELOW = [path for room in ("engine", "io", "pipelines") for path in (ROOT / room).rglob("*.py")]

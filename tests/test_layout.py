@@ -67,32 +67,36 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": "cli.commands cli.errors cli.options cli.render cli.signals pipelines.report",
-    "cli.commands": (
-        "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.signals "
-        "engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices engine.model "
-        "engine.network engine.options engine.probe io.choice io.errors pipelines.bench "
-        "pipelines.config pipelines.doctor pipelines.dry_run pipelines.errors pipelines.jobs "
-        "pipelines.jobs.queue pipelines.jobs.worker pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.translate"
+    "cli.app": (
+        "cli.commands cli.errors cli.options cli.render.terminal cli.signals pipelines.report"
     ),
-    "cli.errors": "cli.render engine.errors io.errors pipelines.errors pipelines.host",
+    "cli.commands": (
+        "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.render.terminal "
+        "cli.signals engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices "
+        "engine.model engine.network engine.options engine.probe io.choice io.errors "
+        "pipelines.bench pipelines.config pipelines.doctor pipelines.dry_run pipelines.errors "
+        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.translate"
+    ),
+    "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render engine.model engine.options io.choice io.links pipelines.config "
+        "cli.render.terminal engine.model engine.options io.choice io.links pipelines.config "
         "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.model_import "
         "pipelines.settings pipelines.translate"
     ),
     "cli.render": (
-        "engine.checkpoint.recognise engine.model engine.network io.dicom io.discovery io.links "
-        "io.search pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
+        "cli.render.terminal engine.checkpoint.recognise engine.model engine.network io.dicom "
+        "io.discovery io.links io.search pipelines.dry_run pipelines.host pipelines.jobs.queue "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch"
     ),
     "cli.render.bench": (
-        "cli.render engine.benchmark engine.probe io.files pipelines.bench pipelines.report "
-        "pipelines.results"
+        "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
+        "pipelines.report pipelines.results"
     ),
-    "cli.render.html": "cli.render pipelines.report pipelines.stopwatch",
-    "cli.signals": "cli.errors cli.render",
+    "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
+    "cli.render.terminal": "",
+    "cli.signals": "cli.errors cli.render.terminal",
     "engine": "engine.telemetry",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
@@ -126,7 +130,8 @@ MAY_IMPORT = {
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
-        "engine.errors engine.network engine.onnxruntime engine.records engine.sliding_window"
+        "engine.checkpoint.read engine.errors engine.network engine.onnxruntime engine.records "
+        "engine.sliding_window"
     ),
     "engine.network": "engine.errors",
     "engine.onnxruntime": "engine.cores engine.network",

@@ -17,8 +17,8 @@ from ..render.bench import text as bench_rivals
 from ..render.bench import text as bench_text
 from ..render.bench.outputs import View
 from ..render.progress_lines import tuning_line
-from ..render.spinner import at_work
-from ..render.text import printable
+from ..render.terminal.spinner import at_work
+from ..render.terminal.text import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from ...pipelines.bench.measurement import Bench, Setting
 from ...pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep
 from ...pipelines.config import user_config, write_defaults
 from ...pipelines.errors import SettingsError
-from ..errors import flagged
 from ..options.config import options_of
 from ..render.bench import json_output as bench_json
 from ..render.bench.outputs import View
 from ..render.bench.text import BAR, few, milliseconds
-from ..render.spinner import at_work
-from ..render.tables import Row, Table
-from ..render.text import bar, counted, memory, printable, scaled
+from ..render.terminal.settings import flagged
+from ..render.terminal.spinner import at_work
+from ..render.terminal.tables import Row, Table
+from ..render.terminal.text import bar, counted, memory, printable, scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from ..options.translate import (
     links_of,
 )
 from ..render.missed import missed
-from ..render.spinner import SEARCHING, at_work
-from ..render.streams import columns_of, say, tell
+from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.streams import columns_of, say, tell
 from ..signals import stop_signals
 
 EXAMPLE = """\b

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Exit, flagged, told
+from ..errors import Exit, told
 from ..options.queue import QueueOption
-from ..render.streams import broken, columns_of, say
-from ..render.text import counted, printable
+from ..render.terminal.settings import flagged
+from ..render.terminal.streams import broken, columns_of, say
+from ..render.terminal.text import counted, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from ..errors import Exit, complain, told
 from ..options.queue import QueueOption
-from ..render.streams import columns_of, say, tell
-from ..render.text import counted
+from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, told
-from ..render.spinner import at_work
-from ..render.streams import columns_of, say, tell
-from ..render.text import file_size, printable
+from ..render.terminal.spinner import at_work
+from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
 from . import model_import
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import Exit, complain, option, told
+from ..errors import Exit, complain, told
 from ..options.model import FORMS, parsed_axes, parsed_intensity, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
-from ..render.spinner import at_work
-from ..render.streams import columns_of, say, tell
-from ..render.text import counted
+from ..render.terminal.settings import option
+from ..render.terminal.spinner import at_work
+from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

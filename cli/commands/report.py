@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import told
-from ..render.streams import columns_of, say, tell
-from ..render.text import file_size, printable
+from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

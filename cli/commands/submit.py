@@ -12,9 +12,9 @@ from ..options.groups import StudyOptions, grouped
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from ..options.translate import FollowLinks, Inputs, links_of
 from ..render.missed import missed
-from ..render.spinner import SEARCHING, at_work
-from ..render.streams import say, tell
-from ..render.text import counted
+from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.streams import say, tell
+from ..render.terminal.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from ..options.groups import DeviceOptions, StudyOptions, grouped
 from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
 from ..options.values import checked_json
 from ..render.missed import missed
-from ..render.spinner import SEARCHING, at_work
-from ..render.streams import LastingStream, columns_of, say, tell
-from ..render.text import counted, printable
+from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.streams import LastingStream, columns_of, say, tell
+from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:

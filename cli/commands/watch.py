@@ -10,11 +10,12 @@ import typer
 
 from ...io.errors import ScanError
 from ...pipelines.errors import QueueLostError
-from ..errors import flagged, told
+from ..errors import told
 from ..options.groups import StudyOptions, grouped
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
-from ..render.streams import say
-from ..render.text import counted, printable
+from ..render.terminal.settings import flagged
+from ..render.terminal.streams import say
+from ..render.terminal.text import counted, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ import typer
 
 from ...engine.options import TUNING_SECONDS
 from ...pipelines.errors import QueueLostError
-from ..errors import Exit, complain, flagged, sentence, status, told
+from ..errors import Exit, complain, sentence, status, told
 from ..options.queue import QueueOption
 from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ..options.values import checked_device, cuda_limits
-from ..render.streams import say, settle
-from ..render.text import counted, printable, seconds
+from ..render.terminal.settings import flagged
+from ..render.terminal.streams import say, settle
+from ..render.terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.jobs.queue.location import QueuePlace

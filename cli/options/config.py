@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
-from ..render.streams import tell
+from ..render.terminal.streams import tell
 from .config_trust import check_harmless
 
 Defaults: TypeAlias = dict[str, Any]

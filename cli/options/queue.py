@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from ...pipelines.jobs.queue.state import Lane, Priority
-from ..render.streams import tell
+from ..render.terminal.streams import tell
 
 
 def _warn_of_password(

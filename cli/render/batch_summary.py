@@ -6,8 +6,8 @@ from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from .progress_lines import failure_text
-from .tables import Row, Table
-from .text import counted, memory, printable, scaled, seconds
+from .terminal.tables import Row, Table
+from .terminal.text import counted, memory, printable, scaled, seconds
 
 NAME_ROOM = 16
 """Columns a name should have; a terminal without that much is shown no stages."""

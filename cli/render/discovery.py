@@ -8,9 +8,9 @@ from typing import Any
 
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery
-from ..errors import flagged
-from .tables import Row, Table
-from .text import counted, printable
+from .terminal.settings import flagged
+from .terminal.tables import Row, Table
+from .terminal.text import counted, printable
 
 
 def lines(found: Discovery, columns: int | None) -> Iterator[str]:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
-from ..errors import flagged
 from .progress_lines import failure_text
-from .tables import Row, Table
-from .text import counted, memory, printable, seconds
+from .terminal.settings import flagged
+from .terminal.tables import Row, Table
+from .terminal.text import counted, memory, printable, seconds
 
 
 def lines(plan: DryRun, columns: int | None) -> Iterator[str]:

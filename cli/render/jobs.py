@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, State
-from ..errors import flagged
-from .tables import Row, Table
-from .text import counted, printable, seconds
+from .terminal.settings import flagged
+from .terminal.tables import Row, Table
+from .terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
     from ...pipelines.jobs.queue.queue import Queue

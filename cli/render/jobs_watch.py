@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import jobs as jobs_listing
-from .streams import columns_of, say
+from .terminal.streams import columns_of, say
 
 if TYPE_CHECKING:
     from ...pipelines.jobs.queue.queue import Queue

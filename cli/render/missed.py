@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
-from .text import printable
+from .terminal.text import printable
 
 if TYPE_CHECKING:
     from ...io.search import Skipped

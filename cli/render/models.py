@@ -7,20 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.checkpoint.recognise.recognition import Finding, Question
-from ...engine.model.card import (
-    IntensityMap,
-    MinMax,
-    Percentiles,
-    Window,
-    ZScore,
-    card_to_json,
-)
+from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore, card_to_json
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
-from ..errors import flagged, option
-from .tables import listing
-from .text import counted, file_size, printable, scaled
+from .terminal.settings import flagged, option
+from .terminal.tables import listing
+from .terminal.text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
     from ...engine.checkpoint.recognise.recognition import Finding, Question, Recognised

@@ -19,7 +19,7 @@ from ...pipelines.progress.events import (
 )
 from ...pipelines.progress.pace import Pace
 from .progress_lines import device_line, opening_line, tuning_line
-from .text import duration, printable, printable_lines, scaled
+from .terminal.text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
 ECHO = "^C"

@@ -14,9 +14,9 @@ from ...pipelines.progress.events import (
 )
 from ...pipelines.report.report import Failure, StudyReport
 from ...pipelines.results.resume import PlannedStudy
-from ..errors import flagged
-from .streams import say, tell
-from .text import counted, memory, printable, printable_lines, scaled, seconds
+from .terminal.settings import flagged
+from .terminal.streams import say, tell
+from .terminal.text import counted, memory, printable, printable_lines, scaled, seconds
 
 
 class PlainLines:

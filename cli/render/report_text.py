@@ -7,8 +7,8 @@ from ...pipelines.report.comparison import Comparison, compare
 from ...pipelines.report.reading import StoredReport
 from ...pipelines.report.report import BatchReport, StudyReport
 from . import batch_summary as summary
-from .tables import Row, Table
-from .text import bar, counted, memory, printable, seconds
+from .terminal.tables import Row, Table
+from .terminal.text import bar, counted, memory, printable, seconds
 
 BAR = 30
 """Columns of a stage that takes all the time."""

@@ -33,7 +33,7 @@ from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Result, Rival
 from ....pipelines.report.writing import program_version
-from ...errors import flagged
+from ..terminal.settings import flagged
 
 Json: TypeAlias = dict[str, Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..streams import columns_of, say, tell
+from ..terminal.streams import columns_of, say, tell
 
 STDOUT = Path("-")
 

@@ -9,7 +9,7 @@ from ....engine.benchmark.measurement import Ceilings, Measured
 from ....io.files.atomic import whole_file
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
-from ..text import printable, quantity
+from ..terminal.text import printable, quantity
 from .text import heading, milliseconds
 
 _BLUE, _GREY, _ORANGE, _INK = "#0072b2", "#999999", "#d55e00", "#333333"

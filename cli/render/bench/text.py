@@ -6,9 +6,9 @@ from ....engine.benchmark.measurement import Ceilings, Latency, Measured
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
 from ....pipelines.bench.rivals import Fallen, Result, Rival
-from ...errors import flagged
-from ..tables import Row, Table
-from ..text import bar, memory, printable, quantity, scaled, seconds
+from ..terminal.settings import flagged
+from ..terminal.tables import Row, Table
+from ..terminal.text import bar, memory, printable, quantity, scaled, seconds
 
 BAR = 12
 """Columns of the longest bar."""

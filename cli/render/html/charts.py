@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 from xml.etree.ElementTree import Element
 
 from ....pipelines.stopwatch import Stage
-from ..text import seconds
+from ..terminal.text import seconds
 from .markup import element
 
 STAGE_COLOURS: Mapping[Stage, str] = {

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 from xml.etree.ElementTree import Element, tostring
 
-from ..text import printable
+from ..terminal.text import printable
 
 Child: TypeAlias = Element | str | None
 

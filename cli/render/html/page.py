@@ -11,11 +11,11 @@ from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import preview_png
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
-from ...errors import flagged
 from ..batch_summary import STATUS
 from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
-from ..text import counted, duration, memory, scaled, seconds
+from ..terminal.settings import flagged
+from ..terminal.text import counted, duration, memory, scaled, seconds
 from .charts import Span, legend, moments_bar, over_time, stage_bar
 from .markup import Child, document, element, table
 

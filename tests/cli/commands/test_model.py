@@ -19,11 +19,7 @@ from support import torch_generators as made  # noqa: E402
 
 from cuda_cyclegan.cli.app import app  # noqa: E402
 from cuda_cyclegan.engine.model.card import Identity, Percentiles, Window  # noqa: E402
-from cuda_cyclegan.engine.model.model import (  # noqa: E402
-    Model,
-    encode_model,
-    load_model,
-)
+from cuda_cyclegan.engine.model.model import Model, encode_model, load_model  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import ResNetSpec  # noqa: E402
 from cuda_cyclegan.engine.network.graph import FloatArray, Network  # noqa: E402
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402

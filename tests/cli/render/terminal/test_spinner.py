@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan, tiny_model
 
-from cuda_cyclegan.cli.render import spinner as sign
-from cuda_cyclegan.cli.render.spinner import at_work
+from cuda_cyclegan.cli.render.terminal import spinner as sign
+from cuda_cyclegan.cli.render.terminal.spinner import at_work
 
 SLOW = """
 import importlib, sys, time

@@ -4,9 +4,9 @@ import pytest
 from rich.cells import cell_len
 
 from cuda_cyclegan.cli.render.progress_bars import shortened
-from cuda_cyclegan.cli.render.streams import broken
-from cuda_cyclegan.cli.render.tables import Row, Table, listing
-from cuda_cyclegan.cli.render.text import duration, memory, printable, scaled, seconds
+from cuda_cyclegan.cli.render.terminal.streams import broken
+from cuda_cyclegan.cli.render.terminal.tables import Row, Table, listing
+from cuda_cyclegan.cli.render.terminal.text import duration, memory, printable, scaled, seconds
 
 TABLE = Table(
     head=Row("study", ["seconds", "status"]),

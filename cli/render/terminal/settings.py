@@ -1,0 +1,56 @@
+"""Settings that texts from below the command line speak of, spelled as its options."""
+
+import re
+
+SETTINGS = (
+    "allow-uneven",
+    "axes",
+    "concat",
+    "config",
+    "device",
+    "direction",
+    "folder",
+    "force",
+    "format",
+    "generator",
+    "intensity-in",
+    "intensity-out",
+    "licence",
+    "min-slices",
+    "modality",
+    "name",
+    "no-tanh",
+    "norm-statistics",
+    "output",
+    "overwrite",
+    "padding",
+    "patch",
+    "precision",
+    "queue",
+    "report",
+    "series",
+    "small-volume-padding",
+    "source",
+    "spacing",
+    "tanh",
+    "target",
+    "upsampling",
+    "verbose",
+    "volume",
+    "vram-limit",
+    "yield-to-others",
+)
+"""Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
+name=value"; they know what a user may set, but not how a command line spells it."""
+
+_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.-]*\w))?(?![\w-])")
+
+
+def flagged(text: str) -> str:
+    """A text from below with the settings that it speaks of as options of the command line."""
+    return _SETTING.sub(lambda found: f"{option(found[1])} {found[2] or ''}".rstrip(), text)
+
+
+def option(setting: str) -> str:
+    """The command line's spelling of a setting, or of the field that holds it."""
+    return "--" + setting.replace("_", "-")
