@@ -123,7 +123,10 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("retry 20261121-k7m2pq"))
 def retry(batch: Jobs, queue: QueueOption = None) -> None:
-    """Queue again what failed, was given up or cancelled, unless equal work is open already."""
+    """Queue again what failed, was given up or was cancelled.
+
+    Jobs whose equal work is queued or running already are left out.
+    """
     with _open(queue) as jobs:
         _known(jobs, batch)
         found = jobs.retry(batch)
