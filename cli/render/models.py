@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from ...engine.checkpoint.recognise.recognition import Finding, Question
-from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore, card_to_json
+from ...engine.decoding import encode
+from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
@@ -16,7 +19,7 @@ from .terminal.tables import listing
 from .terminal.text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
-    from ...engine.checkpoint.recognise.recognition import Finding, Question, Recognised
+    from ...engine.checkpoint.recognise.recognition import Recognised
     from ...engine.model.reference import Verification
     from ...engine.network.architectures import Spec
     from ...pipelines.model_import.importing import Imported, Survey
@@ -173,10 +176,9 @@ def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> 
 
 def _spec(spec: "Spec") -> Iterator[tuple[str, str]]:
     yield "kind", "ResNet" if type(spec).__name__ == "ResNetSpec" else "U-Net"
-    for item in fields(spec):
-        value = getattr(spec, item.name)
+    for name, value in structs.asdict(spec).items():
         shown = ("no", "yes")[value] if isinstance(value, bool) else str(value)
-        yield item.name.replace("_", " "), shown.replace("_", " ")
+        yield name.replace("_", " "), shown.replace("_", " ")
 
 
 def _times(extents: Iterable[float]) -> str:
@@ -195,7 +197,7 @@ def _model(model: Model) -> dict[str, Any]:
         "sha256": model.sha256,
         "parameters": parameter_count(model),
         "reference_extents": model.reference_input.shape[2:],
-        "card": json.loads(card_to_json(model.card)),
+        "card": encode(model.card),
     }
 
 

@@ -3,47 +3,43 @@ rules, and its JSON.
 """
 
 import json
+import math
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
+from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
 from ..errors import ModelFileError, PatchShapeError
-from ..network.architectures import ResNetSpec, Spec, UNetSpec, build, out_of_bounds
+from ..network.architectures import Spec, build, out_of_bounds
 from ..network.graph import Triple
-from ..records import Json, from_json, refusal, to_json
 from ..sliding_window import SmallVolumePadding
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Tagged, frozen=True, tag="window"):
     """Linear from [low, high] of the scan's own unit (HU, say) onto [-1, 1], clipped outside."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Percentiles:
+class Percentiles(Tagged, frozen=True, tag="percentiles"):
     """Linear from the study's own percentiles (0..100) onto [-1, 1], clipped outside."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class MinMax:
+class MinMax(Tagged, frozen=True, tag="minmax"):
     """Linear from the study's own minimum and maximum onto [-1, 1]."""
 
 
-@dataclass(frozen=True, slots=True)
-class ZScore:
+class ZScore(Tagged, frozen=True, tag="zscore"):
     """(value - mean) / standard deviation of the study, divided by `spread` deviations."""
 
     spread: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Tagged, frozen=True, tag="identity"):
     """Values pass as they are."""
 
 
@@ -151,6 +147,11 @@ def check_numbers(
         raise refusal("spacing", f"must be three distances from {low:g} to {high:g} mm, or null")
 
 
+def refusal(path: str, reason: str) -> ModelFileError:
+    """The error of one field of the card; path: empty for the card as a whole."""
+    return ModelFileError(f"The model card's field {path or '(whole card)'!r} {reason}.")
+
+
 def _check_architecture(spec: Spec) -> None:
     for name, reason in out_of_bounds(spec):
         raise refusal(f"architecture.{name}", reason)
@@ -221,42 +222,49 @@ def _narrowest(low: float, high: float) -> float:
     return max(_SMALLEST_STEP, 1e-6 * max(abs(low), abs(high)))
 
 
-KINDS = {
-    ResNetSpec: "resnet",
-    UNetSpec: "unet",
-    Window: "window",
-    Percentiles: "percentiles",
-    MinMax: "minmax",
-    ZScore: "zscore",
-    Identity: "identity",
-}
-
-
 def card_to_json(card: ModelCard) -> str:
     """JSON text, the same for equal cards; raises ModelFileError if it could not be read back."""
-    checked = from_json(ModelCard, to_json(card, KINDS), KINDS, "")
-    check_card(checked)
-    return json.dumps(to_json(checked, KINDS), ensure_ascii=False, separators=(",", ":"))
+    checked = _card(encode(card))
+    return json.dumps(encode(checked), ensure_ascii=False, separators=(",", ":"))
 
 
 def card_from_json(text: str) -> ModelCard:
     """The card; raises ModelFileError, which names the field that is wrong."""
-    card = cast("ModelCard", from_json(ModelCard, strict_json(text, "model card"), KINDS, ""))
-    check_card(card)
-    return card
+    return _card(strict_json(text, "model card"))
 
 
 def strict_json(text: str | bytes, what: str) -> Json:
     """Parsed JSON without repeated keys; raises ModelFileError naming `what`."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ModelFileError(f"The {what} is not valid JSON: {reason}.") from error
+        return parse(text)
+    except FieldError as error:
+        raise ModelFileError(f"The {what} {error.reason}.") from error
 
 
-def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key appears twice")
-    return found
+def _card(value: Json) -> ModelCard:
+    try:
+        card = decode_known(ModelCard, value)
+        _check_written_out(value, encode(card), "")
+    except FieldError as error:
+        raise refusal(error.path, error.reason) from None
+    check_card(card)
+    return card
+
+
+def _check_written_out(given: Json, kept: Json, path: str) -> None:
+    """A card leaves nothing to defaults or rounding, and its words fit on a line."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name, value in kept.items():
+            inner = f"{path}.{name}" if path else name
+            if name not in given:
+                raise FieldError(inner, "is missing")
+            _check_written_out(given[name], value, inner)
+    elif isinstance(given, list) and isinstance(kept, tuple):
+        for index, pair in enumerate(zip(given, kept, strict=True)):
+            _check_written_out(*pair, f"{path}[{index}]")
+    elif isinstance(given, float) and isinstance(kept, int):
+        raise FieldError(path, "must be a whole number")
+    elif isinstance(kept, float) and not math.isfinite(kept):
+        raise FieldError(path, "must be a finite number")
+    elif isinstance(kept, str) and not kept.isprintable():
+        raise FieldError(path, "must not hold control characters or line breaks")

@@ -16,10 +16,10 @@ import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
 from ..checkpoint.read.tensors import LARGEST_WEIGHTS
+from ..decoding import Json
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
 from ..network.graph import FloatArray, Graph, Network
-from ..records import Json
 from .card import ModelCard, card_from_json, card_to_json, strict_json
 
 

@@ -6,9 +6,11 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
+from msgspec.structs import asdict
+
+from ..decoding import Tagged
 from .graph import (
     INPUT,
     Add,
@@ -36,8 +38,7 @@ Upsampling: TypeAlias = Literal["transposed", "nearest", "trilinear", "trilinear
 """How a decoder enlarges: a transposed convolution, or sampling and then a convolution."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResNetSpec:
+class ResNetSpec(Tagged, frozen=True, tag="resnet"):
     """A ResNet generator: first conv, down-samplings, residual blocks, up-samplings, last conv.
 
     padding: around the first conv, the block convs, the last conv and convs after sampling.
@@ -62,8 +63,7 @@ class ResNetSpec:
     tanh: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class UNetSpec:
+class UNetSpec(Tagged, frozen=True, tag="unet"):
     """A U-Net generator of strided k4 convs; level 0 is the outermost.
 
     skip_first: whether a level concatenates [skip, deeper] (Isola) or [deeper, skip].

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 
 import numpy as np
+from msgspec import structs
 from support.gpu_networks import ODD_GRAPHS, random_network
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
@@ -30,9 +31,9 @@ LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)
 GRAPHS = {
     "reflect": (build(RESNET), (12, 8, 16)),
-    "zero": (build(replace(RESNET, padding="zero", norm="instance_affine")), (8, 8, 8)),
-    "nearest": (build(replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
-    "trilinear": (build(replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
+    "zero": (build(structs.replace(RESNET, padding="zero", norm="instance_affine")), (8, 8, 8)),
+    "nearest": (build(structs.replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
+    "trilinear": (build(structs.replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
     **{name: (graph, (4, 6, 8)) for name, graph in ODD_GRAPHS.items()},
 }
 

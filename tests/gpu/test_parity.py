@@ -1,10 +1,10 @@
 """The program on the card gives what ONNX Runtime gives on the CPU in fp32."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from support.gpu_networks import ODD_GRAPHS, random_network, untrained_network
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support.described_cards import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
@@ -26,21 +27,21 @@ RESNET = ResNetSpec(1, 1, width=4, blocks=2)
 UNET = UNetSpec(1, 1, width=4, levels=3)
 RESNETS = {
     "reflect": RESNET,
-    "replicate": replace(RESNET, padding="replicate", down_padding="replicate"),
-    "zero": replace(RESNET, padding="zero", norm="instance_affine", tanh=False),
-    "stored": replace(RESNET, norm="stored"),
-    "no norm": replace(RESNET, norm="none", last_bias=False),
-    "nearest": replace(RESNET, upsampling="nearest"),
-    "trilinear": replace(RESNET, upsampling="trilinear"),
-    "corners": replace(RESNET, upsampling="trilinear_corners"),
-    "channels": replace(RESNET, in_channels=2, out_channels=3, width=5),
-    "small kernels": replace(RESNET, first_kernel=3, last_kernel=3),
+    "replicate": structs.replace(RESNET, padding="replicate", down_padding="replicate"),
+    "zero": structs.replace(RESNET, padding="zero", norm="instance_affine", tanh=False),
+    "stored": structs.replace(RESNET, norm="stored"),
+    "no norm": structs.replace(RESNET, norm="none", last_bias=False),
+    "nearest": structs.replace(RESNET, upsampling="nearest"),
+    "trilinear": structs.replace(RESNET, upsampling="trilinear"),
+    "corners": structs.replace(RESNET, upsampling="trilinear_corners"),
+    "channels": structs.replace(RESNET, in_channels=2, out_channels=3, width=5),
+    "small kernels": structs.replace(RESNET, first_kernel=3, last_kernel=3),
 }
 UNETS = {
     "unet": UNET,
-    "unet deeper first": replace(UNET, skip_first=False, width=3),
-    "unet nearest": replace(UNET, upsampling="nearest"),
-    "unet trilinear": replace(UNET, upsampling="trilinear", norm="stored"),
+    "unet deeper first": structs.replace(UNET, skip_first=False, width=3),
+    "unet nearest": structs.replace(UNET, upsampling="nearest"),
+    "unet trilinear": structs.replace(UNET, upsampling="trilinear", norm="stored"),
 }
 
 
@@ -86,16 +87,16 @@ def test_both_forms_of_transposed_convolutions_agree(form):
 
 @pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
 def test_matrix_kernels_of_the_outer_layers_agree(padding):
-    spec = replace(RESNET, width=16, blocks=1, padding=padding)
+    spec = structs.replace(RESNET, width=16, blocks=1, padding=padding)
     check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
-    check(build(replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
-    wide = replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
+    check(build(structs.replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
+    wide = structs.replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
     check(build(wide), (8, 12, 16), matrix_kernels=True)
 
 
 def test_a_first_layer_that_measures_what_it_makes_agrees():
     uncached = replace(H200, l2_bytes=0)
-    graph = build(replace(RESNET, width=16, blocks=1))
+    graph = build(structs.replace(RESNET, width=16, blocks=1))
     layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
     first = lower(random_network(graph, 0), layout, uncached)
     assert isinstance(first.steps[0], ConvolvePatches)
@@ -113,13 +114,15 @@ def convolutions(graph, patch: Triple) -> dict[str, bool]:
 @pytest.mark.parametrize("padding", ["reflect", "zero"])
 @pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
 def test_convolutions_on_halves_agree(padding, upsampling):
-    spec = replace(RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine")
+    spec = structs.replace(
+        RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine"
+    )
     graph = build(spec)
     check(graph, (8, 8, 8), 2, "fp32", halves=True, slab_bytes=400_000)
 
 
 def test_tf32_programs_with_some_convolutions_on_halves_agree():
-    for spec in (replace(RESNET, width=32), replace(UNET, width=32)):
+    for spec in (structs.replace(RESNET, width=32), structs.replace(UNET, width=32)):
         graph = build(spec)
         layout = Layout((16, 8, 8), 1, "tf32", halves=True)
         steps = lower(random_network(graph, 0), layout, H200).steps
@@ -130,15 +133,15 @@ def test_tf32_programs_with_some_convolutions_on_halves_agree():
 
 
 def test_convolutions_behind_a_norm_may_be_on_halves():
-    by_layer = convolutions(build(replace(RESNET, width=32)), (8, 8, 8))
+    by_layer = convolutions(build(structs.replace(RESNET, width=32)), (8, 8, 8))
     assert by_layer.pop("first") is False  # nothing bounds what comes in
     assert all(by_layer.values())
-    unbounded = convolutions(build(replace(RESNET, width=32, norm="stored")), (8, 8, 8))
+    unbounded = convolutions(build(structs.replace(RESNET, width=32, norm="stored")), (8, 8, 8))
     assert not any(unbounded.values())
 
 
 def test_unet_convolutions_on_halves_agree():
-    graph = build(replace(UNET, width=32))
+    graph = build(structs.replace(UNET, width=32))
     assert any(convolutions(graph, (16, 8, 8)).values())
     check(graph, (16, 8, 8), 1, "fp32", halves=True)
 
@@ -146,7 +149,7 @@ def test_unet_convolutions_on_halves_agree():
 def test_a_residual_block_is_two_convolutions_and_two_normalisations():
     counts = []
     for blocks in (2, 3):
-        graph = build(replace(RESNET, blocks=blocks))
+        graph = build(structs.replace(RESNET, blocks=blocks))
         steps = lower(random_network(graph, 0), Layout((16, 16, 16), 1, "fp16"), H200).steps
         counts.append([sum(isinstance(s, kind) for s in steps) for kind in (Convolve, Normalise)])
         counts[-1].append(len(steps))

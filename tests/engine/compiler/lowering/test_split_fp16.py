@@ -1,10 +1,9 @@
 """Numbers as two fp16 halves: how near they come, and which values may be kept so."""
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from support.gpu_networks import chain, random_network
 
 from cuda_cyclegan.engine.compiler.lowering.split_fp16 import (
@@ -75,7 +74,7 @@ def test_what_nothing_bounds_is_not_kept_as_halves():
     assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())
     for norm in ("none", "stored"):
         assert not scales(
-            random_network(build(replace(RESNET, norm=norm)), 0), (16, 16, 16), "fp32"
+            random_network(build(structs.replace(RESNET, norm=norm)), 0), (16, 16, 16), "fp32"
         )
     large = random_network(build(RESNET), 0)
     weights = {n: a * (1e4 if n.endswith("scale") else 1) for n, a in large.weights.items()}

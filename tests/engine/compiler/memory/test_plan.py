@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec import structs
 from support.described_cards import H200
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.step_interpreter import interpret
@@ -35,7 +36,7 @@ def compiled(spec=RESNET, patch=(16, 24, 32), batch=1, card=H200, **choices):
 
 
 @pytest.mark.parametrize("matrix_kernels", [False, True])
-@pytest.mark.parametrize("spec", [RESNET, replace(RESNET, width=32), UNetSpec(1, 1, 8, 3)])
+@pytest.mark.parametrize("spec", [RESNET, structs.replace(RESNET, width=32), UNetSpec(1, 1, 8, 3)])
 def test_every_launch_finds_its_memory(spec, matrix_kernels):
     lowered, plan = compiled(spec, batch=2, matrix_kernels=matrix_kernels)
     for index, step in enumerate(lowered.steps):
@@ -49,7 +50,7 @@ def test_every_launch_finds_its_memory(spec, matrix_kernels):
 def test_a_first_layer_that_measures_has_memory_for_it():
     """Only large tensors are measured so; the smaller ones are normalised in one launch."""
     uncached = replace(H200, l2_bytes=0)
-    wide = replace(RESNET, width=32)
+    wide = structs.replace(RESNET, width=32)
     lowered, plan = compiled(wide, batch=2, card=uncached, matrix_kernels=True)
     first, following = lowered.steps[:2]
     assert isinstance(first, ConvolvePatches)

@@ -1,0 +1,165 @@
+"""Stored JSON as records, strictly: every refusal names the field and what it must be."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
+
+import msgspec
+from msgspec import inspect
+
+Scalar: TypeAlias = str | int | float | bool | None
+Json: TypeAlias = Scalar | Sequence["Json"] | dict[str, "Json"]
+Record = TypeVar("Record")
+
+_WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+_MESSAGE = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$\.?(?P<path>.*)`)?", re.DOTALL)
+_LONGEST_PATH = 80  # in a message; names in a damaged file may be of any length
+_ABOUT_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
+
+
+class Tagged(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """Base of records that may stand in one field; their `kind` in the file tells them apart."""
+
+
+class FieldError(ValueError):
+    """A value that is not what its record needs.
+
+    path: of the field, such as "studies[0].name"; empty for the value as a whole. reason: what is
+    said of it, such as "must be text, not null".
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        path = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}..."
+        super().__init__(f"its field {path!r} {reason}" if path else f"it {reason}")
+        self.path, self.reason = path, reason
+
+
+def parse(text: str | bytes, *, finite: bool = False) -> Json:
+    """JSON as plain values; raises FieldError for other text, and for a key that appears twice.
+
+    finite: refuse NaN and Infinity too, which Python writes though JSON has no such words.
+    """
+    try:
+        return json.loads(
+            text, object_pairs_hook=_once, parse_constant=_refused if finite else None
+        )
+    except RecursionError as error:
+        raise FieldError("", "is not valid JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise FieldError("", f"is not valid JSON: {error}") from error
+
+
+def decode(kind: type[Record], value: object) -> Record:
+    """Plain values as a record; raises FieldError. Fields that the record lacks are passed over."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        raise _refusal(kind, str(error)) from None
+
+
+def decode_known(kind: type[Record], value: object) -> Record:
+    """As `decode`, but fields that the record lacks are refused: they meant something."""
+    return msgspec.convert(decode(_exact(kind), value), kind, from_attributes=True)
+
+
+def encode(record: object) -> Json:
+    """A record as plain values, in the order of its fields."""
+    return cast("Json", msgspec.to_builtins(record, enc_hook=_encoded))
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key appears twice")
+    return found
+
+
+@cache
+def _exact(kind: Any) -> Any:
+    """The type with structs for its dataclasses: only they can refuse fields that they lack."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        names = [(item.name, _exact(item.type), _default(item)) for item in fields(kind)]
+        return msgspec.defstruct(kind.__name__, names, forbid_unknown_fields=True)
+    if get_origin(kind) is tuple:
+        return tuple[tuple(map(_exact, get_args(kind)))]
+    return cast("Any", kind)
+
+
+def _default(item: Field[Any]) -> Any:
+    return msgspec.NODEFAULT if item.default is MISSING else item.default
+
+
+def _refused(word: str) -> Json:
+    raise ValueError(f"{word} is no number")
+
+
+def _decoded(kind: type, value: object) -> object:
+    if not issubclass(kind, Path):
+        raise NotImplementedError
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return kind(value)
+
+
+def _encoded(value: object) -> object:
+    match value:
+        case Path():
+            return str(value)
+        case float():  # of numpy
+            return float(value)
+        case _:
+            raise NotImplementedError
+
+
+def _refusal(kind: object, message: str) -> FieldError:
+    """What msgspec says, as a path and words."""
+    found = _MESSAGE.fullmatch(message)
+    reason, path = (found["reason"], found["path"] or "") if found else (message, "")
+    if about := _ABOUT_FIELD.fullmatch(reason):
+        is_missing = about[1].startswith("missing")
+        path = f"{path}.{about[2]}".removeprefix(".")
+        return FieldError(path, "is missing" if is_missing else "is not known to this version")
+    if reason.startswith("Invalid"):
+        steps = re.findall(r"\w+|\[\d+\]|\[\.{3}\]", path)
+        known = ", ".join(sorted(_words_at(inspect.type_info(kind), steps)))
+        return FieldError(path, f"must be one of {known}")
+    if reason == "Number out of range":
+        return FieldError(path, "must be a finite number")
+    reason = reason.replace("Expected", "must be").replace(", got", ", not")
+    return FieldError(path, re.sub(r"`(.*?)`", _in_words, reason))
+
+
+def _in_words(types: re.Match[str]) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in types[1].split(" | "))
+
+
+def _words_at(kind: inspect.Type, steps: Sequence[str]) -> Iterator[str]:
+    """The words that may stand in one place of a type."""
+    match kind:
+        case inspect.LiteralType(values=values) if not steps:
+            yield from map(str, values)
+        case inspect.UnionType(types=members):
+            for member in members:
+                yield from _words_at(member, steps)
+        case inspect.StructType(tag=str() as tag, tag_field=field) if steps == [field]:
+            yield tag
+        case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType() if steps:
+            for field in kind.fields:
+                if field.encode_name == steps[0]:
+                    yield from _words_at(field.type, steps[1:])
+        case inspect.VarTupleType(item_type=inner) | inspect.DictType(value_type=inner) if steps:
+            yield from _words_at(inner, steps[1:])
+        case _:
+            pass
