@@ -4,10 +4,11 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from ..decoding import decode, encode, parse
 from ..options import Effort
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ class Findings:
         return next((c for c in self.candidates if c.workspace <= workspace), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """A cache's file. identity: what it was measured on. times: milliseconds a program."""
+
+    identity: Mapping[str, str]
+    findings: Mapping[str, Findings] = field(default_factory=dict[str, Findings])
+    times: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
 def key_of(shape: "Convolution") -> str:
     """Under which the findings of a convolution are kept."""
     return " ".join(f"{name}={value}" for name, value in asdict(shape).items())
@@ -76,61 +86,51 @@ class TuningCache:
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, str]) -> None:
-        self._identity = dict(identity)
         name = "-".join(_plain(part) for part in identity.values())
         self._path = folder / f"plans-{name}.json" if folder else None
-        self._findings, self._times = self._read()
+        self._known = self._read(Measurements(dict(identity)))
 
     def get(self, key: str) -> Findings | None:
         """What is known of a convolution."""
-        return self._findings.get(key)
+        return self._known.findings.get(key)
 
     def put(self, key: str, findings: Findings) -> None:
         """Keep findings, on disk too."""
-        self._findings = {**self._findings, key: findings}
-        self._write()
+        self._keep(replace(self._known, findings={**self._known.findings, key: findings}))
 
     def time(self, program: str) -> float | None:
         """Milliseconds of one run of a program, if it was measured."""
-        return self._times.get(program)
+        return self._known.times.get(program)
 
     def put_time(self, program: str, milliseconds: float) -> None:
         """Keep the time of a program, on disk too."""
-        self._times = {**self._times, program: milliseconds}
-        self._write()
+        self._keep(replace(self._known, times={**self._known.times, program: milliseconds}))
 
-    def _write(self) -> None:
+    def _keep(self, known: Measurements) -> None:
         """With what another process has put there in the meantime."""
+        self._known = known
         if self._path is None:
             return
-        findings, times = self._read()
-        self._findings, self._times = {**findings, **self._findings}, {**times, **self._times}
-        content = {
-            "identity": self._identity,
-            "findings": {key: asdict(findings) for key, findings in self._findings.items()},
-            "times": self._times,
-        }
+        stored = self._read(Measurements(known.identity))
+        self._known = Measurements(
+            identity=known.identity,
+            findings={**stored.findings, **known.findings},
+            times={**stored.times, **known.times},
+        )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as part:
-                json.dump(content, part, indent=1)
+                json.dump(encode(self._known), part, indent=1)
             Path(part.name).replace(self._path)
         except OSError:
             self._path = None  # a folder that cannot be written costs the next start some time
 
-    def _read(self) -> tuple[dict[str, Findings], dict[str, float]]:
+    def _read(self, empty: Measurements) -> Measurements:
         try:
-            content: Any = json.loads(self._path.read_text()) if self._path else {}
-            if content["identity"] != self._identity:
-                return {}, {}
-            found: dict[str, Any] = content["findings"]
-            times: dict[str, Any] = content.get("times", {})
-            return (
-                {key: _findings(value) for key, value in found.items()},
-                {key: float(value) for key, value in times.items()},
-            )
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return {}, {}
+            found = decode(Measurements, parse(self._path.read_text())) if self._path else empty
+        except (OSError, ValueError):
+            return empty
+        return found if found.identity == empty.identity else empty
 
 
 def cache_folder() -> Path:
@@ -141,16 +141,6 @@ def cache_folder() -> Path:
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "")
     base = chosen if chosen.is_absolute() else Path.home() / ".cache"
     return base / "cuda-cyclegan"
-
-
-def _findings(value: Any) -> Findings:
-    candidates = tuple(
-        Candidate(str(c["plan"]), int(c["workspace"]), float(c["microseconds"]))
-        for c in value["candidates"]
-    )
-    if value["effort"] not in ("quick", "full", "off"):
-        raise ValueError(value["effort"])
-    return Findings(value["effort"], int(value["workspace"]), candidates)
 
 
 def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:

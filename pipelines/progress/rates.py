@@ -3,11 +3,13 @@
 import json
 import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from ...engine.decoding import FieldError, decode, parse
 from ...io.errors import WriteError
 from ...io.files.atomic import whole_file
 from ...io.volume import Study
@@ -107,29 +109,23 @@ class RateCache:
 
     def get(self, kind: type[R], *keys: str) -> R | None:
         """The rates last measured under the first of the keys that is known."""
+        known = self._read()
         for key in keys:
-            try:
-                found: Any = json.loads(self._path.read_text())[key]
-                return kind(**{name: float(value) for name, value in found.items()})
-            except (OSError, ValueError, TypeError, KeyError, AttributeError):
-                continue
+            with suppress(FieldError):
+                return decode(kind, known.get(key))
         return None
 
     def put(self, rates: Rates, *keys: str) -> None:
         """Keep rates; a folder that cannot be written costs the next plan its seconds."""
+        content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
+        with suppress(WriteError), whole_file(self._path) as part:
+            part.write_text(json.dumps(content, indent=1))
+
+    def _read(self) -> dict[str, object]:
         try:
-            content: Any = json.loads(self._path.read_text())
+            return decode(dict[str, Any], parse(self._path.read_text()))
         except (OSError, ValueError):
-            content = {}
-        if not isinstance(content, dict):
-            content = {}
-        for key in keys:
-            content[key] = asdict(rates)
-        try:
-            with whole_file(self._path) as part:
-                part.write_text(json.dumps(content, indent=1))
-        except WriteError:
-            pass
+            return {}
 
 
 def opening_key(devices: str) -> str:
