@@ -1,10 +1,10 @@
 """A batch of jobs as the report that `translate` makes of a run."""
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from ...engine.decoding import FieldError
 from ..errors import QueueError
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
@@ -61,8 +61,11 @@ def _study(row: JobRow) -> StudyReport:
     if job:
         name, source, output = job.study, Path(job.files[0]), job.target
     if row.row:
-        with suppress(TypeError, KeyError, AttributeError):  # of a record that is damaged
+        try:
             return from_json(row.row, name, source, output)
+        except FieldError as error:
+            failure = Failure("internal", f"What became of it cannot be read: {error}.", None)
+            return StudyReport(name, source, output, "failed", failure=failure)
     if row.state == "cancelled":
         return StudyReport(name, source, output, "interrupted")
     failure = Failure("internal", row.reason or "The queue's record cannot be read.", None)

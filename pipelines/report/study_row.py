@@ -1,13 +1,13 @@
 """A study's report row as JSON and back, as the queue keeps it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..host.memory import PeakMemory
-from ..study.seam_score import SeamScore
-from .report import Failure, StudyReport
+from ...engine.decoding import Json, decode
+from ..stopwatch import STAGES
+from .report import StudyReport
 
 
 def to_json(row: StudyReport) -> dict[str, Any]:
@@ -17,18 +17,17 @@ def to_json(row: StudyReport) -> dict[str, Any]:
     return {**fields, "preview": str(row.preview) if row.preview else None}
 
 
-def from_json(fields: Mapping[str, Any], name: str, source: Path, output: Path) -> StudyReport:
-    """The row that `to_json` gave; fields of newer versions are passed over."""
-    known = {key: fields[key] for key in StudyReport.__dataclass_fields__ if key in fields}
-    peak, failure = known.pop("peak_memory", None), known.pop("failure", None)
-    preview, seams = known.pop("preview", None), known.pop("seams", None)
-    return StudyReport(
-        **known,
-        name=name,
-        source=source,
-        output=output,
-        peak_memory=PeakMemory(**peak) if peak else None,
-        failure=Failure(**failure) if failure else None,
-        preview=Path(preview) if preview else None,
-        seams=SeamScore(tuple(seams["axes"])) if seams else None,
-    )
+def from_json(fields: Mapping[str, Json], name: str, source: Path, output: Path) -> StudyReport:
+    """The row that `to_json` gave; raises FieldError.
+
+    Fields and stages of newer versions are passed over.
+    """
+    stages = {name: _of_known_stages(fields.get(name, {})) for name in ("stages", "when")}
+    known = decode(StudyReport, {**fields, **stages, "name": "", "source": "", "output": ""})
+    return replace(known, name=name, source=source, output=output)
+
+
+def _of_known_stages(found: Json) -> Json:
+    if not isinstance(found, dict):
+        return found
+    return {stage: found[stage] for stage in STAGES if stage in found}

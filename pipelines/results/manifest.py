@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
+from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.errors import WriteError
 from ...io.files.own_files import open_own, open_unlinked
 from ..errors import OutputFolderError
@@ -302,21 +303,18 @@ def _parsed(content: bytes) -> tuple[dict[str, Entry], list[bytes]]:
     unreadable: list[bytes] = []
     for line in filter(None, content.split(b"\n")):
         try:
-            entry = _entry(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            entry = _entry(parse(line))
+        except FieldError:
             unreadable.append(line)
         else:
             entries[entry.output] = entry
     return entries, unreadable
 
 
-def _entry(fields: dict[str, Any]) -> Entry:
-    if fields.pop("version") != VERSION:
-        raise ValueError("a manifest line of another version")
-    fields["recipe"] = Recipe(**fields["recipe"])
-    for key in ("inputs", "outputs"):
-        fields[key] = tuple(FileState(**state) for state in fields[key])
-    return Entry(**fields)
+def _entry(fields: Json) -> Entry:
+    if not isinstance(fields, dict) or fields.pop("version", None) != VERSION:
+        raise FieldError("version", f"must be {VERSION}")
+    return decode_known(Entry, fields)
 
 
 def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:

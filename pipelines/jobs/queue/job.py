@@ -5,8 +5,9 @@ import json
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Self
 
+from ....engine.decoding import FieldError, decode, decode_known, parse
 from ....engine.options import Precision
 from ....io.choice import FEWEST_SLICES, OutputFormat
 from ....io.links import Links
@@ -15,6 +16,11 @@ from ...settings import Blend
 
 VERSION = 1
 """Raised when an older worker could not do a newer job right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Versioned:
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +58,15 @@ class StudyJob:
     def from_json(cls, text: str) -> Self:
         """The job that `to_json` wrote. Raises QueueError for one of a newer program."""
         try:
-            fields: dict[str, Any] = json.loads(text)
-            version = fields.pop("version")
-            if version > VERSION:
+            fields = decode(dict[str, Any], parse(text))
+            if decode(_Versioned, fields).version > VERSION:
                 raise QueueError(
                     "This job was made by a newer version of cuda-cyclegan; update this worker."
                 )
-            fields["files"] = tuple(fields["files"])
-            fields["patch"] = tuple(fields["patch"])
-            job = cls(**fields)
-            _check(job)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise QueueError(
-                f"This job cannot be read ({type(error).__name__}: {error}); submit it again."
-            ) from error
-        return job
+            del fields["version"]
+            return decode_known(cls, fields)
+        except FieldError as error:
+            raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
 
     def key(self) -> str:
         """A name that equal work has in common: same files as they stand now, model and settings.
@@ -85,27 +85,3 @@ class StudyJob:
     def target(self) -> Path:
         """Where the result goes."""
         return Path(self.output) / self.study
-
-
-_KINDS = get_type_hints(StudyJob)
-
-
-def _check(job: StudyJob) -> None:
-    """Raise TypeError for a field of another type than it is declared with."""
-    for name, kind in _KINDS.items():
-        if not _fits(getattr(job, name), kind):
-            raise TypeError(f"{name} is of another kind")
-    if not job.files:
-        raise ValueError("it names no file")
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    origin, members = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return value in members
-    if origin is tuple:
-        kinds = members[:1] * len(value) if members[-1] is ... else members
-        return len(value) == len(kinds) and all(map(_fits, value, kinds))
-    if members:
-        return any(_fits(value, member) for member in members)
-    return type(value) in ((int, float) if kind is float else (kind,))
