@@ -1,34 +1,20 @@
-"""Batch reports back from the JSON that `report_json` writes."""
+"""Batch reports back from the files that `report_json` writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
-from ...engine.options import Precision
+from ...engine.decoding import FieldError, Json, decode, parse
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
-from ..settings import Blend, TranslateSettings
-from ..stopwatch import STAGES, Stage
+from ..report_layout import SCHEMA, MachineLayout, ReportLayout, SeamLayout, StudyLayout, UseLayout
+from ..settings import TranslateSettings
+from ..stopwatch import STAGES
 from ..study.seam_score import SeamScore
-from .fields import Fields, read_fields
-from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
-from .writing import SCHEMA
+from .report import BatchReport, Failure, ModelName, Skip, StudyReport, Use
 
-_STATUSES: tuple[Status, ...] = get_args(Status)
-_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
-_BLENDS: tuple[Blend, ...] = get_args(Blend)
-_PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Where a batch ran. memory: bytes in all."""
-
-    host: str
-    system: str
-    cores: int
-    memory: int
+_SMALLEST = 1e-9
+"""What is smaller was not measured, and would break plots and quotients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +28,7 @@ class StoredReport:
     batch: BatchReport
     program: str
     libraries: Mapping[str, str | None]
-    machine: Machine
+    machine: MachineLayout
 
 
 def read_report(file: Path) -> StoredReport:
@@ -50,127 +36,125 @@ def read_report(file: Path) -> StoredReport:
 
     Raises ReportFileError for a file that is foreign, of a newer layout, or damaged.
     """
-    fields = read_fields(file)
-    _check_schema(fields)
-    machine = fields.inner("machine")
-    libraries = fields.inner("libraries")
+    content = _content(file)
+    _check_schema(file, content.get("schema"))
+    try:
+        stored = decode(ReportLayout, content)
+    except FieldError as error:
+        raise ReportFileError(
+            f"{file} is damaged: its field {error.path} {error.reason}; write the report again."
+        ) from error
     return StoredReport(
         file=file,
-        batch=_batch(fields),
-        program=fields.inner("program").text("version"),
-        libraries={name: libraries.text_or_none(name) for name in libraries.content},
-        machine=Machine(
-            machine.text("host"),
-            machine.text("system"),
-            machine.whole("cores"),
-            machine.whole("memory_bytes"),
-        ),
+        batch=_batch(stored),
+        program=stored.program.version,
+        libraries=stored.libraries,
+        machine=stored.machine,
     )
 
 
-def _check_schema(fields: Fields) -> None:
-    schema = fields.content.get("schema")
+def _content(file: Path) -> dict[str, Json]:
+    try:
+        content = parse(file.read_bytes(), finite=True)
+    except OSError as error:
+        raise ReportFileError(f"{file} cannot be read: {error.strerror}.") from error
+    except FieldError as error:
+        raise ReportFileError(
+            f"{file} is not JSON; name a file that 'translate setting report' wrote."
+        ) from error
+    if not isinstance(content, dict):
+        raise ReportFileError(
+            f"{file} holds no JSON object; name a file that 'translate setting report' wrote."
+        )
+    return content
+
+
+def _check_schema(file: Path, schema: Json) -> None:
     kind, _, number = SCHEMA.rpartition("/")
     if schema == SCHEMA:
         return
     if isinstance(schema, str) and schema.rpartition("/")[0] == kind:
         raise ReportFileError(
-            f"{fields.file} has layout {schema.rpartition('/')[2]} and this version reads layout "
+            f"{file} has layout {schema.rpartition('/')[2]} and this version reads layout "
             f"{number}; use the version of cuda-cyclegan that wrote it, or a newer one."
         )
     raise ReportFileError(
-        f"{fields.file} is no report of a batch; name a file that 'translate setting report' wrote."
+        f"{file} is no report of a batch; name a file that 'translate setting report' wrote."
     )
 
 
-def _batch(fields: Fields) -> BatchReport:
-    model = fields.inner("model")
+def _batch(stored: ReportLayout) -> BatchReport:
+    model, settings = stored.model, stored.settings
     return BatchReport(
-        model=ModelName(model.text("name"), Path(model.text("path")), model.text("sha256")),
-        settings=_settings(fields.inner("settings")),
-        device=fields.text("device"),
-        output=Path(fields.text("output")),
-        started=fields.text("started"),
-        seconds=fields.number("seconds"),
-        use=_use(fields.inner("use")) if "use" in fields.content else Use(0.0, 0.0, 0.0, 0),
-        studies=tuple(_study(row) for row in fields.each("studies")),
-        skipped=tuple(
-            Skip(Path(row.text("path")), row.text("reason"), row.flag("missed"))
-            for row in fields.each("skipped")
+        model=ModelName(model.name, Path(model.path), model.sha256),
+        settings=TranslateSettings(
+            patch=settings.patch,
+            overlap=_measured(settings.overlap),
+            blend=settings.blend,
+            precision=settings.precision,
+            volume_index=settings.volume_index,
+            keep_private=settings.keep_private,
         ),
-        ignored=fields.whole("ignored"),
-        not_reached=fields.inner("totals").whole("not_reached"),
+        device=stored.device,
+        output=Path(stored.output),
+        started=stored.started,
+        seconds=_measured(stored.seconds),
+        use=_use(stored.use),
+        studies=tuple(map(_study, stored.studies)),
+        skipped=tuple(Skip(Path(skip.path), skip.reason, skip.missed) for skip in stored.skipped),
+        ignored=stored.ignored,
+        not_reached=stored.totals.not_reached,
     )
 
 
-def _use(fields: Fields) -> Use:
+def _use(stored: UseLayout) -> Use:
     return Use(
-        wall=fields.number("wall_seconds"),
-        busy=fields.number("busy_seconds"),
-        computing=fields.number("computing_seconds"),
-        devices=fields.whole("devices"),
+        wall=_measured(stored.wall_seconds),
+        busy=_measured(stored.busy_seconds),
+        computing=_measured(stored.computing_seconds),
+        devices=stored.devices,
     )
 
 
-def _settings(fields: Fields) -> TranslateSettings:
-    depth, height, width = fields.wholes("patch", 3)
-    return TranslateSettings(
-        patch=(depth, height, width),
-        overlap=fields.number("overlap"),
-        blend=fields.word("blend", _BLENDS),
-        precision=fields.word("precision", _PRECISIONS),
-        volume_index=fields.whole_or_none("volume_index"),
-        keep_private=fields.content.get("keep_private") is True,
-    )
-
-
-def _study(fields: Fields) -> StudyReport:
-    status: Status = fields.word("status", _STATUSES)
-    stages = fields.inner("stages")
-    preview = fields.text_or_none("preview")
+def _study(stored: StudyLayout) -> StudyReport:
+    stages, when = stored.stages, stored.when or {}
     return StudyReport(
-        name=fields.text("name"),
-        source=Path(fields.text("source")),
-        output=Path(fields.text("output")),
-        status=status,
-        due=fields.text_or_none("due"),
-        seconds=fields.number("seconds"),
-        stages={stage: stages.number(stage) for stage in STAGES if stage in stages.content},
-        when=_when(fields.inner_or_none("when")),
-        voxels=fields.whole("voxels"),
-        tiles=fields.whole("tiles"),
-        peak_memory=_peak(fields),
-        preview=Path(preview) if preview else None,
-        seams=_seams(fields.inner_or_none("seam_score")),
-        failure=_failure(fields) if status == "failed" else None,
-        notes=fields.texts("notes") if "notes" in fields.content else (),
+        name=stored.name,
+        source=Path(stored.source),
+        output=Path(stored.output),
+        status=stored.status,
+        due=stored.due,
+        seconds=_measured(stored.seconds),
+        stages={s: _measured(took) for s in STAGES if (took := stages.get(s)) is not None},
+        when={s: (moment.start, moment.stop) for s in STAGES if (moment := when.get(s))},
+        voxels=stored.voxels,
+        tiles=stored.tiles,
+        peak_memory=_peak(stored),
+        preview=Path(stored.preview) if stored.preview else None,
+        seams=_seams(stored.seam_score),
+        failure=_failure(stored),
+        notes=stored.notes,
     )
 
 
-def _when(fields: Fields | None) -> dict[Stage, tuple[float, float]]:
-    if fields is None:  # from before it was recorded
-        return {}
-    return {stage: fields.pair(stage) for stage in STAGES if stage in fields.content}
-
-
-def _failure(fields: Fields) -> Failure:
-    return Failure(
-        fields.word("class", _CLASSES),
-        fields.text("reason"),
-        fields.word_or_none("failed_in", STAGES),
-    )
-
-
-def _peak(fields: Fields) -> PeakMemory | None:
-    peak = fields.whole_or_none("peak_host_bytes")
-    if peak is None:
+def _failure(stored: StudyLayout) -> Failure | None:
+    if stored.status != "failed" or stored.failure is None or stored.reason is None:
         return None
-    counts_from = fields.word("peak_counts_from", ("study", "run"))
-    return PeakMemory(peak, of_run=counts_from == "run")
+    return Failure(stored.failure, stored.reason, stored.failed_in)
 
 
-def _seams(fields: Fields | None) -> SeamScore | None:
-    if fields is None:
+def _peak(stored: StudyLayout) -> PeakMemory | None:
+    if stored.peak_host_bytes is None:
         return None
-    d, h, w = (fields.number_or_none(axis) for axis in "dhw")
+    return PeakMemory(stored.peak_host_bytes, of_run=stored.peak_counts_from == "run")
+
+
+def _seams(stored: SeamLayout | None) -> SeamScore | None:
+    if stored is None:
+        return None
+    d, h, w = (score and _measured(score) for score in (stored.d, stored.h, stored.w))
     return SeamScore((d, h, w))
+
+
+def _measured(amount: float) -> float:
+    return 0.0 if amount < _SMALLEST else amount

@@ -35,12 +35,12 @@ from ....pipelines.bench.rivals import Result, Rival
 from ....pipelines.report.writing import program_version
 from ..terminal.settings import flagged
 
-Json: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 SCHEMA = "cuda-cyclegan/bench/1"
 
 
-def of_measurement(bench: Bench, measured: Measured, results: Sequence[Result]) -> Json:
+def of_measurement(bench: Bench, measured: Measured, results: Sequence[Result]) -> JsonObject:
     """One measurement, and what it was held against."""
     return {
         **_head(bench, measured.device),
@@ -50,7 +50,7 @@ def of_measurement(bench: Bench, measured: Measured, results: Sequence[Result]) 
     }
 
 
-def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> Json:
+def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) -> JsonObject:
     """All settings that were tried."""
     assert fastest.measured is not None  # only what ran is fastest
     return {
@@ -61,7 +61,7 @@ def of_sweep(bench: Bench, rows: Sequence[Tried], fastest: Tried, scan: Scan) ->
     }
 
 
-def _head(bench: Bench, device: str) -> Json:
+def _head(bench: Bench, device: str) -> JsonObject:
     index = bench.setting.device.index
     cards = {card.index: card.driver for card in cuda_devices()}
     return {
@@ -75,11 +75,11 @@ def _head(bench: Bench, device: str) -> Json:
     }
 
 
-def _setting(setting: Setting) -> Json:
+def _setting(setting: Setting) -> JsonObject:
     return {"patch": setting.patch, "batch": setting.batch, "precision": setting.precision}
 
 
-def _measured(measured: Measured) -> Json:
+def _measured(measured: Measured) -> JsonObject:
     return {
         "batch": measured.batch,
         "latency": asdict(measured.latency),
@@ -92,14 +92,14 @@ def _measured(measured: Measured) -> Json:
     }
 
 
-def _other(result: Result, measured: Measured) -> Json:
+def _other(result: Result, measured: Measured) -> JsonObject:
     found = asdict(result)
     if isinstance(result, Rival):
         found["ratio"] = result.latency.median / measured.latency.median
     return found
 
 
-def _tried(row: Tried, scan: Scan) -> Json:
+def _tried(row: Tried, scan: Scan) -> JsonObject:
     found = {**_setting(row.setting), "tiles": row.tiles}
     if row.measured is None:
         return {**found, "reason": flagged(row.reason)}

@@ -89,7 +89,7 @@ def test_fields_of_the_future_do_not_hurt(tmp_path: Path) -> None:
         (b'{"schema": "somebody/else/1"}', "is no report of a batch"),
         (b'{"schema": ["cuda-cyclegan/translate-report/1"]}', "is no report of a batch"),
         (b'{"schema": "cuda-cyclegan/translate-report/2"}', "has layout 2 and this version reads"),
-        (b'{"schema": "cuda-cyclegan/translate-report/1"}', "its field machine is missing"),
+        (b'{"schema": "cuda-cyclegan/translate-report/1"}', "its field program is missing"),
     ],
 )
 def test_foreign_files_are_told_apart(tmp_path: Path, content: bytes, complaint: str) -> None:
@@ -107,20 +107,28 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "complaint"),
     [
-        (["seconds"], -1, "seconds is not a number from 0 to"),
+        (["seconds"], -1, "seconds must be a number >= 0"),
         (["seconds"], 1e999, "is not JSON"),
-        (["seconds"], 10**400, "seconds is not a number from 0 to"),
-        (["studies", 0, "voxels"], 10**400, r"voxels is not a number from 0 to"),
-        (["seconds"], True, "seconds is not a number"),
-        (["studies", 0, "name"], 7, r"studies\[0\].name is not text"),
-        (["studies", 0, "status"], "great", r"studies\[0\].status is none of translated"),
-        (["studies", 0, "stages", "infer"], "1", r"studies\[0\].stages.infer is not a number"),
-        (["studies", 0, "seam_score"], 1.0, r"studies\[0\].seam_score is not an object"),
-        (["studies", 0, "when"], {"read": [2, 1]}, r"when.read is not a start and an end"),
-        (["studies", 0, "notes"], [1], r"studies\[0\].notes is not a list of texts"),
-        (["studies", 0], [], r"studies\[0\] is not an object"),
-        (["settings", "patch"], [16, 16], "settings.patch is not 3 whole numbers"),
-        (["totals"], None, "totals is not an object"),
+        (["seconds"], 10**400, "seconds must be a finite number"),
+        (["studies", 0, "voxels"], 10**400, r"studies\[0\].voxels must be a whole number"),
+        (["seconds"], True, "seconds must be a number, not true or false"),
+        (["studies", 0, "name"], 7, r"studies\[0\].name must be text, not a whole number"),
+        (["studies", 0, "status"], "great", r"studies\[0\].status must be one of .*translated"),
+        (
+            ["studies", 0, "stages", "infer"],
+            "1",
+            r"studies\[0\].stages.infer must be a number",
+        ),
+        (
+            ["studies", 0, "seam_score"],
+            1.0,
+            r"studies\[0\].seam_score must be an object or null",
+        ),
+        (["studies", 0, "when"], {"read": [2, 1]}, r"when.read must be a start and an end"),
+        (["studies", 0, "notes"], [1], r"studies\[0\].notes\[0\] must be text, not a whole number"),
+        (["studies", 0], [], r"studies\[0\] must be an object, not a list"),
+        (["settings", "patch"], [16, 16], "settings.patch must be a list of length 3, not 2"),
+        (["totals"], None, "totals must be an object, not null"),
     ],
 )
 def test_a_damaged_field_is_named(
