@@ -96,7 +96,7 @@ class _Foresight:
         job, watch = self._job, Stopwatch()
         try:
             volume = read_study(planned.study, job.settings, watch)
-            extras = job.request.extras
+            extras = job.options.extras
             held = footprint(volume, job.model.card, job.settings.patch, extras).peak
             study = prepare_study(volume, job.model, job.settings, watch, extras=extras)
             grid = sweep_grid(study.prepared.given.values, study.tiling)

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from ..engine.options import Precision
+from ..io.choice import FEWEST_SLICES, Choice, OutputFormat
+from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 
@@ -47,3 +51,67 @@ class TranslateSettings:
             del choices["keep_private"]  # results of versions that had no choice stay up to date
         fields = json.dumps(choices, sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateOptions:
+    """What was asked for about each study, from the command line through the queue to the report.
+
+    patch: None takes the model's. precision: None takes the device's default. overwrite: make
+    everything anew and replace foreign files, instead of keeping what is up to date. All others
+    mean what they do in TranslateSettings, Choice and Extras, which are made from them.
+    """
+
+    patch: tuple[int, int, int] | None = None
+    overlap: float = 0.25
+    blend: Blend = "gaussian"
+    precision: Precision | None = None
+    volume_index: int | None = None
+    overwrite: bool = False
+    output_format: OutputFormat = "same"
+    fewest_slices: int = FEWEST_SLICES
+    allow_uneven: bool = False
+    preview: bool = False
+    seam_score: bool = False
+    keep_private: bool = False
+    links: Links = "inside"
+
+    @property
+    def extras(self) -> Extras:
+        """What is made besides the results."""
+        return Extras(self.preview, self.seam_score)
+
+    def settings(self) -> TranslateSettings:
+        """What changes a result. Raises ValueError while patch or precision is left open."""
+        if self.patch is None or self.precision is None:
+            raise ValueError("patch and precision must be chosen first")
+        return TranslateSettings(
+            patch=self.patch,
+            overlap=self.overlap,
+            blend=self.blend,
+            precision=self.precision,
+            volume_index=self.volume_index,
+            keep_private=self.keep_private,
+        )
+
+    def choice(
+        self,
+        modalities: Set[str] = frozenset(),
+        series: "re.Pattern[str] | None" = None,
+        *,
+        show_phi: bool = False,
+    ) -> Choice:
+        """How studies are looked for; the filters are not kept, since a job knows its study."""
+        return Choice(
+            modalities=frozenset(modalities),
+            series=series,
+            fewest_slices=self.fewest_slices,
+            allow_uneven=self.allow_uneven,
+            show_phi=show_phi,
+            format=self.output_format,
+            keep_private=self.keep_private,
+            links=self.links,
+        )
+
+
+DEFAULTS = TranslateOptions()

@@ -1,5 +1,6 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,6 @@ from ..engine.generator import Generator
 from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network, Triple
 from ..engine.options import NO_LIMITS, CudaLimits
-from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
@@ -37,41 +37,46 @@ from .results.earlier_results import discover_scans
 from .results.manifest import Entry, Manifest, Place, Recipe, load
 from .results.resume import PlannedStudy, Planner
 from .results.storing import Store
-from .settings import NO_EXTRAS, Blend, Extras, TranslateSettings
+from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for; None takes the model's or the device's default.
-
-    overwrite: make everything anew and replace foreign files, instead of keeping what is up to
-    date.
-    """
+    """What the user asked for. modalities, series, show_phi: as in Choice."""
 
     inputs: tuple[Path, ...]
     model: Path
     output: Path
     device: str = "auto"
     limits: CudaLimits = NO_LIMITS
-    precision: Precision | None = None
-    patch: tuple[int, int, int] | None = None
-    overlap: float = 0.25
-    blend: Blend = "gaussian"
-    volume_index: int | None = None
-    choice: Choice = EVERYTHING
-    overwrite: bool = False
-    extras: Extras = NO_EXTRAS
+    options: TranslateOptions = DEFAULTS
+    modalities: frozenset[str] = frozenset()
+    series: "re.Pattern[str] | None" = None
+    show_phi: bool = False
+
+    def search(self) -> Discovery:
+        """Its studies. Raises ScanError."""
+        choice = self.options.choice(self.modalities, self.series, show_phi=self.show_phi)
+        return discover_scans(self.inputs, self.output, choice)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request that was found sound: its model read, its devices chosen, its studies found."""
+    """A request that was found sound: its model read, its devices chosen, its studies found.
+
+    options: as requested, with nothing left open.
+    """
 
     request: Request
     model: Model
     devices: tuple[Device, ...]
-    settings: TranslateSettings
+    options: TranslateOptions
     discovery: Discovery
+
+    @property
+    def settings(self) -> TranslateSettings:
+        """What changes the results."""
+        return self.options.settings()
 
     @property
     def recipe(self) -> Recipe:
@@ -95,12 +100,14 @@ class Job:
 
     def host_keys(self, study: Study) -> tuple[str, str]:
         """Under which the speed of reading and writing such studies is remembered."""
-        return host_keys(study, self.model.sha256, self.request.choice.format)
+        return host_keys(study, self.model.sha256, self.options.output_format)
 
     def planner(self, entries: Mapping[str, Entry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""
-        asked = self.request
-        return Planner(asked.output, entries, self.recipe, asked.overwrite, asked.extras.preview)
+        options = self.options
+        return Planner(
+            self.request.output, entries, self.recipe, options.overwrite, options.preview
+        )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
         """What a run would do about each study; writes nothing."""
@@ -115,17 +122,11 @@ def open_job(request: Request) -> Job:
     model = load_model(request.model)
     check_channels(model)
     devices = choose_devices(request.device, request.limits)
-    settings = TranslateSettings(
-        patch=request.patch or model.card.patch,
-        overlap=request.overlap,
-        blend=request.blend,
-        precision=chosen_precision(request.precision, devices, request.device),
-        volume_index=request.volume_index,
-        keep_private=request.choice.keep_private,
-    )
-    model.network.graph.check_patch(settings.patch)
-    discovery = discover_scans(request.inputs, request.output, request.choice)
-    return Job(request, model, devices, settings, discovery)
+    patch = request.options.patch or model.card.patch
+    precision = chosen_precision(request.options.precision, devices, request.device)
+    model.network.graph.check_patch(patch)
+    options = replace(request.options, patch=patch, precision=precision)
+    return Job(request, model, devices, options, request.search())
 
 
 def run_job(job: Job, listen: Listen) -> BatchReport:
@@ -134,7 +135,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     Raises OutputFolderError or EngineError, before the first study.
     """
     started, start = datetime.now().astimezone(), time.perf_counter()
-    request, settings = job.request, job.settings
+    request = job.request
     with Manifest(request.output) as manifest:
         remove_leftovers(request.output)
         planned = job.planner(manifest.entries).plan(job.discovery.studies)
@@ -159,7 +160,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     _remember(job, planned, rows, opening)
     return BatchReport(
         model=ModelName(job.model.card.name, request.model, job.model.sha256),
-        settings=settings,
+        options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,
         started=started.isoformat(timespec="seconds"),
@@ -229,7 +230,7 @@ def _setup(job: Job, device: Device, place: Place) -> Setup:
         precisions=device.precisions,
         place=place,
         recipe=job.recipe,
-        extras=job.request.extras,
+        extras=job.options.extras,
         lanes=lanes_of(device, sharing=len(job.devices)),
     )
 

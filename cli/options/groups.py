@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
 from ...io.links import Links
-from ...pipelines.settings import Extras
+from ...pipelines.settings import TranslateOptions
 from .translate import (
     AllowUneven,
     Arithmetic,
     BatchSize,
     Blending,
     DeviceName,
-    Filters,
     KeepPrivate,
     MinSlices,
     Modality,
@@ -33,6 +32,8 @@ from .translate import (
     TuneSeconds,
     VolumeIndex,
     VramLimit,
+    parsed_modalities,
+    parsed_series,
 )
 from .values import checked_device, cuda_limits, parsed_patch
 
@@ -85,11 +86,8 @@ class StudyOptions:
         links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = Filters(
-            self.modality, self.series, self.min_slices, self.allow_uneven, show_phi, links
-        )
-        choice = filters.choice(self.output_format, keep_private=self.keep_private_tags)
-        patch = parsed_patch(self.patch)
+        modalities, series = parsed_modalities(self.modality), parsed_series(self.series)
+        options = self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
         from ...pipelines.translate import Request  # late, as it loads the libraries
@@ -100,14 +98,27 @@ class StudyOptions:
             output=self.output,
             device=device,
             limits=limits,
-            precision=self.precision,
-            patch=patch,
+            options=options,
+            modalities=modalities,
+            series=series,
+            show_phi=show_phi,
+        )
+
+    def _options(self, links: Links) -> TranslateOptions:
+        return TranslateOptions(
+            patch=parsed_patch(self.patch),
             overlap=self.overlap,
             blend=self.blend,
+            precision=self.precision,
             volume_index=self.volume,
-            choice=choice,
             overwrite=self.overwrite,
-            extras=Extras(preview=self.preview, seam_score=self.seam_score),
+            output_format=self.output_format,
+            fewest_slices=self.min_slices,
+            allow_uneven=self.allow_uneven,
+            preview=self.preview,
+            seam_score=self.seam_score,
+            keep_private=self.keep_private_tags,
+            links=links,
         )
 
 

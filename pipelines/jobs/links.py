@@ -10,10 +10,10 @@ from .queue.job import StudyJob
 
 def refused_link(job: StudyJob) -> Skipped | None:
     """The first link on the way to the job's files, below its inputs, that may not be followed."""
-    if job.links == "all":
+    if job.options.links == "all":
         return None
     root = _inputs_of(job)
-    rule = LinkRule.among(job.links, [root])
+    rule = LinkRule.among(job.options.links, [root])
     for file in map(Path, job.files):
         below = (place for place in (*reversed(file.parents), file) if place.is_relative_to(root))
         for place in below:

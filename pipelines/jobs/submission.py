@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from ...engine.model.model import load_model
 from ...io.search import Skipped
-from ..results.earlier_results import discover_scans
 from ..translate import Request, check_channels
 from .links import refused_link
 from .queue.job import StudyJob
@@ -31,9 +30,10 @@ def jobs_of(request: Request) -> Submission:
     """
     model = load_model(request.model)
     check_channels(model)
-    patch = request.patch or model.card.patch
+    patch = request.options.patch or model.card.patch
     model.network.graph.check_patch(patch)
-    found = discover_scans(request.inputs, request.output, request.choice)
+    options = replace(request.options, patch=patch)
+    found = request.search()
     found_jobs = (
         StudyJob(
             study=str(study.name),
@@ -41,24 +41,15 @@ def jobs_of(request: Request) -> Submission:
             output=os.path.abspath(request.output),  # noqa: PTH100
             model=os.path.abspath(request.model),  # noqa: PTH100
             model_sha256=model.sha256,
-            patch=patch,
-            overlap=request.overlap,
-            blend=request.blend,
-            precision=request.precision,
-            volume_index=request.volume_index,
-            overwrite=request.overwrite,
-            output_format=request.choice.format,
-            fewest_slices=request.choice.fewest_slices,
-            allow_uneven=request.choice.allow_uneven,
-            preview=request.extras.preview,
-            seam_score=request.extras.seam_score,
-            keep_private=request.choice.keep_private,
-            links=request.choice.links,
+            options=options,
         )
         for study in found.studies
         if study.obstacle is None
     )
     # A link that was named is followed, wherever it leads.
-    jobs = tuple(replace(job, links="all") if refused_link(job) else job for job in found_jobs)
+    any_link = replace(options, links="all")
+    jobs = tuple(
+        replace(job, options=any_link) if refused_link(job) else job for job in found_jobs
+    )
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     return Submission(jobs, found.skipped, refused)

@@ -8,7 +8,6 @@ from ...engine.decoding import FieldError
 from ..errors import QueueError
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
-from ..settings import TranslateSettings
 from .queue.job import StudyJob
 from .queue.state import OPEN, JobRow
 
@@ -27,9 +26,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     ends = [row.ended for row in rows if row.ended]
     return BatchReport(
         model=ModelName(Path(first.model).stem, Path(first.model), first.model_sha256),
-        settings=TranslateSettings(
-            first.patch, first.overlap, first.blend, first.precision or "fp32", first.volume_index
-        ),
+        options=first.options,
         device=", ".join(sorted(workers)),
         output=Path(first.output),
         started=datetime.fromtimestamp(rows[0].submitted).astimezone().isoformat(),

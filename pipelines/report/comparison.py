@@ -93,15 +93,15 @@ def compare(first: StoredReport, second: StoredReport) -> Comparison:
 def conditions(stored: StoredReport) -> dict[str, str]:
     """Under what a batch ran, in words by name."""
     batch, machine = stored.batch, stored.machine
-    settings = batch.settings
+    options = batch.options
     return {
         "model": f"{batch.model.name} ({batch.model.sha256[:12]})",
         "device": batch.device,
-        "precision": settings.precision,
-        "patch": " x ".join(map(str, settings.patch)),
-        "overlap": f"{settings.overlap:g}",
-        "blend": settings.blend,
-        **({} if settings.volume_index is None else {"volume": str(settings.volume_index)}),
+        "precision": options.precision or "",
+        "patch": " x ".join(map(str, options.patch or ())),
+        "overlap": f"{options.overlap:g}",
+        "blend": options.blend,
+        **({} if options.volume_index is None else {"volume": str(options.volume_index)}),
         "extras": _extras(batch),
         "host": machine.host,
         "system": machine.system,

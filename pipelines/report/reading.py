@@ -8,7 +8,7 @@ from ...engine.decoding import FieldError, Json, decode, parse
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..report_layout import SCHEMA, MachineLayout, ReportLayout, SeamLayout, StudyLayout, UseLayout
-from ..settings import TranslateSettings
+from ..settings import TranslateOptions
 from ..stopwatch import STAGES
 from ..study.seam_score import SeamScore
 from .report import BatchReport, Failure, ModelName, Skip, StudyReport, Use
@@ -87,7 +87,7 @@ def _batch(stored: ReportLayout) -> BatchReport:
     model, settings = stored.model, stored.settings
     return BatchReport(
         model=ModelName(model.name, Path(model.path), model.sha256),
-        settings=TranslateSettings(
+        options=TranslateOptions(
             patch=settings.patch,
             overlap=_measured(settings.overlap),
             blend=settings.blend,

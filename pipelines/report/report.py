@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from ..host.memory import PeakMemory
-from ..settings import TranslateSettings
+from ..settings import TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
 
@@ -134,12 +134,13 @@ class Use:
 class BatchReport:
     """A batch's rows, and under what they were made.
 
+    options: without a precision where that was left to several workers, each for its device.
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
     not_reached: studies that the network had not begun with when the batch was interrupted.
     """
 
     model: ModelName
-    settings: TranslateSettings
+    options: TranslateOptions
     device: str
     output: Path
     started: str

@@ -49,14 +49,14 @@ def write_json(report: BatchReport, target: Path) -> None:
 
 
 def _layout(report: BatchReport) -> ReportLayout:
-    model, use = report.model, report.use
+    model, use, settings = report.model, report.use, report.options.settings()
     return ReportLayout(
         program=ProgramLayout(version=program_version()),
         libraries={"python": platform.python_version(), **_library_versions()},
         machine=_machine(),
         device=report.device,
         model=ModelLayout(model.name, str(model.path), model.sha256),
-        settings=SettingsLayout(**asdict(report.settings), sha256=report.settings.sha256()),
+        settings=SettingsLayout(**asdict(settings), sha256=settings.sha256()),
         output=str(report.output),
         started=report.started,
         seconds=report.seconds,

@@ -32,6 +32,7 @@ from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
 from cuda_cyclegan.pipelines.jobs.queue.state import Lane
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 from cuda_cyclegan.pipelines.jobs.worker.crew import HEALTHY_SECONDS
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 HISTORY, BATCH = 20_000, 1_000
 STUDIES = 5_000
@@ -113,12 +114,7 @@ def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
             output=f"/results/{number}",
             model="/models/t1-to-t2.safetensors",
             model_sha256="0" * 64,
-            patch=(128, 128, 128),
-            overlap=0.25,
-            blend="gaussian",
-            precision=None,
-            volume_index=None,
-            overwrite=False,
+            options=TranslateOptions(patch=(128, 128, 128)),
         )
         for study in range(BATCH)
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from cuda_cyclegan.pipelines.report.writing import write_json
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 
 def row(name: str, seconds: float) -> StudyReport:
@@ -36,7 +36,7 @@ def failed(name: str, reason: str) -> StudyReport:
 
 BATCH = BatchReport(
     model=ModelName("T1 to T2", Path("model.safetensors"), "0" * 64),
-    settings=TranslateSettings((16, 16, 16)),
+    options=TranslateOptions((16, 16, 16), precision="fp32"),
     device="numpy",
     output=Path("results"),
     started="2026-01-02T03:04:05+00:00",

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from ....engine.decoding import FieldError, decode, decode_known, parse
-from ....engine.options import Precision
-from ....io.choice import FEWEST_SLICES, OutputFormat
-from ....io.links import Links
 from ...errors import QueueError
-from ...settings import Blend
+from ...settings import TranslateOptions
 
 VERSION = 1
 """Raised when an older worker could not do a newer job right."""
+
+_OPTIONS = TranslateOptions.__dataclass_fields__
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class StudyJob:
     """All that a worker needs to know; the paths are absolute and must be the same on every host.
 
     study: place of the result below `output`. files: what the study is stored in. model_sha256:
-    the model file's hash when the job was made. precision: None takes the device's default.
+    the model file's hash when the job was made. options: with a patch.
     """
 
     study: str
@@ -36,23 +35,16 @@ class StudyJob:
     output: str
     model: str
     model_sha256: str
-    patch: tuple[int, int, int]
-    overlap: float
-    blend: Blend
-    precision: Precision | None
-    volume_index: int | None
-    overwrite: bool
-    output_format: OutputFormat = "same"
-    fewest_slices: int = FEWEST_SLICES
-    allow_uneven: bool = False
-    preview: bool = False
-    seam_score: bool = False
-    keep_private: bool = False
-    links: Links = "inside"
+    options: TranslateOptions
 
     def to_json(self) -> str:
-        """The job as text in ASCII; undecodable bytes of a path stand as lone surrogates."""
-        return json.dumps({"version": VERSION, **asdict(self)})
+        """The job as text in ASCII, all its fields and options side by side.
+
+        Undecodable bytes of a path stand as lone surrogates.
+        """
+        fields = asdict(self)
+        options: dict[str, Any] = fields.pop("options")
+        return json.dumps({"version": VERSION, **fields, **options})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -64,7 +56,11 @@ class StudyJob:
                     "This job was made by a newer version of cuda-cyclegan; update this worker."
                 )
             del fields["version"]
-            return decode_known(cls, fields)
+            named = {name: fields.pop(name) for name in _OPTIONS if name in fields}
+            job = decode_known(cls, {**fields, "options": named})
+            if job.options.patch is None:
+                raise FieldError("patch", "is missing")
+            return job
         except FieldError as error:
             raise QueueError(f"This job cannot be read: {error}; submit it again.") from error
 

@@ -13,8 +13,8 @@ from ....engine.devices import Device, choose_device, open_generator
 from ....engine.errors import ModelFileError
 from ....engine.generator import Generator
 from ....engine.model.model import Model, load_model
+from ....engine.network.graph import Triple
 from ....engine.options import Precision
-from ....io.choice import Choice
 from ....io.discovery import discover
 from ....io.errors import ScanError, UnreadableScanError
 from ....io.files.parts import remove_leftovers
@@ -28,7 +28,7 @@ from ...report.report import Failure, StudyReport
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
-from ...settings import Extras, TranslateSettings
+from ...settings import TranslateSettings
 from ...translate import lanes_of
 from ..links import refused_link
 from ..queue.job import StudyJob
@@ -94,7 +94,9 @@ class Workshop:
         manifest = self._open_folder(Path(job.output))
         recipe = Recipe(job.model_sha256, self._settings(job).sha256())
         entries = manifest.entries
-        planner = Planner(manifest.output, entries, recipe, job.overwrite, job.preview)
+        planner = Planner(
+            manifest.output, entries, recipe, job.options.overwrite, job.options.preview
+        )
         [planned] = planner.plan([study])
         if planned.refreshed:
             manifest.append(planned.refreshed)
@@ -107,7 +109,7 @@ class Workshop:
         """
         settings = self._settings(job)
         manifest = self._open_folder(Path(job.output))
-        tool = self._open_tool(job)
+        tool = self._open_tool(job, settings.patch)
         self._open_generator(tool, settings.precision)  # what it raises is about this job
         return Task(
             model=tool.model,
@@ -115,7 +117,7 @@ class Workshop:
             open_generator=lambda precision, _: nullcontext(self._open_generator(tool, precision)),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
             precisions=self._device.precisions,
-            extras=Extras(job.preview, job.seam_score),
+            extras=job.options.extras,
             hands_over=True,
             may_begin=may_begin,
         )
@@ -125,14 +127,7 @@ class Workshop:
         return lanes_of(self._device, self._sharing)
 
     def _settings(self, job: StudyJob) -> TranslateSettings:
-        return TranslateSettings(
-            patch=job.patch,
-            overlap=job.overlap,
-            blend=job.blend,
-            precision=self._precision(job),
-            volume_index=job.volume_index,
-            keep_private=job.keep_private,
-        )
+        return replace(job.options, precision=self._precision(job)).settings()
 
     def _open_generator(self, tool: _Tool, precision: Precision) -> Generator:
         """The one that is open, which stays open until another takes its room on the device."""
@@ -161,9 +156,9 @@ class Workshop:
         remove_leftovers(output)
         return self._manifest
 
-    def _open_tool(self, job: StudyJob) -> _Tool:
+    def _open_tool(self, job: StudyJob, patch: Triple) -> _Tool:
         tool = self._tool
-        wanted = job.model, job.model_sha256, job.patch
+        wanted = job.model, job.model_sha256, patch
         if tool and (tool.path, tool.sha256, tool.patch) == wanted:
             return tool
         self._tool = None
@@ -174,12 +169,12 @@ class Workshop:
                 f"{job.model} is another model than when the job was submitted; submit again, or "
                 "put the old file back."
             )
-        model.network.graph.check_patch(job.patch)
+        model.network.graph.check_patch(patch)
         self._tool = _Tool(*wanted, model)
         return self._tool
 
     def _precision(self, job: StudyJob) -> Precision:
-        precision = job.precision or self._device.default_precision
+        precision = job.options.precision or self._device.default_precision
         if precision not in self._device.precisions:
             raise SettingsError(
                 f"The {self._device.kind} device of this worker does not compute in {precision}; "
@@ -196,18 +191,11 @@ def find_study(job: StudyJob) -> Study:
                 f"{file} does not exist on {platform.node()}; put it back, or mount it there if "
                 "other hosts have it, then 'jobs retry'."
             )
-    choice = Choice(
-        fewest_slices=job.fewest_slices,
-        allow_uneven=job.allow_uneven,
-        format=job.output_format,
-        keep_private=job.keep_private,
-        links=job.links,
-    )
     if refused := refused_link(job):
         raise UnreadableScanError(
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
         )
-    found = discover([Path(file) for file in job.files], Path(job.output), choice)
+    found = discover([Path(file) for file in job.files], Path(job.output), job.options.choice())
     for study in found.studies:
         if set(map(str, study.files)) == set(job.files):
             return replace(study, name=PurePosixPath(job.study))

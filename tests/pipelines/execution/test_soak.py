@@ -10,7 +10,7 @@ import SimpleITK
 from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.pipelines.progress.events import Event, StudyDone
-from cuda_cyclegan.pipelines.settings import Extras
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import Request, open_job, run_job
 
 STUDIES = 60
@@ -41,9 +41,9 @@ def test_descriptors_threads_and_memory_stay_level(tmp_path: Path, suffix: str) 
             seen.append((descriptors(), threading.active_count(), resident()))
 
     model = tiny_model(tmp_path / "model.safetensors")
-    extras = Extras(preview=True, seam_score=True)
+    options = TranslateOptions(preview=True, seam_score=True)
     inputs, output = (tmp_path / "scans",), tmp_path / "results"
-    job = open_job(Request(inputs, model, output, device="cpu", extras=extras))
+    job = open_job(Request(inputs, model, output, device="cpu", options=options))
     before = descriptors(), threading.active_count()
     report = run_job(job, listen)
     assert len(report.translated()) == STUDIES

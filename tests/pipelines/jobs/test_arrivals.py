@@ -4,6 +4,7 @@ from pathlib import Path
 from cuda_cyclegan.pipelines.jobs.arrivals import Arrivals
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.results.manifest import Entry, FileState, Manifest, Recipe
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 
 class Clock:
@@ -20,12 +21,7 @@ def job(file: Path) -> StudyJob:
         output=str(file.parent / "out"),
         model="/model.safetensors",
         model_sha256="m",
-        patch=(16, 16, 16),
-        overlap=0.25,
-        blend="gaussian",
-        precision=None,
-        volume_index=None,
-        overwrite=False,
+        options=TranslateOptions(patch=(16, 16, 16)),
     )
 
 

@@ -25,6 +25,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Lane, Retried, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 NORMAL = Lane("normal")
 
@@ -73,12 +74,7 @@ def study_job(file: Path, **choices: object) -> StudyJob:
         **fields,  # pyright: ignore[reportArgumentType]
         model="/model.safetensors",
         model_sha256="0" * 64,
-        patch=(16, 16, 16),
-        overlap=0.25,
-        blend="gaussian",
-        precision=None,
-        volume_index=None,
-        overwrite=False,
+        options=TranslateOptions(patch=(16, 16, 16)),
     )
 
 

@@ -1,0 +1,119 @@
+"""Jobs as the queue stores them, by this version and by the one before."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuda_cyclegan.pipelines.errors import QueueError
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Lane
+from cuda_cyclegan.pipelines.jobs.summary import report_of
+from cuda_cyclegan.pipelines.report.report import StudyReport
+from cuda_cyclegan.pipelines.report.study_row import from_json, to_json
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+
+STORED = (
+    '{"version": 1, "study": "a/\\udcff.nii", "files": ["/in/\\udcff.nii"], "output": "/out", '
+    '"model": "/m.safetensors", "model_sha256": "00", "patch": [16, 16, 24], "overlap": 0.5, '
+    '"blend": "linear", "precision": null, "volume_index": 2, "overwrite": true, '
+    '"output_format": "nifti", "fewest_slices": 3, "allow_uneven": true, "preview": true, '
+    '"seam_score": false, "keep_private": true}'
+)
+"""As the version before wrote it, from fields that stood in the job itself."""
+
+JOB = StudyJob(
+    study="a/\udcff.nii",
+    files=("/in/\udcff.nii",),
+    output="/out",
+    model="/m.safetensors",
+    model_sha256="00",
+    options=TranslateOptions(
+        patch=(16, 16, 24),
+        overlap=0.5,
+        blend="linear",
+        volume_index=2,
+        overwrite=True,
+        output_format="nifti",
+        fewest_slices=3,
+        allow_uneven=True,
+        preview=True,
+        keep_private=True,
+    ),
+)
+
+
+def row(payload: str, **result: object) -> JobRow:
+    lane = Lane("normal")
+    return JobRow("b/1", "done", lane, 1, "w", 0.0, None, 1.0, 2.0, payload, result)
+
+
+def test_a_job_is_stored_as_the_version_before_stored_it() -> None:
+    assert JOB.to_json() == STORED
+    assert StudyJob.from_json(STORED) == JOB
+
+
+def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
+    fields = json.loads(STORED)
+    for name in ("output_format", "fewest_slices", "preview", "keep_private"):
+        del fields[name]
+    expected = replace(
+        JOB.options, output_format="same", fewest_slices=8, preview=False, keep_private=False
+    )
+    assert StudyJob.from_json(json.dumps(fields)) == replace(JOB, options=expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"version": 2}, "newer version"),
+        ({"version": None}, "'version' must be a whole number"),
+        ({"patch": None}, "'patch' is missing"),
+        ({"patch": [16, 16]}, "patch' must be a list of length 3"),
+        ({"overlap": "half"}, "overlap' must be a number, not text"),
+        ({"precision": "fp8"}, "precision' must be one of bf16, fp16, fp32, tf32"),
+        ({"files": "a"}, "'files' must be a list, not text"),
+        ({"rotate": True}, "'rotate' is not known to this version"),
+    ],
+)
+def test_a_job_that_cannot_be_done_right_is_refused(
+    changed: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(QueueError, match=complaint):
+        StudyJob.from_json(json.dumps({**json.loads(STORED), **changed}))
+
+
+@pytest.mark.parametrize("text", ["", "damaged", "[]", "null", "{}"])
+def test_text_that_is_no_job_is_refused(text: str) -> None:
+    with pytest.raises(QueueError, match="cannot be read"):
+        StudyJob.from_json(text)
+
+
+def test_the_summary_of_a_batch_knows_what_was_asked() -> None:
+    report = report_of([row(STORED, row={"status": "up to date"})])
+    assert report.options == JOB.options
+    assert report.options.keep_private
+    assert report.options.precision is None
+
+
+def test_a_row_that_cannot_be_read_is_a_failure_that_names_the_field() -> None:
+    [study] = report_of([row(STORED, row={"status": "translated", "tiles": "8"})]).studies
+    assert study.failure
+    assert "'tiles' must be a whole number, not text" in study.failure.reason
+    assert study.name == JOB.study
+
+
+@given(
+    stages=st.dictionaries(st.sampled_from(["read", "infer"]), st.floats(0, 9)),
+    notes=st.lists(st.text()).map(tuple),
+)
+def test_a_study_s_row_comes_back_from_the_queue(
+    stages: dict[str, float], notes: tuple[str, ...]
+) -> None:
+    made = StudyReport("a", Path("b"), Path("c"), "translated", stages=stages, notes=notes)  # pyright: ignore[reportArgumentType]
+    stored = json.loads(json.dumps({**to_json(made), "weather": "fine"}))
+    stored["stages"]["rotate"] = 1.0
+    assert from_json(stored, "a", Path("b"), Path("c")) == made
