@@ -12,9 +12,8 @@ from .report.failures import failure_of
 from .report.report import Failure
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
-from .study.footprint import footprint
 from .study.sliding_window import sweep_grid
-from .study.translation import prepare_study, read_study
+from .study.translation import plan_of, prepare_study, read_study
 from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
@@ -97,15 +96,15 @@ class _Foresight:
         try:
             volume = read_study(planned.study, job.settings, watch)
             extras = job.options.extras
-            held = footprint(volume, job.model.card, job.settings.patch, extras).peak
-            study = prepare_study(volume, job.model, job.settings, watch, extras=extras)
-            grid = sweep_grid(study.prepared.given.values, study.tiling)
+            plan = plan_of(volume, job.model, job.settings, watch, extras)
+            study = prepare_study(volume, plan, job.model, watch, extras=extras)
+            grid = sweep_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
-        work = self._work(planned, volume.voxels.size, len(study.tiling))
-        return DryRow(planned, grid, held, max(known, default=None), work)
+        work = self._work(planned, volume.voxels.size, len(plan.tiling))
+        return DryRow(planned, grid, plan.footprint.peak, max(known, default=None), work)
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
         due = [row for row in rows if row.grid]

@@ -14,7 +14,6 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator
-from ...io.volume import Volume
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
@@ -26,7 +25,6 @@ from ..results.resume import PlannedStudy, preview_of
 from ..results.storing import Store
 from ..settings import NO_EXTRAS, Extras, TranslateSettings
 from ..stopwatch import Span, Stopwatch
-from ..study.footprint import footprint
 from ..study.translation import (
     InferredStudy,
     OnTiles,
@@ -35,6 +33,7 @@ from ..study.translation import (
     Translator,
     finish_study,
     infer_study,
+    plan_of,
     prepare_study,
     read_study,
 )
@@ -179,19 +178,17 @@ class Stations:
         with running_beside(files.states) as states:
             with files.unchanged():
                 volume = read_study(study, task.settings, watch, self._arrays.empty)
-            self._take_memory(ticket, volume)
+            plan = plan_of(volume, task.model, task.settings, watch, task.extras)
+            self._take_memory(ticket, plan.footprint.peak)
             with self._preparing:
                 prepared = prepare_study(
-                    volume, task.model, task.settings, watch, self._arrays.empty, task.extras
+                    volume, plan, task.model, watch, self._arrays.empty, task.extras
                 )
             with watch.time("read"):
                 ticket.inputs = states()
         return prepared
 
-    def _take_memory(self, ticket: Ticket, volume: Volume) -> None:
-        task = self._task
-        with ticket.watch.time("prepare"):
-            needed = footprint(volume, task.model.card, task.settings.patch, task.extras).peak
+    def _take_memory(self, ticket: Ticket, needed: int) -> None:
         ticket.held = needed
         if not self._memory.take(needed):
             raise StoppedError

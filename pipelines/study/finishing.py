@@ -5,21 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.model.card import ModelCard
 from ...engine.network.graph import FloatArray
-from ...engine.scaling import Stored, is_taken_as_stored
+from ...engine.scaling import Stored
 from ...io.volume import Empty, Volume
 from .preparation import Prepared, lying_alike
 from .voxels.planes import Slab, rows, slabs
-from .voxels.statistics import Range, extremes
-from .voxels.voxel_type import (
-    ENOUGH_STEPS,
-    Demand,
-    Storage,
-    choose_storage,
-    has_own_range,
-    storage_of,
-)
+from .voxels.statistics import extremes
+from .voxels.voxel_type import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +26,34 @@ class Canvas:
     volume: Volume | None = None
 
 
-def canvas(prepared: Prepared, card: ModelCard, empty: Empty = np.empty) -> Canvas:
-    """An empty one from `empty`: the result's own voxels if nothing but their map is left to do.
-
-    That is not so where the model's grid is not the scan's, where the voxel type depends on what
-    the network makes or is not of VOXEL_TYPES, and where network intensities were asked for.
-    """
-    if not (prepared.in_network or prepared.resampling or has_own_range(card.intensity_out)):
-        storage = choose_storage(storage_of(prepared.source), card, _demand(prepared))
-        if is_taken_as_stored(storage.dtype):
-            volume, target = _blank(prepared, storage, empty)
-            return Canvas(target, volume)
+def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
+    """An empty one from `empty`: the result's own voxels if the plan says so."""
+    plan = prepared.plan
+    if plan.is_made_as_stored and plan.storage:
+        volume, target = _blank(prepared, plan.storage, empty)
+        return Canvas(target, volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
 
 
-def finish(prepared: Prepared, made: Canvas, card: ModelCard, empty: Empty = np.empty) -> Volume:
+def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> Volume:
     """What the network has made as a volume on exactly the scan's grid.
 
-    Its voxel type follows `choose_storage`. Raises PrecisionOverflowError if it cannot hold a
-    value.
+    Raises PrecisionOverflowError if the voxel type cannot hold a value.
     """
     if made.volume is not None:
         return made.volume
     [network] = made.target.values
-    demand = _demand(prepared)
-    if has_own_range(card.intensity_out):
-        demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
-    storage = choose_storage(storage_of(prepared.source), card, demand)
-    volume, target = _blank(prepared, storage, empty)
+    volume, target = _blank(prepared, _storage(network, prepared), empty)
     _scatter(network, prepared, target)
     return volume
 
 
-def _demand(prepared: Prepared) -> Demand:
-    return Demand(Range(*prepared.outward.ends))
+def _storage(network: FloatArray, prepared: Prepared) -> Storage:
+    """As planned, or else by what the network has made in its own unit."""
+    if prepared.plan.storage:
+        return prepared.plan.storage
+    demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
+    return choose_storage(storage_of(prepared.source), demand)
 
 
 def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[Volume, Stored]:
@@ -75,19 +61,20 @@ def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[Volume, 
     voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
     scaling = prepared.outward.of_stored(storage.slope, storage.intercept)
     volume = prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
-    return volume, Stored(prepared.orientation.oriented(voxels)[None], scaling)
+    return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 
 def _scatter(network: FloatArray, prepared: Prepared, target: Stored) -> None:
     [view] = target.values
-    if prepared.resampling is None:
+    resample = prepared.plan.resampling
+    if resample is None:
 
         def fill(slab: Slab) -> None:
             target.scaling.store(network[slab], view[slab])
 
         beside_each_other(fill, slabs(network))
         return
-    back = prepared.resampling.inverse
+    back = resample.inverse
 
     def read(start: int, stop: int) -> FloatArray:
         return network[start:stop]

@@ -13,12 +13,12 @@ from ...io.volume import Empty, Study, Volume
 from ..settings import NO_EXTRAS, Blend, Extras, TranslateSettings
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
+from .plan import StudyPlan, plan_study
 from .preparation import Prepared, prepare
 from .preview import Slice, draw_preview, mid_slices
 from .seam_score import SeamScore
 from .seams import seam_score
 from .sliding_window import SlidingWindow, translate_array
-from .tiling import Tiling, tile
 
 OnTiles: TypeAlias = Callable[[int, int], None]
 """Told how many of how many tiles are translated; first with 0."""
@@ -35,10 +35,9 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, the tiles that cover it there, and the scan for a preview."""
+    """A study in the model's world, and the scan for a preview."""
 
     prepared: Prepared
-    tiling: Tiling
     slices: tuple[Slice, ...]
 
 
@@ -73,21 +72,31 @@ def read_study(
         return read(study, settings.volume_index, empty)
 
 
-def prepare_study(
+def plan_of(
     volume: Volume,
     model: Model,
     settings: TranslateSettings,
+    watch: Stopwatch,
+    extras: Extras = NO_EXTRAS,
+) -> StudyPlan:
+    """What is to be done with a scan. Raises PreparationError."""
+    with watch.time("prepare"):
+        stride = model.network.graph.stride
+        return plan_study(volume, model.card, settings, stride, in_network=extras.seam_score)
+
+
+def prepare_study(
+    volume: Volume,
+    plan: StudyPlan,
+    model: Model,
     watch: Stopwatch,
     empty: Empty = np.empty,
     extras: Extras = NO_EXTRAS,
 ) -> PreparedStudy:
     """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
-        prepared = prepare(volume, model.card, empty, in_network=extras.seam_score)
-        stride = model.network.graph.stride
-        tiling = tile(prepared.extents, settings.patch, settings.overlap, stride)
-        slices = mid_slices(volume) if extras.preview else ()
-        return PreparedStudy(prepared, tiling, slices)
+        prepared = prepare(volume, plan, model.card, empty)
+        return PreparedStudy(prepared, mid_slices(volume) if extras.preview else ())
 
 
 def infer_study(
@@ -98,7 +107,7 @@ def infer_study(
     empty: Empty = np.empty,
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError and PreparationError."""
-    tiling, settings = study.tiling, translator.settings
+    tiling, settings = study.prepared.plan.tiling, translator.settings
     watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = 0
@@ -110,7 +119,7 @@ def infer_study(
 
     card = translator.model.card
     window = SlidingWindow(tiling, settings.blend, card.small_volume_padding)
-    made = canvas(study.prepared, card, empty)
+    made = canvas(study.prepared, empty)
     given, generator = study.prepared.given, translator.generator
     notes = translate_array(given, made.target, generator, window, watch, on_more)
     return InferredStudy(study, made, settings.blend, notes)
@@ -124,13 +133,13 @@ def finish_study(
     empty: Empty = np.empty,
 ) -> Translated:
     """Bring a translation back onto the scan's grid, and make the extras. Raises EngineError."""
-    study = inferred.study
+    study, tiling = inferred.study, inferred.study.prepared.plan.tiling
     with watch.time("finish"):
-        volume = finish(study.prepared, inferred.made, model.card, empty)
+        volume = finish(study.prepared, inferred.made, empty)
         preview = seams = None
         if extras.preview:
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
         if extras.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
-            seams = seam_score(given, made, study.tiling, inferred.blend)
-        return Translated(volume, len(study.tiling), preview, seams)
+            seams = seam_score(given, made, tiling, inferred.blend)
+        return Translated(volume, len(tiling), preview, seams)

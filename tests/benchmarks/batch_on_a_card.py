@@ -43,7 +43,12 @@ from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
-from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
+from cuda_cyclegan.pipelines.study.translation import (
+    Translator,
+    infer_study,
+    plan_of,
+    prepare_study,
+)
 from cuda_cyclegan.pipelines.translate import lanes_of
 
 QUIET_SWEEPS = 5
@@ -171,7 +176,9 @@ def together(*works: Callable[[], None]) -> None:
 def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
     watch = Stopwatch()
-    prepared = prepare_study(read(study(case.scans[0]), None), case.model, case.settings, watch)
+    volume = read(study(case.scans[0]), None)
+    plan = plan_of(volume, case.model, case.settings, watch)
+    prepared = prepare_study(volume, plan, case.model, watch)
     translator = Translator(case.model, generator, case.settings)
     infer_study(prepared, translator, watch, lambda *_: None)
     watch = Stopwatch()

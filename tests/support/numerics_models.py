@@ -15,14 +15,17 @@ from cuda_cyclegan.engine.model.card import (
     SmallVolumePadding,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Relu
+from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Relu, Triple
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.io.volume import Volume
-from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.io.volume import Empty, Volume
+from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.plan import plan_study
+from cuda_cyclegan.pipelines.study.preparation import Prepared, prepare
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
 from cuda_cyclegan.pipelines.study.tiling import Tiling
 
+SETTINGS = TranslateSettings((8, 8, 8))
 CARD = ModelCard(
     name="stand-in",
     architecture=ResNetSpec(1, 1, 8, 1),
@@ -107,3 +110,16 @@ def small_resnet() -> Network:
             for name, shape in graph.weight_shapes()
         },
     )
+
+
+def prepared_scan(
+    study: Volume,
+    of: ModelCard,
+    empty: Empty = np.empty,
+    settings: TranslateSettings = SETTINGS,
+    stride: Triple = (1, 1, 1),
+    *,
+    in_network: bool = False,
+) -> Prepared:
+    """A scan that is planned and prepared."""
+    return prepare(study, plan_study(study, of, settings, stride, in_network=in_network), of, empty)

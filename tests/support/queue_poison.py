@@ -21,7 +21,7 @@ def main() -> None:
 
     def infer(study: Any, *rest: Any) -> Any:
         time.sleep(0.3)  # for the next one to be read
-        if max(study.tiling.extents) > LARGE:
+        if max(study.prepared.plan.tiling.extents) > LARGE:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(study, *rest)
 

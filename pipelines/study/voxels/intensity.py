@@ -13,8 +13,8 @@ def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
     measured: the study's `study_range`. Raises PreparationError if the asked percentiles are equal.
     """
     match intensity:
-        case Window(low, high):
-            return _between(Range(low, high), clips=True)
+        case Window():
+            return of_window(intensity)
         case Percentiles(low, high):
             ends = percentiles(volume, low, high)
             if ends.low == ends.high:
@@ -30,6 +30,11 @@ def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
             return Scaling(mean, deviation * spread)
         case Identity():
             return Scaling()
+
+
+def of_window(window: Window) -> Scaling:
+    """The map of a window, which is the same for every study."""
+    return _between(Range(window.low, window.high), clips=True)
 
 
 def _between(ends: Range, *, clips: bool = False) -> Scaling:

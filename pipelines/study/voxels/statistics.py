@@ -107,13 +107,10 @@ def extremes(values: AnyArray) -> Range:
 def study_range(volume: Volume) -> Range:
     """Lowest and highest value.
 
-    Raises PreparationError if there are no voxels, one of them is NaN or infinite (also if only the
-    background is: what a network makes of it reaches the anatomy), all are equal, or they are too
-    large for 32-bit floats.
+    Raises PreparationError if one of the voxels is NaN or infinite (also if only the background is:
+    what a network makes of it reaches the anatomy), all are equal, or they are too large for 32-bit
+    floats.
     """
-    if volume.voxels.size == 0:
-        extents = "x".join(str(extent) for extent in volume.shape)
-        raise PreparationError(f"The volume of {extents} holds no voxels; check how it was saved.")
     stored = extremes(volume.voxels)
     if not stored.is_finite:
         bad = sum(part.size - int(np.isfinite(part).sum()) for part in _chunks(volume.voxels))

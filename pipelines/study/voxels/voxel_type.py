@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.model.card import Identity, IntensityMap, ModelCard, Window
+from ....engine.model.card import Identity, IntensityMap, Window
 from ....io.volume import Volume
+from .intensity import of_window
 from .statistics import Range
 
 ENOUGH_STEPS = 255
@@ -24,35 +25,40 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a result asks of its voxel type: to hold a range in at least so many steps."""
+    """What a result asks of its voxel type: to hold a range in at least so many steps.
+
+    Where the range is the result's own, fewer are enough if the scan used fewer itself.
+    """
 
     range: Range
     steps: float = ENOUGH_STEPS
 
 
-def in_own_unit(intensity_out: IntensityMap) -> bool:
-    """Whether an output map's numbers are measured on the study that is translated."""
-    return not isinstance(intensity_out, Window | Identity)
+def foreseen_storage(source: Storage, intensity_out: IntensityMap) -> Storage | None:
+    """The voxel type of a result, as far as it is known before there is one.
 
-
-def has_own_range(intensity_out: IntensityMap) -> bool:
-    """Whether the range of a result is known only once it is there."""
-    return isinstance(intensity_out, Identity)
-
-
-def choose_storage(source: Storage, card: ModelCard, demand: Demand) -> Storage:
-    """The voxel type of a result.
-
-    1. A floating-point scan stays what it is.
-    2. If the result is in the scan's own unit (the output map is measured on the study itself), it
+    1. If the result is in the scan's own unit (the output map is measured on the study itself), it
        is stored as the scan was: same type, slope and intercept.
-    3. Otherwise it is stored as the scan was if that holds the whole range of the result in at
-       least 255 steps; else as int16 without slope if that does; else as float32.
-
-    Where the output map is Identity, the range is that of the result itself, and fewer steps are
-    enough if the scan used fewer itself.
+    2. If the output map is a window, its type follows `choose_storage`.
+    3. If the output map is Identity, nothing is known: None.
     """
-    if source.dtype.kind == "f" or in_own_unit(card.intensity_out) or _fits(source, demand):
+    match intensity_out:
+        case Identity():
+            return None
+        case Window():
+            demand = Demand(Range(*of_window(intensity_out).ends))
+            return choose_storage(source, demand)
+        case _:
+            return source
+
+
+def choose_storage(source: Storage, demand: Demand) -> Storage:
+    """The voxel type of a result that is not in the scan's own unit.
+
+    A floating-point scan stays what it is. Else the result is stored as the scan was if that holds
+    its whole range in enough steps; else as int16 without slope if that does; else as float32.
+    """
+    if source.dtype.kind == "f" or _fits(source, demand):
         return source
     int16 = Storage(np.dtype(np.int16))
     return int16 if _fits(int16, demand) else Storage(np.dtype(np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.numerics_models import FunctionGenerator, card, small_resnet, volume
+from support.numerics_models import FunctionGenerator, card, prepared_scan, small_resnet, volume
 
 from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import (
@@ -25,11 +25,11 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
+from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import Canvas, canvas, finish
-from cuda_cyclegan.pipelines.study.preparation import Prepared, prepare
+from cuda_cyclegan.pipelines.study.preparation import Prepared
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
 from cuda_cyclegan.pipelines.study.voxels.voxel_type import storage_of
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", ">i2", "uint32", "int32", "uint64", "int64"]
@@ -44,20 +44,20 @@ def identity_run(study: Volume, of: ModelCard) -> Volume:
 def run(
     study: Volume, of: ModelCard, generator: Generator, patch: Triple, overlap: float
 ) -> Volume:
-    prepared = prepare(study, of)
-    tiling = tile(prepared.extents, patch, overlap, generator.graph.stride)
-    made = canvas(prepared, of)
-    window = SlidingWindow(tiling, "gaussian", "edge")
+    asked = TranslateSettings(patch, overlap)
+    prepared = prepared_scan(study, of, settings=asked, stride=generator.graph.stride)
+    made = canvas(prepared)
+    window = SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
     translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
-    return finish(prepared, made, of)
+    return finish(prepared, made)
 
 
 def intensities(prepared: Prepared) -> FloatArray:
     return prepared.given.scaling.forward(prepared.given.values)
 
 
-def finished(prepared: Prepared, network: FloatArray, of: ModelCard) -> Volume:
-    return finish(prepared, Canvas(Stored(network)), of)
+def finished(prepared: Prepared, network: FloatArray) -> Volume:
+    return finish(prepared, Canvas(Stored(network)))
 
 
 def signed_permutation(order: tuple[int, ...], signs: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -101,14 +101,14 @@ def test_orientation_is_nibabels_and_comes_back(affine: np.ndarray[Any, Any], ax
     voxels = np.random.default_rng(2).integers(-500, 500, (5, 6, 7)).astype(np.int16)
     study = volume(voxels, affine)
     of = card(axes=axes)
-    prepared = prepare(study, of)
+    prepared = prepared_scan(study, of)
     turn = nibabel_orientations.ornt_transform(
         nibabel_orientations.io_orientation(affine), nibabel_orientations.axcodes2ornt(axes)
     )
     np.testing.assert_array_equal(
         intensities(prepared)[0], nibabel_orientations.apply_orientation(voxels, turn)
     )
-    result = finished(prepared, intensities(prepared), of)
+    result = finished(prepared, intensities(prepared))
     np.testing.assert_array_equal(result.voxels, voxels)
     np.testing.assert_array_equal(result.affine, affine)
 
@@ -117,8 +117,9 @@ def test_axes_point_where_their_letters_say() -> None:
     """A scan stored left to right, front to back, top to bottom, and a model of S, P, L."""
     affine = affine_of(np.diag([1.0, -2.0, -3.0]))
     i, j, k = np.meshgrid(np.arange(4), np.arange(5), np.arange(6), indexing="ij")
-    prepared = prepare(volume((i + 10 * j + 100 * k).astype(np.int16), affine), card(axes="SPL"))
-    assert prepared.extents == (6, 5, 4)
+    study = volume((i + 10 * j + 100 * k).astype(np.int16), affine)
+    prepared = prepared_scan(study, card(axes="SPL"))
+    assert prepared.plan.tiling.extents == (6, 5, 4)
     assert intensities(prepared)[0, 0, 0, 0] == 503  # D begins at the bottom, W at the right
     assert intensities(prepared)[0, 1, 0, 0] == 403
     assert intensities(prepared)[0, 0, 1, 0] == 513
@@ -203,11 +204,11 @@ def test_slope_and_intercept_are_kept_and_used() -> None:
     voxels = np.random.default_rng(5).integers(0, 4096, (9, 9, 9)).astype(np.uint16)
     of = card(intensity_in=Window(-1000, 2000), intensity_out=Window(-1000, 2000))
     study = volume(voxels, slope=0.5, intercept=-1000)
-    prepared = prepare(study, of)
+    prepared = prepared_scan(study, of)
     np.testing.assert_allclose(
         intensities(prepared)[0], (study.values() + 1000) / 1500 - 1, rtol=0, atol=1e-6
     )
-    result = finished(prepared, intensities(prepared), of)
+    result = finished(prepared, intensities(prepared))
     assert (result.slope, result.intercept, result.voxels.dtype) == (0.5, -1000, np.uint16)
     np.testing.assert_array_equal(result.voxels, voxels)
 
@@ -215,23 +216,23 @@ def test_slope_and_intercept_are_kept_and_used() -> None:
 def test_a_foreign_unit_is_stored_in_a_type_that_holds_it() -> None:
     voxels = np.random.default_rng(6).integers(0, 200, (8, 8, 8)).astype(np.uint8)
     of = card(intensity_in=MinMax(), intensity_out=Window(-1024, 3071))
-    prepared = prepare(volume(voxels, slope=3.0), of)
-    result = finished(prepared, np.full_like(intensities(prepared), -1), of)
+    prepared = prepared_scan(volume(voxels, slope=3.0), of)
+    result = finished(prepared, np.full_like(intensities(prepared), -1))
     assert (result.slope, result.intercept, result.voxels.dtype) == (1, 0, np.int16)
     np.testing.assert_array_equal(result.voxels, -1024)
 
 
 def test_source_voxels_are_not_held() -> None:
     study = volume(np.arange(8**3, dtype=np.int16).reshape(8, 8, 8))
-    assert prepare(study, card()).source.voxels.base is not study.voxels
-    assert prepare(study, card()).source.voxels.strides == (0, 0, 0)
+    assert prepared_scan(study, card()).source.voxels.base is not study.voxels
+    assert prepared_scan(study, card()).source.voxels.strides == (0, 0, 0)
 
 
 def test_equal_spacing_means_no_resampling() -> None:
     study = volume(np.arange(8**3, dtype=np.int16).reshape(8, 8, 8), np.diag([0.8, 1, 2, 1]))
-    assert prepare(study, card(spacing=(0.8, 1.0004, 2.0))).resampling is None
-    assert prepare(study, card(spacing=(0.8, 1.002, 2.0))).resampling is not None
-    assert prepare(study, card(spacing=None)).resampling is None
+    assert prepared_scan(study, card(spacing=(0.8, 1.0004, 2.0))).plan.resampling is None
+    assert prepared_scan(study, card(spacing=(0.8, 1.002, 2.0))).plan.resampling is not None
+    assert prepared_scan(study, card(spacing=None)).plan.resampling is None
 
 
 @settings(deadline=None, max_examples=40)
@@ -247,7 +248,7 @@ def test_resampling_moves_nothing(
     )
     study = volume(ramp.astype(np.float32), affine)
     of = card(axes=axes, spacing=spacing)
-    result = finished(prepared := prepare(study, of), intensities(prepared), of)
+    result = finished(prepared := prepared_scan(study, of), intensities(prepared))
     margin = [int(np.ceil(3.1 / have)) + 1 for have in study.spacing]
     inner = tuple(slice(m, -m) for m in margin)
     np.testing.assert_allclose(result.voxels[inner], ramp[inner], rtol=0, atol=1e-3)
@@ -259,12 +260,13 @@ def test_the_field_of_view_is_kept() -> None:
     """10 voxels of 0.8 mm are 8 mm; at 1 mm that is 8 voxels, centred alike."""
     voxels = np.broadcast_to(np.arange(10.0)[:, None, None], (10, 4, 4)).astype(np.float32)
     study = volume(voxels, np.diag([0.8, 1, 1, 1]))
-    prepared = prepare(study, card(spacing=(1, 1, 1)))
-    assert prepared.extents == (8, 4, 4)
+    prepared = prepared_scan(study, card(spacing=(1, 1, 1)))
+    assert prepared.plan.tiling.extents == (8, 4, 4)
     expected = (np.arange(8) + 0.5) / 0.8 - 0.5
     np.testing.assert_allclose(intensities(prepared)[0, :, 0, 0], expected, atol=1e-5)
     # 9 voxels of 0.8 mm are 7.2 mm: 8 voxels reach 0.4 mm beyond them at either end.
-    assert prepare(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1))).extents[0] == 8
+    shorter = prepared_scan(volume(voxels[:9], study.affine), card(spacing=(1, 1, 1)))
+    assert shorter.plan.tiling.extents[0] == 8
 
 
 def test_resampling_does_not_depend_on_the_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,13 +275,13 @@ def test_resampling_does_not_depend_on_the_slabs(monkeypatch: pytest.MonkeyPatch
     voxels = np.random.default_rng(7).normal(0, 1, (30, 12, 10)).astype(np.float32)
     study = volume(voxels, np.diag([0.8, 1.3, 1, 1]))
     of = card(spacing=(1, 1, 1))
-    whole = prepare(study, of)
-    back = finished(whole, intensities(whole), of)
+    whole = prepared_scan(study, of)
+    back = finished(whole, intensities(whole))
     monkeypatch.setattr(slabs, "_VOXELS", 1)
-    rows = prepare(study, of)
+    rows = prepared_scan(study, of)
     np.testing.assert_allclose(intensities(rows), intensities(whole), rtol=0, atol=1e-6)
     np.testing.assert_allclose(
-        finished(rows, intensities(rows), of).voxels, back.voxels, rtol=0, atol=1e-6
+        finished(rows, intensities(rows)).voxels, back.voxels, rtol=0, atol=1e-6
     )
 
 
@@ -288,11 +290,9 @@ def test_thin_volumes_are_resampled(extents: tuple[int, int, int]) -> None:
     voxels = np.arange(np.prod(extents), dtype=np.float32).reshape(extents)
     study = volume(voxels, np.diag([5.0, 1, 1, 1]))
     of = card(spacing=(1, 1, 1))
-    prepared = prepare(study, of)
-    assert prepared.extents[0] == extents[0] * 5
-    np.testing.assert_allclose(
-        finished(prepared, intensities(prepared), of).voxels, voxels, atol=1e-4
-    )
+    prepared = prepared_scan(study, of)
+    assert prepared.plan.tiling.extents[0] == extents[0] * 5
+    np.testing.assert_allclose(finished(prepared, intensities(prepared)).voxels, voxels, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -311,13 +311,13 @@ def test_a_grid_no_model_can_take_is_refused(
         np.arange(np.prod(shape), dtype=np.int16).reshape(shape), np.diag([spacing] * 3 + [1])
     )
     with pytest.raises(PreparationError, match=reason):
-        prepare(study, card(spacing=(1, 1, 1)))
+        prepared_scan(study, card(spacing=(1, 1, 1)))
 
 
 def test_two_channels_are_refused() -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2))
     with pytest.raises(PreparationError, match="takes 2 channels and makes 1"):
-        prepare(study, card(input_channels=("T1", "T2")))
+        prepared_scan(study, card(input_channels=("T1", "T2")))
 
 
 PLANE = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0]])
@@ -329,7 +329,7 @@ PLANE = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0]])
 def test_a_flat_affine_is_refused(matrix: np.ndarray[Any, Any]) -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2), affine_of(matrix))
     with pytest.raises(PreparationError, match="three directions"):
-        prepare(study, card())
+        prepared_scan(study, card())
 
 
 def test_the_same_scan_gives_the_same_bits() -> None:
@@ -355,18 +355,18 @@ def test_the_same_scan_gives_the_same_bits() -> None:
 def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
     study = volume(np.arange(9**3).reshape(9, 9, 9).astype(dtype), np.diag([-1.0, 1, 1, 1]))
     of = card(intensity_in=Percentiles(1, 99), intensity_out=MinMax())
-    prepared = prepare(study, of)
+    prepared = prepared_scan(study, of)
     assert np.shares_memory(prepared.given.values, study.voxels)
-    made = canvas(prepared, of)
-    result = finish(prepared, made, of)
+    made = canvas(prepared)
+    result = finish(prepared, made)
     assert np.shares_memory(made.target.values, result.voxels)
     assert result.voxels.dtype == study.voxels.dtype
 
 
 def test_network_intensities_lie_in_memory_as_the_scan_does() -> None:
     voxels = np.arange(4 * 5 * 6).reshape(4, 5, 6).astype(np.int16, order="F")
-    prepared = prepare(volume(voxels), card(axes="SPL"), in_network=True)
-    made = canvas(prepared, card(axes="SPL")).target.values
+    prepared = prepared_scan(volume(voxels), card(axes="SPL"), in_network=True)
+    made = canvas(prepared).target.values
     assert prepared.given.values.strides[1:] == made.strides[1:] == (80, 16, 4)
 
 
@@ -378,8 +378,8 @@ def test_voxels_that_cannot_stay_as_they_are_become_network_intensities(
 ) -> None:
     voxels = np.arange(9**3).reshape(9, 9, 9).astype(why.get("dtype", "int16"))
     of = card(intensity_in=MinMax(), intensity_out=MinMax(), spacing=why.get("spacing"))
-    prepared = prepare(volume(voxels), of, in_network=why.get("in_network", False))
+    prepared = prepared_scan(volume(voxels), of, in_network=why.get("in_network", False))
     assert prepared.given.values.dtype == np.float32
     assert (prepared.given.values.min(), prepared.given.values.max()) == (-1, 1)
     if "dtype" not in why:
-        assert canvas(prepared, of).volume is None
+        assert canvas(prepared).volume is None

@@ -20,6 +20,7 @@ from cuda_cyclegan.pipelines.study.translation import (
     Translator,
     finish_study,
     infer_study,
+    plan_of,
     prepare_study,
     read_study,
 )
@@ -38,7 +39,9 @@ def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, resul
     translator = Translator(model, generator, TranslateSettings((8, 8, 8), 0.25))
     study = Study(PurePosixPath(scan.name), (scan,), form)
     settings, watch = translator.settings, Stopwatch()
-    prepared = prepare_study(read_study(study, settings, watch), model, settings, watch)
+    volume = read_study(study, settings, watch)
+    plan = plan_of(volume, model, settings, watch)
+    prepared = prepare_study(volume, plan, model, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
     write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
 

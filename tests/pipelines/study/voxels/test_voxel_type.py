@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.numerics_models import card
 
 from cuda_cyclegan.engine.model.card import (
     Identity,
@@ -13,7 +12,12 @@ from cuda_cyclegan.engine.model.card import (
     ZScore,
 )
 from cuda_cyclegan.pipelines.study.voxels.statistics import Range
-from cuda_cyclegan.pipelines.study.voxels.voxel_type import Demand, Storage, choose_storage
+from cuda_cyclegan.pipelines.study.voxels.voxel_type import (
+    Demand,
+    Storage,
+    choose_storage,
+    foreseen_storage,
+)
 
 CT = Storage(np.dtype(np.int16))
 UINT8 = Storage(np.dtype(np.uint8))
@@ -23,7 +27,7 @@ FLOAT = Storage(np.dtype(np.float32))
 def chosen(
     source: Storage, out: IntensityMap, low: float, high: float, steps: float = 255
 ) -> Storage:
-    return choose_storage(source, card(intensity_out=out), Demand(Range(low, high), steps))
+    return foreseen_storage(source, out) or choose_storage(source, Demand(Range(low, high), steps))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +70,8 @@ def test_a_result_in_the_scans_own_unit_is_stored_as_the_scan(out: IntensityMap)
 
 
 def test_a_range_may_leave_the_type_by_what_rounding_takes_back() -> None:
-    assert chosen(UINT8, Window(0, 1), -0.4, 255.4) == UINT8
-    assert chosen(UINT8, Window(0, 1), -0.6, 255) == CT
+    assert chosen(UINT8, Window(-0.4, 255.4), -0.4, 255.4) == UINT8
+    assert chosen(UINT8, Window(-0.6, 255), -0.6, 255) == CT
 
 
 def test_identity_asks_for_no_more_steps_than_the_scan_has() -> None:

@@ -5,16 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.numerics_models import FunctionGenerator, card, volume
+from support.numerics_models import FunctionGenerator, card, prepared_scan, volume
 
 from cuda_cyclegan.engine.model.card import Identity, MinMax, Window
-from cuda_cyclegan.pipelines.settings import Extras
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import canvas, finish
-from cuda_cyclegan.pipelines.study.footprint import footprint
-from cuda_cyclegan.pipelines.study.preparation import prepare
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.tiling import tile
 
 PATCH = (8, 8, 8)
 EXTENTS = (14, 12, 10)
@@ -34,7 +30,6 @@ def test_large_arrays_are_those_that_were_foreseen(
 ) -> None:
     study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(dtype))
     of = card(intensity_in=MinMax(), intensity_out=out, spacing=spacing)
-    foreseen = footprint(study, of, PATCH, Extras(seam_score=in_network))
     asked = list[int]()
 
     def empty(shape: tuple[int, ...], kind: Any) -> Any:
@@ -42,16 +37,18 @@ def test_large_arrays_are_those_that_were_foreseen(
         asked.append(array.nbytes)
         return array
 
-    prepared = prepare(study, of, empty, in_network=in_network)
+    prepared = prepared_scan(study, of, empty, in_network=in_network)
+    foreseen, tiling = prepared.plan.footprint, prepared.plan.tiling
     assert foreseen.read == study.voxels.nbytes + sum(asked)
     kept = 0 if np.shares_memory(prepared.given.values, study.voxels) else study.voxels.nbytes
-    made = canvas(prepared, of, empty)
-    tiling = tile(prepared.extents, PATCH, 0.25)
+    made = canvas(prepared, empty)
     window, generator = SlidingWindow(tiling, "gaussian", "edge"), FunctionGenerator()
     translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
     blended = 2 * 8 * tiling.extents[1] * tiling.extents[2] * 4
     held = study.voxels.nbytes - kept + sum(asked)
-    assert held + blended <= foreseen.translated <= held + blended + 2 * study.voxels.size
-    finish(prepared, made, of, empty)
+    unknown = 0 if prepared.plan.storage else study.voxels.size
+    assert held + blended <= foreseen.translated <= held + blended + 2 * unknown
+    assert (made.volume is not None) == prepared.plan.is_made_as_stored
+    finish(prepared, made, empty)
     held = study.voxels.nbytes - kept + sum(asked)
-    assert held <= foreseen.finished <= held + 4 * study.voxels.size
+    assert held <= foreseen.finished <= held + 4 * unknown
