@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import plan_device
-from .progress.rates import HostRates, Line, NetworkRates, RateCache, Work, wall_seconds
+from .progress.rates import HostRates, NetworkRates, RateCache, StageConcurrency, Work, wall_seconds
 from .report.failures import failure_of
 from .report.report import Failure
 from .results.resume import PlannedStudy
@@ -116,7 +116,7 @@ class _Foresight:
         last = self._cache.get(NetworkRates, self._job.network_key, self._job.opening_key)
         opening = last.opening if last else 0.0
         return wall_seconds(
-            works, Line(lanes.readers * count, count, lanes.writers * count, opening)
+            works, StageConcurrency(lanes.readers * count, count, lanes.writers * count, opening)
         )
 
     def _work(self, planned: PlannedStudy, voxels: int, tiles: int) -> Work | None:

@@ -69,7 +69,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StageConcurrency:
     """Who works on a batch: readers, devices and writers; opening: seconds until a device is ready.
 
     As many studies as there are readers may be read or wait for a device, and as many as there are
@@ -82,16 +82,16 @@ class Line:
     opening: float = 0.0
 
 
-def wall_seconds(batch: Sequence[Work], line: Line) -> float:
+def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
     """How long a batch takes when each study goes to whoever is free first."""
-    devices = [line.opening] * line.devices
+    devices = [at_once.opening] * at_once.devices
     taken: list[float] = []
     stored: list[float] = []
     for number, work in enumerate(batch):
-        begun = taken[number - line.readers] if number >= line.readers else 0.0
+        begun = taken[number - at_once.readers] if number >= at_once.readers else 0.0
         free = devices.index(min(devices))
         taken.append(max(devices[free], begun + work.load))
-        room = stored[number - line.writers] if number >= line.writers else 0.0
+        room = stored[number - at_once.writers] if number >= at_once.writers else 0.0
         devices[free] = max(taken[-1] + work.network, room)
         stored.append(devices[free] + work.store)
     return max(stored, default=0.0)

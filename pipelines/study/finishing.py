@@ -11,7 +11,7 @@ from ...io.volume import Empty, Volume
 from .preparation import Prepared, lying_alike
 from .voxels.planes import Slab, rows, slabs
 from .voxels.statistics import extremes
-from .voxels.voxel_type import ENOUGH_STEPS, Demand, Storage, choose_storage, storage_of
+from .voxels.voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Canvas:
 def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """An empty one from `empty`: the result's own voxels if the plan says so."""
     plan = prepared.plan
-    if plan.is_made_as_stored and plan.storage:
-        volume, target = _blank(prepared, plan.storage, empty)
+    if plan.is_made_as_stored and plan.voxel_type:
+        volume, target = _blank(prepared, plan.voxel_type, empty)
         return Canvas(target, volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
 
@@ -43,24 +43,24 @@ def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> Volume:
     if made.volume is not None:
         return made.volume
     [network] = made.target.values
-    volume, target = _blank(prepared, _storage(network, prepared), empty)
+    volume, target = _blank(prepared, _voxel_type(network, prepared), empty)
     _scatter(network, prepared, target)
     return volume
 
 
-def _storage(network: FloatArray, prepared: Prepared) -> Storage:
+def _voxel_type(network: FloatArray, prepared: Prepared) -> VoxelType:
     """As planned, or else by what the network has made in its own unit."""
-    if prepared.plan.storage:
-        return prepared.plan.storage
+    if prepared.plan.voxel_type:
+        return prepared.plan.voxel_type
     demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
-    return choose_storage(storage_of(prepared.source), demand)
+    return choose_voxel_type(voxel_type_of(prepared.source), demand)
 
 
-def _blank(prepared: Prepared, storage: Storage, empty: Empty) -> tuple[Volume, Stored]:
+def _blank(prepared: Prepared, voxel_type: VoxelType, empty: Empty) -> tuple[Volume, Stored]:
     """A volume of new voxels on the scan's grid, and these as the network sees them."""
-    voxels = empty(prepared.source.shape[::-1], storage.dtype).transpose()
-    scaling = prepared.outward.of_stored(storage.slope, storage.intercept)
-    volume = prepared.source.with_voxels(voxels, storage.slope, storage.intercept)
+    voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
+    scaling = prepared.outward.of_stored(voxel_type.slope, voxel_type.intercept)
+    volume = prepared.source.with_voxels(voxels, voxel_type.slope, voxel_type.intercept)
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 

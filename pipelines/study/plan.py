@@ -14,7 +14,7 @@ from ..settings import TranslateSettings
 from .tiling import Tiling, tile
 from .voxels.orientation import Orientation, orientation
 from .voxels.resampling import Resampling, resampling
-from .voxels.voxel_type import Storage, foreseen_storage, storage_of
+from .voxels.voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 _INTENSITY = np.dtype(np.float32).itemsize
 
@@ -42,17 +42,17 @@ class StudyPlan:
     """How a scan comes onto the model's grid and back, and in which form its voxels travel.
 
     resampling: None where the scan has the model's spacing. tiling: of the model's grid.
-    is_given_as_stored: whether the scan's own voxels are what the network is given. storage: of the
-    result; None where it depends on what the network makes. is_made_as_stored: whether the result's
-    own voxels are what the network fills. footprint: exact where the storage is known, else a
-    little more than is needed.
+    is_given_as_stored: whether the scan's own voxels are what the network is given. voxel_type: of
+    the result; None where it depends on what the network makes. is_made_as_stored: whether the
+    result's own voxels are what the network fills. footprint: exact where the voxel type is known,
+    else a little more than is needed.
     """
 
     orientation: Orientation
     resampling: Resampling | None
     tiling: Tiling
     is_given_as_stored: bool
-    storage: Storage | None
+    voxel_type: VoxelType | None
     is_made_as_stored: bool
     footprint: Footprint
 
@@ -80,25 +80,25 @@ def plan_study(
     tiling = tile(extents, settings.patch, settings.overlap, stride)
     keeps_voxels = resample is None and not in_network
     is_given = keeps_voxels and is_taken_as_stored(volume.voxels.dtype)
-    storage = foreseen_storage(storage_of(volume), card.intensity_out)
-    is_made = keeps_voxels and storage is not None and is_taken_as_stored(storage.dtype)
+    voxel_type = foreseen_voxel_type(voxel_type_of(volume), card.intensity_out)
+    is_made = keeps_voxels and voxel_type is not None and is_taken_as_stored(voxel_type.dtype)
     return StudyPlan(
         orientation=turned,
         resampling=resample,
         tiling=tiling,
         is_given_as_stored=is_given,
-        storage=storage,
+        voxel_type=voxel_type,
         is_made_as_stored=is_made,
-        footprint=_footprint(volume, tiling, storage, is_given=is_given, is_made=is_made),
+        footprint=_footprint(volume, tiling, voxel_type, is_given=is_given, is_made=is_made),
     )
 
 
 def _footprint(
-    volume: Volume, tiling: Tiling, storage: Storage | None, *, is_given: bool, is_made: bool
+    volume: Volume, tiling: Tiling, voxel_type: VoxelType | None, *, is_given: bool, is_made: bool
 ) -> Footprint:
     scan, array = volume.voxels.nbytes, prod(tiling.extents) * _INTENSITY
     widest = max(volume.voxels.itemsize, _INTENSITY)
-    result = volume.voxels.size * (storage.dtype.itemsize if storage else widest)
+    result = volume.voxels.size * (voxel_type.dtype.itemsize if voxel_type else widest)
     depth, height, width = tiling.extents
     blended = 2 * min(tiling.patch[0], depth) * height * width * _INTENSITY
     given, made = scan if is_given else array, result if is_made else array

@@ -15,7 +15,7 @@ ENOUGH_STEPS = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class VoxelType:
     """A voxel type and the line ``value = stored * slope + intercept``."""
 
     dtype: "np.dtype[Any]"
@@ -34,12 +34,12 @@ class Demand:
     steps: float = ENOUGH_STEPS
 
 
-def foreseen_storage(source: Storage, intensity_out: IntensityMap) -> Storage | None:
+def foreseen_voxel_type(source: VoxelType, intensity_out: IntensityMap) -> VoxelType | None:
     """The voxel type of a result, as far as it is known before there is one.
 
     1. If the result is in the scan's own unit (the output map is measured on the study itself), it
        is stored as the scan was: same type, slope and intercept.
-    2. If the output map is a window, its type follows `choose_storage`.
+    2. If the output map is a window, its type follows `choose_voxel_type`.
     3. If the output map is Identity, nothing is known: None.
     """
     match intensity_out:
@@ -47,12 +47,12 @@ def foreseen_storage(source: Storage, intensity_out: IntensityMap) -> Storage | 
             return None
         case Window():
             demand = Demand(Range(*of_window(intensity_out).ends))
-            return choose_storage(source, demand)
+            return choose_voxel_type(source, demand)
         case _:
             return source
 
 
-def choose_storage(source: Storage, demand: Demand) -> Storage:
+def choose_voxel_type(source: VoxelType, demand: Demand) -> VoxelType:
     """The voxel type of a result that is not in the scan's own unit.
 
     A floating-point scan stays what it is. Else the result is stored as the scan was if that holds
@@ -60,20 +60,20 @@ def choose_storage(source: Storage, demand: Demand) -> Storage:
     """
     if source.dtype.kind == "f" or _fits(source, demand):
         return source
-    int16 = Storage(np.dtype(np.int16))
-    return int16 if _fits(int16, demand) else Storage(np.dtype(np.float32))
+    int16 = VoxelType(np.dtype(np.int16))
+    return int16 if _fits(int16, demand) else VoxelType(np.dtype(np.float32))
 
 
-def storage_of(volume: Volume) -> Storage:
+def voxel_type_of(volume: Volume) -> VoxelType:
     """How a volume is stored, in this machine's byte order."""
-    return Storage(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
+    return VoxelType(volume.voxels.dtype.newbyteorder("="), volume.slope, volume.intercept)
 
 
-def _fits(storage: Storage, demand: Demand) -> bool:
+def _fits(voxel_type: VoxelType, demand: Demand) -> bool:
     """Whether a type holds the range, to the half step by which storing rounds anyway."""
-    limits = np.iinfo(storage.dtype)
-    ends = sorted(end * storage.slope + storage.intercept for end in (limits.min, limits.max))
-    step = abs(storage.slope)
+    limits = np.iinfo(voxel_type.dtype)
+    ends = sorted(end * voxel_type.slope + voxel_type.intercept for end in (limits.min, limits.max))
+    step = abs(voxel_type.slope)
     return (
         ends[0] - step / 2 <= demand.range.low
         and demand.range.high <= ends[1] + step / 2

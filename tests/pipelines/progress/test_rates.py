@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.progress.rates import (
     HostRates,
-    Line,
     NetworkRates,
     RateCache,
+    StageConcurrency,
     Work,
     host_keys,
     wall_seconds,
@@ -47,26 +47,26 @@ def test_nothing_translated_is_no_rate() -> None:
 
 
 def test_a_batch_is_as_fast_as_its_slowest_station() -> None:
-    assert wall_seconds([Work(1, 5, 2)] * 10, Line()) == 1 + 50 + 2
-    assert wall_seconds([Work(1, 2, 5)] * 10, Line()) == 3 + 50
-    assert wall_seconds([], Line()) == 0
+    assert wall_seconds([Work(1, 5, 2)] * 10, StageConcurrency()) == 1 + 50 + 2
+    assert wall_seconds([Work(1, 2, 5)] * 10, StageConcurrency()) == 3 + 50
+    assert wall_seconds([], StageConcurrency()) == 0
 
 
 def test_more_hands_share_the_work() -> None:
-    assert wall_seconds([Work(4, 1, 4)] * 8, Line(4, 1, 4)) == pytest.approx(4 + 8 + 4)
-    assert wall_seconds([Work(1, 10, 1)] * 8, Line(4, 2, 4)) == 1 + 40 + 1
+    assert wall_seconds([Work(4, 1, 4)] * 8, StageConcurrency(4, 1, 4)) == pytest.approx(4 + 8 + 4)
+    assert wall_seconds([Work(1, 10, 1)] * 8, StageConcurrency(4, 2, 4)) == 1 + 40 + 1
 
 
 def test_a_device_that_opens_slowly_delays_only_what_it_does() -> None:
-    assert wall_seconds([Work(1, 5, 2)] * 2, Line(opening=4.0)) == 4 + 10 + 2
-    assert wall_seconds([Work(6, 5, 2)], Line(opening=4.0)) == 6 + 5 + 2
+    assert wall_seconds([Work(1, 5, 2)] * 2, StageConcurrency(opening=4.0)) == 4 + 10 + 2
+    assert wall_seconds([Work(6, 5, 2)], StageConcurrency(opening=4.0)) == 6 + 5 + 2
 
 
 @given(works, st.integers(1, 4), st.integers(1, 3), st.integers(1, 4))
 def test_a_batch_takes_no_longer_than_its_studies_one_by_one(
     batch: list[Work], readers: int, devices: int, writers: int
 ) -> None:
-    wall = wall_seconds(batch, Line(readers, devices, writers))
+    wall = wall_seconds(batch, StageConcurrency(readers, devices, writers))
     hands = {"load": readers, "network": devices, "store": writers}
     least = [sum(getattr(work, name) for work in batch) / hands[name] for name in hands]
     longest = max(work.seconds for work in batch)

@@ -30,7 +30,7 @@ from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import Canvas, canvas, finish
 from cuda_cyclegan.pipelines.study.preparation import Prepared
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
-from cuda_cyclegan.pipelines.study.voxels.voxel_type import storage_of
+from cuda_cyclegan.pipelines.study.voxels.voxel_type import voxel_type_of
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", ">i2", "uint32", "int32", "uint64", "int64"]
 AXES = ["".join(c) for p in permutations(("LR", "AP", "IS")) for c in product(*p)]
@@ -171,7 +171,7 @@ def test_an_identity_model_changes_nothing_however_the_scan_lies(
     of = card(intensity_in=intensity, intensity_out=intensity, axes=axes, spacing=None)
     result = identity_run(study, of)
     np.testing.assert_array_equal(result.affine, affine)
-    if dtype != "float32" and storage_of(result) == storage_of(study):
+    if dtype != "float32" and voxel_type_of(result) == voxel_type_of(study):
         np.testing.assert_array_equal(result.voxels, voxels)
         return
     reach = 9e3 if isinstance(intensity, Window) else np.abs(study.values()).max()

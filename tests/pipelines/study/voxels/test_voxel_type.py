@@ -14,20 +14,22 @@ from cuda_cyclegan.engine.model.card import (
 from cuda_cyclegan.pipelines.study.voxels.statistics import Range
 from cuda_cyclegan.pipelines.study.voxels.voxel_type import (
     Demand,
-    Storage,
-    choose_storage,
-    foreseen_storage,
+    VoxelType,
+    choose_voxel_type,
+    foreseen_voxel_type,
 )
 
-CT = Storage(np.dtype(np.int16))
-UINT8 = Storage(np.dtype(np.uint8))
-FLOAT = Storage(np.dtype(np.float32))
+CT = VoxelType(np.dtype(np.int16))
+UINT8 = VoxelType(np.dtype(np.uint8))
+FLOAT = VoxelType(np.dtype(np.float32))
 
 
 def chosen(
-    source: Storage, out: IntensityMap, low: float, high: float, steps: float = 255
-) -> Storage:
-    return foreseen_storage(source, out) or choose_storage(source, Demand(Range(low, high), steps))
+    source: VoxelType, out: IntensityMap, low: float, high: float, steps: float = 255
+) -> VoxelType:
+    return foreseen_voxel_type(source, out) or choose_voxel_type(
+        source, Demand(Range(low, high), steps)
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,26 +42,28 @@ def chosen(
         pytest.param(UINT8, 0, 255, UINT8, id="the whole type"),
         pytest.param(UINT8, -1024, 3071, CT, id="int16 instead"),
         pytest.param(UINT8, 0, 1, FLOAT, id="fractions"),
-        pytest.param(Storage(np.dtype(np.int16), 0.001), 0, 1, Storage(np.dtype(np.int16), 0.001)),
         pytest.param(
-            Storage(np.dtype(np.uint8), 2.0, -100),
+            VoxelType(np.dtype(np.int16), 0.001), 0, 1, VoxelType(np.dtype(np.int16), 0.001)
+        ),
+        pytest.param(
+            VoxelType(np.dtype(np.uint8), 2.0, -100),
             -100,
             410,
-            Storage(np.dtype(np.uint8), 2.0, -100),
+            VoxelType(np.dtype(np.uint8), 2.0, -100),
         ),
-        pytest.param(Storage(np.dtype(np.uint8), 2.0, -100), -101.1, 410, CT),
+        pytest.param(VoxelType(np.dtype(np.uint8), 2.0, -100), -101.1, 410, CT),
         pytest.param(
-            Storage(np.dtype(np.uint8), -2.0, 100),
+            VoxelType(np.dtype(np.uint8), -2.0, 100),
             -410,
             100,
-            Storage(np.dtype(np.uint8), -2.0, 100),
+            VoxelType(np.dtype(np.uint8), -2.0, 100),
         ),
         pytest.param(FLOAT, -1024, 3071, FLOAT, id="float stays"),
-        pytest.param(Storage(np.dtype(np.float64)), -1024, 3071, Storage(np.dtype(np.float64))),
+        pytest.param(VoxelType(np.dtype(np.float64)), -1024, 3071, VoxelType(np.dtype(np.float64))),
     ],
 )
 def test_a_result_in_a_foreign_unit(
-    source: Storage, low: float, high: float, expected: Storage
+    source: VoxelType, low: float, high: float, expected: VoxelType
 ) -> None:
     assert chosen(source, Window(low, high), low, high) == expected
 
