@@ -13,7 +13,7 @@ from .report.report import Failure
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.sliding_window import sweep_grid
-from .study.translation import plan_of, prepare_study, read_study
+from .study.translation import plan_read_study, prepare_study, read_study
 from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Foresight:
         try:
             volume = read_study(planned.study, job.settings, watch)
             extras = job.options.extras
-            plan = plan_of(volume, job.model, job.settings, watch, extras)
+            plan = plan_read_study(volume, job.model, job.settings, watch, extras)
             study = prepare_study(volume, plan, job.model, watch, extras=extras)
             grid = sweep_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from ..engine.options import Precision
-from ..io.choice import FEWEST_SLICES, Choice, OutputFormat
+from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat
 from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
@@ -94,20 +92,12 @@ class TranslateOptions:
             keep_private=self.keep_private,
         )
 
-    def choice(
-        self,
-        modalities: Set[str] = frozenset(),
-        series: "re.Pattern[str] | None" = None,
-        *,
-        show_phi: bool = False,
-    ) -> Choice:
-        """How studies are looked for; the filters are not kept, since a job knows its study."""
-        return Choice(
-            modalities=frozenset(modalities),
-            series=series,
+    def choice(self, filters: Choice = EVERYTHING) -> Choice:
+        """How studies are looked for. filters: of series; a job needs none, as it knows its own."""
+        return replace(
+            filters,
             fewest_slices=self.fewest_slices,
             allow_uneven=self.allow_uneven,
-            show_phi=show_phi,
             format=self.output_format,
             keep_private=self.keep_private,
             links=self.links,

@@ -1,6 +1,5 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from ..engine.generator import Generator
 from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network, Triple
 from ..engine.options import NO_LIMITS, CudaLimits
+from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
@@ -42,7 +42,7 @@ from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for. modalities, series, show_phi: as in Choice."""
+    """What the user asked for. filters: for DICOM series; what they are to become is an option."""
 
     inputs: tuple[Path, ...]
     model: Path
@@ -50,14 +50,11 @@ class Request:
     device: str = "auto"
     limits: CudaLimits = NO_LIMITS
     options: TranslateOptions = DEFAULTS
-    modalities: frozenset[str] = frozenset()
-    series: "re.Pattern[str] | None" = None
-    show_phi: bool = False
+    filters: Choice = EVERYTHING
 
     def search(self) -> Discovery:
         """Its studies. Raises ScanError."""
-        choice = self.options.choice(self.modalities, self.series, show_phi=self.show_phi)
-        return discover_scans(self.inputs, self.output, choice)
+        return discover_scans(self.inputs, self.output, self.options.choice(self.filters))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,17 @@ from typing import Annotated
 
 import typer
 
-from ...io.choice import FEWEST_SLICES, Choice
+from ...io.choice import FEWEST_SLICES
 from ..errors import Exit, complain, told
 from ..options.translate import (
     AllowUneven,
+    Filters,
     FollowLinks,
     MinSlices,
     Modality,
     SeriesPattern,
     ShowPhi,
     links_of,
-    parsed_modalities,
-    parsed_series,
 )
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, at_work
@@ -58,14 +57,8 @@ def discover(
       2  wrong usage
       3  none was found
     """
-    choice = Choice(
-        modalities=parsed_modalities(modality),
-        series=parsed_series(series),
-        fewest_slices=min_slices,
-        allow_uneven=allow_uneven,
-        show_phi=show_phi,
-        links=links_of(follow=follow_links),
-    )
+    links = links_of(follow=follow_links)
+    choice = Filters(modality, series, min_slices, allow_uneven, show_phi, links).choice()
     with stop_signals(), told(verbose=verbose):
         from ...pipelines.results.earlier_results import discover_scans
         from ..render import discovery as discovery_json

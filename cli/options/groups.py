@@ -16,6 +16,7 @@ from .translate import (
     BatchSize,
     Blending,
     DeviceName,
+    Filters,
     KeepPrivate,
     MinSlices,
     Modality,
@@ -32,8 +33,6 @@ from .translate import (
     TuneSeconds,
     VolumeIndex,
     VramLimit,
-    parsed_modalities,
-    parsed_series,
 )
 from .values import checked_device, cuda_limits, parsed_patch
 
@@ -86,23 +85,13 @@ class StudyOptions:
         links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        modalities, series = parsed_modalities(self.modality), parsed_series(self.series)
-        options = self._options(links)
+        filters = Filters(self.modality, self.series, self.min_slices, self.allow_uneven, show_phi)
+        choice, options = filters.choice(), self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
         from ...pipelines.translate import Request  # late, as it loads the libraries
 
-        return Request(
-            inputs=tuple(inputs),
-            model=self.model,
-            output=self.output,
-            device=device,
-            limits=limits,
-            options=options,
-            modalities=modalities,
-            series=series,
-            show_phi=show_phi,
-        )
+        return Request(tuple(inputs), self.model, self.output, device, limits, options, choice)
 
     def _options(self, links: Links) -> TranslateOptions:
         return TranslateOptions(

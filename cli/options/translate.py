@@ -1,13 +1,14 @@
 """Options of `translate` that other commands take as well."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from ...engine.options import Effort, Precision
-from ...io.choice import OutputFormat
+from ...io.choice import Choice, OutputFormat
 from ...io.links import Links
 from ...pipelines.settings import Blend
 
@@ -147,23 +148,40 @@ KeepPrivate: TypeAlias = Annotated[
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 
-def parsed_modalities(text: str) -> frozenset[str]:
-    """In capitals; of CT,MR say."""
-    if text and not _MODALITIES.fullmatch(text):
-        raise typer.BadParameter(
-            f"{text!r} is no list of modalities such as CT,MR.", param_hint="'--modality'"
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The options as they were given."""
+
+    modality: str
+    series: str
+    min_slices: int
+    allow_uneven: bool
+    show_phi: bool
+    links: Links = "inside"
+
+    def choice(self) -> Choice:
+        """What they mean. Raises BadParameter."""
+        if self.modality and not _MODALITIES.fullmatch(self.modality):
+            raise typer.BadParameter(
+                f"{self.modality!r} is no list of modalities such as CT,MR.",
+                param_hint="'--modality'",
+            )
+        return Choice(
+            modalities=frozenset(word.strip().upper() for word in self.modality.split(",") if word),
+            series=self._pattern(),
+            fewest_slices=self.min_slices,
+            allow_uneven=self.allow_uneven,
+            show_phi=self.show_phi,
+            links=self.links,
         )
-    return frozenset(word.strip().upper() for word in text.split(",") if word)
 
-
-def parsed_series(text: str) -> "re.Pattern[str] | None":
-    """What a series' description or label must match, in letters of either case."""
-    try:
-        return re.compile(text, re.IGNORECASE) if text else None
-    except re.error as error:
-        raise typer.BadParameter(
-            f"{text!r} is no regular expression ({error}).", param_hint="'--series'"
-        ) from error
+    def _pattern(self) -> "re.Pattern[str] | None":
+        try:
+            return re.compile(self.series, re.IGNORECASE) if self.series else None
+        except re.error as error:
+            raise typer.BadParameter(
+                f"{self.series!r} is no regular expression ({error}).", param_hint="'--series'"
+            ) from error
 
 
 def links_of(*, follow: bool) -> Links:

@@ -33,7 +33,7 @@ from ..study.translation import (
     Translator,
     finish_study,
     infer_study,
-    plan_of,
+    plan_read_study,
     prepare_study,
     read_study,
 )
@@ -178,7 +178,7 @@ class Stations:
         with running_beside(files.states) as states:
             with files.unchanged():
                 volume = read_study(study, task.settings, watch, self._arrays.empty)
-            plan = plan_of(volume, task.model, task.settings, watch, task.extras)
+            plan = plan_read_study(volume, task.model, task.settings, watch, task.extras)
             self._take_memory(ticket, plan.footprint.peak)
             with self._preparing:
                 prepared = prepare_study(

@@ -1,20 +1,134 @@
-"""Batch reports back from the files that `report_json` writes."""
+"""Batch reports back from the JSON that `report_json` writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Generic, Literal, TypeAlias, TypedDict, TypeVar
+
+from msgspec import Meta, Struct
 
 from ...engine.decoding import FieldError, Json, decode, parse
+from ...engine.options import Precision
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
-from ..report_layout import SCHEMA, MachineLayout, ReportLayout, SeamLayout, StudyLayout, UseLayout
-from ..settings import TranslateOptions
-from ..stopwatch import STAGES
+from ..settings import Blend, TranslateOptions
+from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
-from .report import BatchReport, Failure, ModelName, Skip, StudyReport, Use
+from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
+from .writing import SCHEMA
 
-_SMALLEST = 1e-9
-"""What is smaller was not measured, and would break plots and quotients."""
+_SMALLEST, _LARGEST = 1e-9, 10**15
+"""No time, count or size is beyond them; what is would break plots and quotients."""
+
+_Amount: TypeAlias = Annotated[float, Meta(ge=0, le=_LARGEST)]
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST)]
+_Extent: TypeAlias = Annotated[int, Meta(ge=1, le=_LARGEST)]
+_Value = TypeVar("_Value")
+
+
+class _Moments(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    start: _Amount
+    stop: _Amount
+
+    def __post_init__(self) -> None:
+        if self.stop < self.start:
+            raise ValueError("must be a start and an end")
+
+
+class _Stages(TypedDict, Generic[_Value], total=False):
+    read: _Value
+    prepare: _Value
+    copy: _Value
+    infer: _Value
+    blend: _Value
+    finish: _Value
+    write: _Value
+
+
+class _Seams(Struct, frozen=True):
+    d: _Amount | None = None
+    h: _Amount | None = None
+    w: _Amount | None = None
+
+
+class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
+    name: str
+    source: Path
+    output: Path
+    status: Status
+    failure: FailureClass | None = None
+    reason: str | None = None
+    failed_in: Stage | None = None
+    due: str | None = None
+    notes: tuple[str, ...] = ()
+    seconds: _Amount
+    stages: _Stages[_Amount]
+    when: _Stages[_Moments] | None = None
+    voxels: _Count
+    tiles: _Count
+    peak_host_bytes: _Count | None = None
+    peak_counts_from: Literal["study", "run"] | None = None
+    preview: str | None = None
+    seam_score: _Seams | None = None
+
+    def __post_init__(self) -> None:
+        if self.status == "failed" and None in (self.failure, self.reason):
+            raise ValueError("must have a class and a reason, since it failed")
+
+
+class _Settings(Struct, frozen=True):
+    patch: tuple[_Extent, _Extent, _Extent]
+    overlap: _Amount
+    blend: Blend
+    precision: Precision
+    volume_index: _Count | None = None
+    keep_private: bool = False
+
+
+class _Use(Struct, frozen=True):
+    wall_seconds: _Amount = 0.0
+    busy_seconds: _Amount = 0.0
+    computing_seconds: _Amount = 0.0
+    devices: _Count = 0
+
+
+class _Totals(Struct, frozen=True):
+    not_reached: _Count
+
+
+class _Program(Struct, frozen=True):
+    version: str
+
+
+class Machine(Struct, frozen=True, rename={"memory": "memory_bytes"}):
+    """Where a batch ran. memory: bytes in all."""
+
+    host: str
+    system: str
+    cores: _Count
+    memory: _Count
+
+
+class _Report(Struct, frozen=True, kw_only=True):
+    """What is read of the file; its fields are described in `report_json`.
+
+    Those with a default were not there in earlier versions.
+    """
+
+    program: _Program
+    libraries: dict[str, str | None]
+    machine: Machine
+    device: str
+    model: ModelName
+    settings: _Settings
+    output: Path
+    started: str
+    seconds: _Amount
+    use: _Use = _Use()
+    totals: _Totals
+    studies: tuple[_Study, ...]
+    skipped: tuple[Skip, ...]
+    ignored: _Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +142,7 @@ class StoredReport:
     batch: BatchReport
     program: str
     libraries: Mapping[str, str | None]
-    machine: MachineLayout
+    machine: Machine
 
 
 def read_report(file: Path) -> StoredReport:
@@ -39,7 +153,7 @@ def read_report(file: Path) -> StoredReport:
     content = _content(file)
     _check_schema(file, content.get("schema"))
     try:
-        stored = decode(ReportLayout, content)
+        stored = decode(_Report, content)
     except FieldError as error:
         raise ReportFileError(
             f"{file} is damaged: its field {error.path} {error.reason}; write the report again."
@@ -83,10 +197,10 @@ def _check_schema(file: Path, schema: Json) -> None:
     )
 
 
-def _batch(stored: ReportLayout) -> BatchReport:
-    model, settings = stored.model, stored.settings
+def _batch(stored: _Report) -> BatchReport:
+    settings = stored.settings
     return BatchReport(
-        model=ModelName(model.name, Path(model.path), model.sha256),
+        model=stored.model,
         options=TranslateOptions(
             patch=settings.patch,
             overlap=_measured(settings.overlap),
@@ -96,18 +210,18 @@ def _batch(stored: ReportLayout) -> BatchReport:
             keep_private=settings.keep_private,
         ),
         device=stored.device,
-        output=Path(stored.output),
+        output=stored.output,
         started=stored.started,
         seconds=_measured(stored.seconds),
         use=_use(stored.use),
         studies=tuple(map(_study, stored.studies)),
-        skipped=tuple(Skip(Path(skip.path), skip.reason, skip.missed) for skip in stored.skipped),
+        skipped=stored.skipped,
         ignored=stored.ignored,
         not_reached=stored.totals.not_reached,
     )
 
 
-def _use(stored: UseLayout) -> Use:
+def _use(stored: _Use) -> Use:
     return Use(
         wall=_measured(stored.wall_seconds),
         busy=_measured(stored.busy_seconds),
@@ -116,12 +230,12 @@ def _use(stored: UseLayout) -> Use:
     )
 
 
-def _study(stored: StudyLayout) -> StudyReport:
+def _study(stored: _Study) -> StudyReport:
     stages, when = stored.stages, stored.when or {}
     return StudyReport(
         name=stored.name,
-        source=Path(stored.source),
-        output=Path(stored.output),
+        source=stored.source,
+        output=stored.output,
         status=stored.status,
         due=stored.due,
         seconds=_measured(stored.seconds),
@@ -137,19 +251,19 @@ def _study(stored: StudyLayout) -> StudyReport:
     )
 
 
-def _failure(stored: StudyLayout) -> Failure | None:
+def _failure(stored: _Study) -> Failure | None:
     if stored.status != "failed" or stored.failure is None or stored.reason is None:
         return None
     return Failure(stored.failure, stored.reason, stored.failed_in)
 
 
-def _peak(stored: StudyLayout) -> PeakMemory | None:
+def _peak(stored: _Study) -> PeakMemory | None:
     if stored.peak_host_bytes is None:
         return None
     return PeakMemory(stored.peak_host_bytes, of_run=stored.peak_counts_from == "run")
 
 
-def _seams(stored: SeamLayout | None) -> SeamScore | None:
+def _seams(stored: _Seams | None) -> SeamScore | None:
     if stored is None:
         return None
     d, h, w = (score and _measured(score) for score in (stored.d, stored.h, stored.w))

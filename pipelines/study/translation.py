@@ -72,12 +72,8 @@ def read_study(
         return read(study, settings.volume_index, empty)
 
 
-def plan_of(
-    volume: Volume,
-    model: Model,
-    settings: TranslateSettings,
-    watch: Stopwatch,
-    extras: Extras = NO_EXTRAS,
+def plan_read_study(
+    volume: Volume, model: Model, settings: TranslateSettings, watch: Stopwatch, extras: Extras
 ) -> StudyPlan:
     """What is to be done with a scan. Raises PreparationError."""
     with watch.time("prepare"):

@@ -43,12 +43,8 @@ from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
-from cuda_cyclegan.pipelines.study.translation import (
-    Translator,
-    infer_study,
-    plan_of,
-    prepare_study,
-)
+from cuda_cyclegan.pipelines.study.plan import plan_study
+from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
 from cuda_cyclegan.pipelines.translate import lanes_of
 
 QUIET_SWEEPS = 5
@@ -177,7 +173,8 @@ def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
     watch = Stopwatch()
     volume = read(study(case.scans[0]), None)
-    plan = plan_of(volume, case.model, case.settings, watch)
+    stride = case.model.network.graph.stride
+    plan = plan_study(volume, case.model.card, case.settings, stride)
     prepared = prepare_study(volume, plan, case.model, watch)
     translator = Translator(case.model, generator, case.settings)
     infer_study(prepared, translator, watch, lambda *_: None)

@@ -25,17 +25,14 @@ measured; and proposed, the setting of the fastest.
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
 
 from ....engine.benchmark.measurement import Measured
 from ....engine.probe.cards import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Result, Rival
-from ....pipelines.report.writing import program_version
+from ....pipelines.report.writing import JsonObject, program_version
 from ..terminal.settings import flagged
-
-JsonObject: TypeAlias = dict[str, Any]
 
 SCHEMA = "cuda-cyclegan/bench/1"
 

@@ -16,11 +16,11 @@ from cuda_cyclegan.io.volume import Format, Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import (
     Translator,
     finish_study,
     infer_study,
-    plan_of,
     prepare_study,
     read_study,
 )
@@ -40,7 +40,7 @@ def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, resul
     study = Study(PurePosixPath(scan.name), (scan,), form)
     settings, watch = translator.settings, Stopwatch()
     volume = read_study(study, settings, watch)
-    plan = plan_of(volume, model, settings, watch)
+    plan = plan_study(volume, of, settings, generator.graph.stride)
     prepared = prepare_study(volume, plan, model, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
     write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
