@@ -115,9 +115,9 @@ class _Report(Struct, frozen=True, kw_only=True):
     Those with a default were not there in earlier versions.
     """
 
-    program: _Program
-    libraries: dict[str, str | None]
     machine: Machine
+    libraries: dict[str, str | None]
+    program: _Program
     device: str
     model: ModelName
     settings: _Settings

@@ -89,7 +89,7 @@ def test_fields_of_the_future_do_not_hurt(tmp_path: Path) -> None:
         (b'{"schema": "somebody/else/1"}', "is no report of a batch"),
         (b'{"schema": ["cuda-cyclegan/translate-report/1"]}', "is no report of a batch"),
         (b'{"schema": "cuda-cyclegan/translate-report/2"}', "has layout 2 and this version reads"),
-        (b'{"schema": "cuda-cyclegan/translate-report/1"}', "its field program is missing"),
+        (b'{"schema": "cuda-cyclegan/translate-report/1"}', "its field machine is missing"),
     ],
 )
 def test_foreign_files_are_told_apart(tmp_path: Path, content: bytes, complaint: str) -> None:
