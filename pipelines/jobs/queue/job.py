@@ -60,6 +60,8 @@ class StudyJob:
             job = decode_known(cls, {**fields, "options": named})
             if job.options.patch is None:
                 raise FieldError("patch", "is missing")
+            if not job.files:
+                raise FieldError("files", "must name a file")
             return job
         except FieldError as error:
             raise QueueError(f"This job cannot be read: {error}; submit it again.") from error

@@ -75,6 +75,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
         ({"patch": [16, 16]}, "patch' must be a list of length 3"),
         ({"overlap": "half"}, "overlap' must be a number, not text"),
         ({"precision": "fp8"}, "precision' must be one of bf16, fp16, fp32, tf32"),
+        ({"files": []}, "'files' must name a file"),
         ({"files": "a"}, "'files' must be a list, not text"),
         ({"rotate": True}, "'rotate' is not known to this version"),
     ],
