@@ -57,8 +57,9 @@ class StudyJob:
                 )
             del fields["version"]
             named = {name: fields.pop(name) for name in _OPTIONS if name in fields}
-            job = decode_known(cls, {**fields, "options": named})
-            if job.options.patch is None:
+            options = decode_known(TranslateOptions, named)
+            job = replace(decode_known(cls, {**fields, "options": {}}), options=options)
+            if options.patch is None:
                 raise FieldError("patch", "is missing")
             if not job.files:
                 raise FieldError("files", "must name a file")
