@@ -137,6 +137,7 @@ def _refusal(kind: object, message: str) -> FieldError:
         return FieldError(path, f"must be one of {known}")
     if reason == "Number out of range":
         return FieldError(path, "must be a finite number")
+    reason = reason.replace(", got `float`", ", not a decimal number")
     reason = reason.replace("Expected", "must be").replace(", got", ", not")
     return FieldError(path, re.sub(r"`(.*?)`", _in_words, reason))
 

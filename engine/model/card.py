@@ -252,7 +252,7 @@ def _card(value: Json) -> ModelCard:
 
 
 def _check_written_out(given: Json, kept: Json, path: str) -> None:
-    """A card leaves nothing to defaults or rounding, and its words fit on a line."""
+    """A card leaves nothing to defaults, its numbers are finite and its words fit on a line."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for name, value in kept.items():
             inner = f"{path}.{name}" if path else name
@@ -262,8 +262,6 @@ def _check_written_out(given: Json, kept: Json, path: str) -> None:
     elif isinstance(given, list) and isinstance(kept, tuple):
         for index, pair in enumerate(zip(given, kept, strict=True)):
             _check_written_out(*pair, f"{path}[{index}]")
-    elif isinstance(given, float) and isinstance(kept, int):
-        raise FieldError(path, "must be a whole number")
     elif isinstance(kept, float) and not math.isfinite(kept):
         raise FieldError(path, "must be a finite number")
     elif isinstance(kept, str) and not kept.isprintable():

@@ -61,6 +61,11 @@ def test_values_become_records_and_values_again() -> None:
             "parts[0].shape.sides[1]",
             "must be a whole number, not true or false",
         ),
+        (
+            {"parts": [{"shape": {**BOX, "sides": [1, 2.0]}}]},
+            "parts[0].shape.sides[1]",
+            "must be a whole number, not a decimal number",
+        ),
         ({"parts": [{"shape": BOX, "note": 1}]}, "parts[0].note", "must be text or null"),
         ({"colour": "blue"}, "colour", "must be one of green, red"),
         ({"weights": {"a": None}}, "weights[...]", "must be a number, not null"),
