@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -26,6 +27,7 @@ _WORDS = {
 }
 _MESSAGE = re.compile(r"(?P<reason>.*?)(?: - at `(?:key` in `)?\$\.?(?P<path>.*)`)?", re.DOTALL)
 _LONGEST_PATH = 80  # in a message; names in a damaged file may be of any length
+_FORMS: dict[Any, Any] = {tuple: tuple, UnionType: Union}
 _ABOUT_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
 
 
@@ -92,9 +94,8 @@ def _exact(kind: Any) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         names = [(item.name, _exact(item.type), _default(item)) for item in fields(kind)]
         return msgspec.defstruct(kind.__name__, names, forbid_unknown_fields=True)
-    if get_origin(kind) is tuple:
-        return tuple[tuple(map(_exact, get_args(kind)))]
-    return cast("Any", kind)
+    form = _FORMS.get(get_origin(kind))
+    return form[tuple(map(_exact, get_args(kind)))] if form else cast("Any", kind)
 
 
 def _default(item: Field[Any]) -> Any:

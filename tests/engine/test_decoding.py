@@ -33,6 +33,7 @@ class Whole:
     parts: tuple[Part, ...]
     colour: Literal["red", "green"] = "red"
     weights: Mapping[str, float] | None = None
+    spare: Part | None = None
 
 
 BOX = {"kind": "box", "sides": [1, 2]}
@@ -87,7 +88,11 @@ def test_a_value_that_is_no_record_at_all_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("value", "path"),
-    [({**VALUE, "x": 1}, "x"), ({**VALUE, "parts": [{"shape": BOX, "x": 1}]}, "parts[0].x")],
+    [
+        ({**VALUE, "x": 1}, "x"),
+        ({**VALUE, "parts": [{"shape": BOX, "x": 1}]}, "parts[0].x"),
+        ({**VALUE, "spare": {"shape": BOX, "x": 1}}, "spare.x"),
+    ],
 )
 def test_fields_of_the_future_are_passed_over_or_named(value: object, path: str) -> None:
     decode(Whole, value)
