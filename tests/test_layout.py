@@ -85,10 +85,10 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.translate"
     ),
     "cli.render": (
-        "cli.render.terminal engine.checkpoint.recognise engine.model engine.network io.dicom "
-        "io.discovery io.links io.search pipelines.dry_run pipelines.host pipelines.jobs.queue "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch"
+        "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
+        "engine.network io.dicom io.discovery io.links io.search pipelines.dry_run pipelines.host "
+        "pipelines.jobs.queue pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -120,9 +120,11 @@ MAY_IMPORT = {
     ),
     "engine.cores": "",
     "engine.cuda": (
-        "engine.compiler engine.compiler.launches engine.compiler.memory engine.errors "
-        "engine.network engine.options engine.probe engine.scaling engine.sliding_window"
+        "engine.compiler engine.compiler.launches engine.compiler.memory engine.decoding "
+        "engine.errors engine.network engine.options engine.probe engine.scaling "
+        "engine.sliding_window"
     ),
+    "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
         "engine.options engine.probe"
@@ -130,14 +132,13 @@ MAY_IMPORT = {
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
-        "engine.checkpoint.read engine.errors engine.network engine.onnxruntime engine.records "
+        "engine.checkpoint.read engine.decoding engine.errors engine.network engine.onnxruntime "
         "engine.sliding_window"
     ),
-    "engine.network": "engine.errors",
+    "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.network",
     "engine.options": "",
     "engine.probe": "",
-    "engine.records": "engine.errors",
     "engine.recovery": "engine.errors engine.generator engine.options",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
@@ -174,22 +175,20 @@ MAY_IMPORT = {
     "pipelines.errors": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.files io.volume pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "io.files pipelines.host pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.volume",
     "pipelines.jobs": (
-        "engine.model io.links io.search pipelines.errors pipelines.jobs.queue pipelines.report "
-        "pipelines.results pipelines.settings pipelines.translate"
+        "engine.decoding engine.model io.links io.search pipelines.errors pipelines.jobs.queue "
+        "pipelines.report pipelines.results pipelines.translate"
     ),
-    "pipelines.jobs.queue": (
-        "engine.options io.choice io.files io.links pipelines.errors pipelines.settings"
-    ),
+    "pipelines.jobs.queue": "engine.decoding io.files io.links pipelines.errors pipelines.settings",
     "pipelines.jobs.worker": (
-        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
-        "io.choice io.discovery io.errors io.files io.volume pipelines.errors pipelines.execution "
-        "pipelines.jobs pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.translate"
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
+        "engine.options io.discovery io.errors io.files io.volume pipelines.errors "
+        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.read engine.checkpoint.recognise engine.errors engine.model "
@@ -197,17 +196,18 @@ MAY_IMPORT = {
     ),
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (
-        "io.errors io.files io.volume pipelines.report pipelines.results pipelines.stopwatch"
+        "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
+        "pipelines.stopwatch"
     ),
     "pipelines.report": (
-        "engine.cores engine.errors engine.options io.errors io.files pipelines.errors "
-        "pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
+        "engine.cores engine.decoding engine.errors engine.options io.errors io.files "
+        "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.results": (
-        "engine.model io.choice io.discovery io.errors io.files io.reading io.search io.volume "
-        "io.writing pipelines.errors pipelines.report pipelines.study"
+        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.reading "
+        "io.search io.volume io.writing pipelines.errors pipelines.report pipelines.study"
     ),
-    "pipelines.settings": "engine.options",
+    "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network engine.scaling "

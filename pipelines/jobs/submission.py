@@ -48,8 +48,6 @@ def jobs_of(request: Request) -> Submission:
     )
     # A link that was named is followed, wherever it leads.
     any_link = replace(options, links="all")
-    jobs = tuple(
-        replace(job, options=any_link) if refused_link(job) else job for job in found_jobs
-    )
+    jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     return Submission(jobs, found.skipped, refused)
