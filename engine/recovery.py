@@ -4,15 +4,14 @@ import threading
 from collections import abc
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from .errors import PrecisionOverflowError
 from .generator import Generator
 from .options import Precision
 
 T = TypeVar("T")
-OpenGenerator: TypeAlias = abc.Callable[[Precision], AbstractContextManager[Generator]]
+OpenInPrecision: TypeAlias = abc.Callable[[Precision], AbstractContextManager[Generator]]
 
 WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp32"}
 """The precision to go on with where a value left the range of another."""
@@ -27,52 +26,52 @@ class Outcome(Generic[T]):
     notes: tuple[str, ...]
 
 
+@contextmanager
+def shared_generator(
+    open_generator: OpenInPrecision, precisions: abc.Collection[Precision]
+) -> abc.Generator["SharedGenerator"]:
+    """The one owner of what is open on a device, until the end of the block.
+
+    precisions: which there are on the device.
+    """
+    with ExitStack() as opened:
+        yield SharedGenerator(open_generator, precisions, opened)
+
+
 class SharedGenerator:
     """A network that is open in one precision at a time, so that a device holds one program.
 
-    A context manager for threads to share: work in another precision waits until all are done with
-    what is open, closes it and opens its own; work that comes later waits for its turn.
-    precisions: which there are on the device. device: what computes, and in which precision if
-    none overflows.
+    For threads to share, and for one batch after another: it stays open until work in another
+    precision comes. That waits until all are done with what is open, closes it and opens its own;
+    work that comes later waits for its turn. opened: closes what is open at last.
     """
 
     def __init__(
         self,
-        open_generator: OpenGenerator,
-        precision: Precision,
+        open_generator: OpenInPrecision,
         precisions: abc.Collection[Precision],
+        opened: ExitStack,
     ) -> None:
         self._open_generator = open_generator
-        self._usual: Precision = precision
         self._precisions = precisions
-        self._opened = ExitStack()
+        self._opened = opened
         self._open: tuple[Precision, Generator] | None = None
         self._users = 0
         self._turn = threading.Lock()
         self._changed = threading.Condition()
 
-    def __enter__(self) -> Self:
-        with self._changed:
-            self.device = self._switch(self._usual).device
-        return self
+    def open(self, precision: Precision) -> str:
+        """Have it open in a precision; what computes then."""
+        with self._in_use(precision) as generator:
+            return generator.device
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._changed:
-            self._open = None
-            self._opened.__exit__(kind, error, trace)
-
-    def do(self, work: abc.Callable[[Generator], T]) -> Outcome[T]:
+    def do(self, work: abc.Callable[[Generator], T], precision: Precision) -> Outcome[T]:
         """Do work that can be repeated from the start, such as one study.
 
         After an overflow it is done again in the next wider precision; any other error passes
         through, and so does what keeps a generator from opening.
         """
-        precision, notes = self._usual, list[str]()
+        notes = list[str]()
         while True:
             try:
                 with self._in_use(precision) as generator:

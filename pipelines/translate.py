@@ -20,12 +20,11 @@ from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
 from .errors import SettingsError
-from .execution.batch import Line, run_batch
-from .execution.fleet import Fleet
-from .execution.relay import Relay
-from .execution.stages import Task
+from .execution.batch import Execution, run_batch
+from .execution.batch_worker import Setup
+from .execution.failover import Failover
+from .execution.shared_batch import SharedBatch
 from .execution.study_pipeline import Conveyor, Lanes
-from .execution.worker import Setup
 from .host.memory import available_memory
 from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
@@ -36,7 +35,6 @@ from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .results.earlier_results import discover_scans
 from .results.manifest import Entry, Manifest, Place, Recipe, load
 from .results.resume import PlannedStudy, Planner
-from .results.storing import Store
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
 
@@ -152,7 +150,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         if manifest.remark:
             listen(Remark(manifest.remark))
         listen(BatchStarted(planned))
-        rows = run_batch(planned, _line(job, planned, manifest), hear)
+        rows = run_batch(planned, _execution(job, planned, manifest), hear)
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
@@ -198,24 +196,18 @@ def _remember(
             cache.put(host, *of_kind)
 
 
-def _line(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Line:
+def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
     """One device in this process as long as it works, or several in a process each."""
     setups = [_setup(job, device, manifest.place) for device in job.devices]
     if len(setups) > 1:
-        return Fleet(setups, planned, manifest)
+        return SharedBatch(setups, planned, manifest)
     [setup] = setups
-    store = Store(manifest, job.recipe, job.model.card)
-    task = Task(
-        model=job.model,
-        settings=job.settings,
-        open_generator=setup.open_generator,
-        store=store,
-        precisions=setup.precisions,
-        extras=setup.extras,
-        hands_over=True,
+    task = setup.task(manifest, setup.open_generator)
+    return Failover(
+        planned,
+        Conveyor(task, planned, setup.lanes),
+        lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
     )
-    conveyor = Conveyor(task, planned, setup.lanes)
-    return Relay(planned, conveyor, lambda left, suspects: Fleet(setups, left, manifest, suspects))
 
 
 def _setup(job: Job, device: Device, place: Place) -> Setup:

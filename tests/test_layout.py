@@ -161,7 +161,7 @@ MAY_IMPORT = {
     "pipelines": "",
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.host pipelines.precision pipelines.study"
+        "engine.options pipelines.execution pipelines.host pipelines.precision pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.doctor": (
@@ -183,10 +183,12 @@ MAY_IMPORT = {
         "engine.decoding engine.model io.links io.search pipelines.errors pipelines.jobs.queue "
         "pipelines.report pipelines.results pipelines.translate"
     ),
-    "pipelines.jobs.queue": "engine.decoding io.files io.links pipelines.errors pipelines.settings",
+    "pipelines.jobs.queue": (
+        "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
+    ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options io.discovery io.errors io.files io.volume pipelines.errors "
+        "engine.options engine.recovery io.discovery io.errors io.files io.volume pipelines.errors "
         "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.progress "
         "pipelines.report pipelines.results pipelines.settings pipelines.translate"
     ),

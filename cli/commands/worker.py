@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +14,11 @@ from ..options.queue import QueueOption
 from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ..options.values import checked_device, cuda_limits
 from ..render.terminal.settings import flagged
-from ..render.terminal.streams import say, settle
+from ..render.terminal.streams import say
 from ..render.terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.location import QueuePlace
-    from ...pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
+    from ...pipelines.jobs.worker.messages import WorkerEvent
 
 EXAMPLE = """\b
 Examples:
@@ -75,87 +73,72 @@ def worker(
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with told(verbose=False):
         from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.worker.crew import Crew
         from ...pipelines.jobs.worker.messages import Manners, WorkerSettings
+        from ...pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
 
         manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
         settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
-        child = _Child(queue_place(queue), settings)
-        crew = Crew(child, devices, _MODULES, _FINAL, _tell_death, _tell_stop)
+        task = QueueTask(queue_place(queue), settings, _verdict)
+        workers = QueueWorkers(task, devices, _FINAL, log_news, _log_death, _log_stop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, lambda asked, _: crew.stop(asked))
-        raise typer.Exit(crew.run())
+                signal.signal(number, lambda asked, _: workers.stop(asked))
+        raise typer.Exit(workers.run())
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
-_MODULES = ("cuda_cyclegan.cli.app", __name__, "cuda_cyclegan.pipelines.jobs.worker.process")
 
 
-@dataclass(frozen=True, slots=True)
-class _Child:
-    """What each process runs."""
-
-    place: "QueuePlace"
-    settings: "WorkerSettings"
-
-    def __call__(self, device: str) -> None:
-        settle()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        from ...pipelines.jobs.worker.crew import SHAKEN
-        from ...pipelines.jobs.worker.process import work
-
-        try:
-            end = work(self.place, device, self.settings, _Log(device))
-        except QueueLostError as error:
-            complain(f"worker for {device}: {error}")
-            sys.exit(Exit.SOME_FAILED)  # the crew tries again, later and later
-        except Exception as error:
-            complain(f"worker for {device}: {sentence(error)}")
-            sys.exit(status(error))
-        if end == "empty":
-            _log(f"{device}: no job is left that may start now")
-        sys.exit(SHAKEN if end == "shaken" else Exit.DONE)
+def _verdict(error: Exception) -> tuple[int, str]:
+    """What an error that ends a worker comes to; after a lost queue another one is tried."""
+    lost = isinstance(error, QueueLostError)
+    return Exit.SOME_FAILED if lost else status(error), sentence(error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
+def log_news(device: str, news: "WorkerEvent") -> None:
     """One line an event; names of studies stay in the queue, where only its owner reads them."""
+    from ...pipelines.jobs.worker.messages import (
+        JobEnded,
+        JobStarted,
+        NothingLeft,
+        TuningBegan,
+        TuningEnded,
+        Waiting,
+        WorkerFailed,
+    )
+    from ...pipelines.progress.events import Remark
 
-    device: str
+    match news:
+        case JobStarted(job):
+            _say(device, f"{job} started")
+        case JobEnded(job, None):
+            _say(device, f"{job} given up: too many workers died of it")
+        case JobEnded(job, row) if row is not None:
+            kind = f": {row.failure.kind}" if row.failure else ""
+            _say(device, f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
+        case Waiting(reason):
+            _say(device, flagged(reason or "waiting for jobs that may start"))
+        case Remark(text):
+            _say(device, text)
+        case TuningBegan():
+            _say(device, "tuning: trying plans of the convolutions on this GPU")
+        case TuningEnded(spent, plans):
+            _say(device, f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
+        case NothingLeft():
+            _say(device, "no job is left that may start now")
+        case WorkerFailed(why):
+            complain(f"worker for {device}: {why}")
+        case _:
+            pass
 
-    def __call__(self, event: "WorkerEvent") -> None:
-        from ...pipelines.jobs.worker.messages import (
-            JobEnded,
-            JobStarted,
-            TuningBegan,
-            TuningEnded,
-            Waiting,
-        )
-        from ...pipelines.progress.events import Remark
 
-        match event:
-            case JobStarted(job):
-                self._say(f"{job} started")
-            case JobEnded(job, None):
-                self._say(f"{job} given up: too many workers died of it")
-            case JobEnded(job, row) if row is not None:
-                kind = f": {row.failure.kind}" if row.failure else ""
-                self._say(f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
-            case Waiting(reason):
-                self._say(flagged(reason or "waiting for jobs that may start"))
-            case Remark(text):
-                self._say(text)
-            case TuningBegan():
-                self._say("tuning: trying plans of the convolutions on this GPU")
-            case TuningEnded(spent, plans):
-                self._say(f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
-            case _:
-                pass
+def _log_death(device: str, why: str) -> None:
+    _say(device, f"the worker ended ({why}); starting another")
 
-    def _say(self, text: str) -> None:
-        _log(f"{self.device}: {printable(text)}")
+
+def _log_stop(number: int) -> None:
+    _log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
 
 
 def _devices(asked: str) -> list[str]:
@@ -174,14 +157,8 @@ def _devices(asked: str) -> list[str]:
     return [f"cuda:{card.index}" for card in usable]
 
 
-def _tell_death(device: str, status: int) -> None:
-    why = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    _log(f"{device}: the worker ended ({why}); starting another")
-
-
-def _tell_stop(number: int) -> None:
-    name = signal.Signals(number).name
-    _log(f"{name}: ending after the jobs at hand; once more: at once")
+def _say(device: str, text: str) -> None:
+    _log(f"{device}: {printable(text)}")
 
 
 def _log(text: str) -> None:

@@ -1,52 +1,32 @@
 """A process for one measurement, which may crash, hang or fill the card without harm to others."""
 
 import os
-import signal
-import subprocess
-import sys
 import tempfile
-from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import IO, cast
+from functools import partial
+from typing import IO
 
 from ...engine.errors import EngineError
+from ..execution.channel import Channel
+from ..execution.launch import WorkerProcess, ending, launch
 from .rivals import CudnnTask, Fallen, Result, Task
 
-_START = "from cuda_cyclegan.pipelines.bench.child import main; main()"
 _LONGEST_REASON = 200
 
 
 def in_child(task: Task, seconds: float) -> Result:
     """Run a task in a process of its own; what does not end well within `seconds` has fallen."""
-    here, there = Pipe()
-    with tempfile.TemporaryFile() as output, here:
-        with there:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, str(there.fileno())],
-                pass_fds=[there.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(task),
-                start_new_session=True,
-            )
+    with tempfile.TemporaryFile() as output:
+        process: WorkerProcess[object, Result]
+        process = launch(partial(_measure, task), _environment(task), output)
         try:
-            return _answer(cast("Connection[object, Result]", here), task, seconds)
-        except (EOFError, OSError):
-            return Fallen(task.name, _death(process.wait(), output))
+            return process.channel.receive(seconds)
+        except TimeoutError:
+            return Fallen(task.name, f"took longer than {seconds:g} s")
+        except EOFError:
+            return Fallen(task.name, _death(process.reap(), output))
         finally:
-            with suppress(ProcessLookupError):  # with all that it has started
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _answer(connection: "Connection[object, Result]", task: Task, seconds: float) -> Result:
-    connection.send(sys.path)
-    connection.send(task)
-    if not connection.poll(seconds):
-        return Fallen(task.name, f"took longer than {seconds:g} s")
-    return connection.recv()
+            process.kill()
+            process.reap()
 
 
 def _environment(task: Task) -> dict[str, str]:
@@ -62,18 +42,12 @@ def _death(status: int, output: IO[bytes]) -> str:
     output.seek(0)
     lines = output.read().decode(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return f"its process ended by {name}" + (f": {last[:_LONGEST_REASON]}" if last else "")
+    return f"its process ended ({ending(status)})" + (f": {last[:_LONGEST_REASON]}" if last else "")
 
 
-def main() -> None:
-    """The process; its argument is the descriptor of the connection."""
-    connection = cast("Connection[Result, object]", Connection(int(sys.argv[1])))
-    sys.path[:] = cast("list[str]", connection.recv())
-    task = cast(Task, connection.recv())
-    connection.send(_done(task))
-    sys.stderr.flush()
-    os._exit(0)
+def _measure(task: Task, channel: Channel[Result, object]) -> None:
+    """What the process does."""
+    channel.send(_done(task))
 
 
 def _done(task: Task) -> Result:

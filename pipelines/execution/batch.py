@@ -15,7 +15,7 @@ LAST_MOMENT = 1.0
 """Seconds that those which are in place then have to get recorded."""
 
 
-class Line(Protocol):
+class Execution(Protocol):
     """What carries studies from file to file."""
 
     def run(self) -> Iterator[Event]:
@@ -40,7 +40,7 @@ class Line(Protocol):
 
 
 def run_batch(
-    planned: Sequence[PlannedStudy], line: Line, listen: Listen
+    planned: Sequence[PlannedStudy], execution: Execution, listen: Listen
 ) -> tuple[StudyReport, ...]:
     """The rows of all studies in their order, or what there is of them at a KeyboardInterrupt.
 
@@ -48,17 +48,17 @@ def run_batch(
     another one ends that too.
     """
     try:
-        for event in line.run():
+        for event in execution.run():
             listen(event)
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
-            line.stop()
-            for event in line.rest(PATIENCE):
+            execution.stop()
+            for event in execution.rest(PATIENCE):
                 listen(event)
         with suppress(KeyboardInterrupt):
-            line.cut()
-            for event in line.rest(LAST_MOMENT):
+            execution.cut()
+            for event in execution.rest(LAST_MOMENT):
                 listen(event)
     finally:
-        line.stop()
-    return tuple(row for study in planned if (row := line.row(study)))
+        execution.stop()
+    return tuple(row for study in planned if (row := execution.row(study)))

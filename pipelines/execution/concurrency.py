@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 
-class Room:
-    """So many places or bytes, for threads to take and give back.
+class WeightedSemaphore:
+    """So many places or bytes, for threads to acquire and release.
 
-    What alone is more than there is gets in when nothing else is inside, so that nothing waits for
-    ever.
+    Who wants more than there is gets it when nobody else has any, so that nothing waits for ever.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,21 +21,21 @@ class Room:
         self._closed = False
         self._changed = threading.Condition()
 
-    def take(self, amount: int = 1) -> bool:
-        """Wait until there is room, and take it; False once the room is closed."""
+    def acquire(self, amount: int = 1) -> bool:
+        """Wait until so much is free, and take it; False once it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._fits(amount))
             self._used += amount
             return not self._closed
 
-    def give(self, amount: int = 1) -> None:
-        """Give room back."""
+    def release(self, amount: int = 1) -> None:
+        """Give so much back."""
         with self._changed:
             self._used -= amount
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let everybody out who waits, with nothing to be had any more."""
+        """Let nobody wait any more; nothing is to be had from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -49,8 +48,11 @@ class StoppedError(BaseException):
     """Ends a thread that nobody waits for any more."""
 
 
-class Gate:
-    """Any number of threads may be in it at a time; once it is shut, none is and none gets in."""
+class CommitBarrier:
+    """Any number of threads may be in it at a time; once it is shut, none is and none gets in.
+
+    Passed by each step that makes a part of a result appear, or appear whole.
+    """
 
     def __init__(self) -> None:
         self._inside = 0

@@ -2,7 +2,7 @@
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from ...engine.errors import CudaError
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
-from ...engine.recovery import SharedGenerator
+from ...engine.recovery import SharedGenerator, shared_generator
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
@@ -37,27 +37,36 @@ from ..study.translation import (
     prepare_study,
     read_study,
 )
-from .concurrency import Gate, Room, StoppedError, running_beside
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_beside
 
 Made = TypeVar("Made")
 OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[Generator]]
 """Opens the network in some precision, and tells of the search for plans."""
+ShareGenerator: TypeAlias = Callable[[Progress], AbstractContextManager[SharedGenerator]]
+"""Lets the threads of a batch have the network, which tells of the search for plans."""
+
+
+def opened_for_a_batch(
+    open_generator: OpenGenerator, precisions: Collection[Precision] = ()
+) -> ShareGenerator:
+    """The network of one batch only. precisions: which there are on the device."""
+    return lambda progress: shared_generator(
+        lambda precision: open_generator(precision, progress), precisions
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """What is done with every study.
 
-    precisions: in which the network can be opened, beside that of the settings. hands_over: whether
-    the study over which a device is lost is left to another process. may_begin: asked about each
-    study, by its name, when the network could begin with it.
+    hands_over: whether the study over which a device is lost is left to another process. may_begin:
+    asked about each study, by its name, when the network could begin with it.
     """
 
     model: Model
     settings: TranslateSettings
-    open_generator: OpenGenerator
+    share_generator: ShareGenerator
     store: Store
-    precisions: tuple[Precision, ...] = ()
     extras: Extras = NO_EXTRAS
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
@@ -95,13 +104,19 @@ class Stations:
     """Called by the threads of a conveyor, each study by one at a time.
 
     Everything returns a study that goes on, with its ticket, or one that is over. memory: host
-    bytes. tell: what hears the events. gate: what results pass. begun: tickets of the studies that
-    the network has begun with. rows: of those that are over.
+    bytes. tell: what hears the events. commits: what results pass. begun: tickets of the studies
+    that the network has begun with. rows: of those that are over.
     """
 
-    def __init__(self, task: Task, memory: Room, tell: Callable[[Event], None], gate: Gate) -> None:
+    def __init__(
+        self,
+        task: Task,
+        memory: WeightedSemaphore,
+        tell: Callable[[Event], None],
+        commits: CommitBarrier,
+    ) -> None:
         self._task = task
-        self._gate = gate
+        self._commits = commits
         self._memory = memory
         self._arrays = HostArrays()
         # Each study's preparation takes several cores, and the network waits for the first only.
@@ -190,7 +205,7 @@ class Stations:
 
     def _take_memory(self, ticket: Ticket, needed: int) -> None:
         ticket.held = needed
-        if not self._memory.take(needed):
+        if not self._memory.acquire(needed):
             raise StoppedError
 
     def _infer(
@@ -204,7 +219,8 @@ class Stations:
                 ticket.watch,
                 on_tiles,
                 self._arrays.empty,
-            )
+            ),
+            task.settings.precision,
         )
         notes = *ticket.row.notes, *outcome.notes, *outcome.result.notes
         ticket.row = replace(ticket.row, notes=notes)
@@ -212,7 +228,7 @@ class Stations:
 
     def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
-            self._task.store.put(ticket.planned, made, ticket.inputs, self._gate)
+            self._task.store.put(ticket.planned, made, ticket.inputs, self._commits)
         return replace(
             ticket.row,
             status="translated",
@@ -238,7 +254,7 @@ class Stations:
         except LeftError:
             return self._done(ticket, replace(ticket.row, status="interrupted"))
         except Exception as error:
-            if self._gate.is_shut:
+            if self._commits.is_shut:
                 raise StoppedError from error
             if self._task.hands_over and isinstance(error, CudaError) and error.is_sticky:
                 raise DeviceLostError(str(error)) from error
@@ -251,7 +267,7 @@ class Stations:
             raise LeftError
 
     def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
-        self._memory.give(ticket.held)
+        self._memory.release(ticket.held)
         row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
         return StudyDone(row, trace)
 

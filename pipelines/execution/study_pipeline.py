@@ -12,7 +12,7 @@ from ...io.files.parts import remove_parts_of_this_process
 from ..progress.events import DeviceOpened, Event, Tuning
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
-from .concurrency import Gate, Room, StoppedError
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .stages import DeviceLostError, Finished, Inferred, Loaded, Stations, Task
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
@@ -57,12 +57,17 @@ class Conveyor:
         self._studies = iter(studies)
         self._next_study = threading.Lock()
         self._lanes = lanes
-        self._ahead, self._behind = Room(lanes.readers), Room(lanes.writers)
-        self._stopped, self._gate = threading.Event(), Gate()
+        self._ahead, self._behind = (
+            WeightedSemaphore(lanes.readers),
+            WeightedSemaphore(lanes.writers),
+        )
+        self._stopped, self._commits = threading.Event(), CommitBarrier()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | Over] = SimpleQueue()
-        self._stations = Stations(task, Room(lanes.host_bytes), self._heard.put, self._gate)
+        self._stations = Stations(
+            task, WeightedSemaphore(lanes.host_bytes), self._heard.put, self._commits
+        )
         self._reading, self._storing = lanes.readers, lanes.writers
         self._counting = threading.Lock()
         self._threads = [
@@ -113,7 +118,7 @@ class Conveyor:
 
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored; no part appears from then on."""
-        self._gate.shut()
+        self._commits.shut()
         if self._storing:
             remove_parts_of_this_process(self._task.store.record.place.output)
 
@@ -150,7 +155,7 @@ class Conveyor:
             yield threading.Thread(target=run, args=(own,), name=own, daemon=True)
 
     def _read_all(self) -> None:
-        while self._ahead.take():
+        while self._ahead.acquire():
             with self._next_study:
                 planned = next(self._studies, None)
             if planned is None:
@@ -160,13 +165,8 @@ class Conveyor:
 
     def _infer_all(self) -> None:
         task = self._task
-        opening = SharedGenerator(
-            lambda precision: task.open_generator(precision, self._tune),
-            task.settings.precision,
-            task.precisions,
-        )
-        with opening as generator, self._loss_told():
-            self._heard.put(DeviceOpened(generator.device))
+        with task.share_generator(self._tune) as generator, self._loss_told():
+            self._heard.put(DeviceOpened(generator.open(task.settings.precision)))
             others = list(
                 self._workers(
                     f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(generator)
@@ -195,7 +195,7 @@ class Conveyor:
         while (loaded := self._next_loaded()) is not None:
             inferred = self._stations.infer(loaded, generator)
             del loaded
-            if self._behind.take():
+            if self._behind.acquire():
                 self._inferred.put(inferred)
             del inferred
 
@@ -204,7 +204,7 @@ class Conveyor:
         while not self._stopped.is_set():
             loaded = self._loaded.get()
             if loaded is not None:
-                self._ahead.give()
+                self._ahead.release()
                 return loaded
             with self._counting:
                 self._reading -= 1
@@ -217,11 +217,11 @@ class Conveyor:
         while (finished := self._finish_next()) is not None:
             self._stations.store(finished)
             del finished  # its voxels would stay while the next study is awaited
-            self._behind.give()
+            self._behind.release()
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
-        if inferred is None or self._gate.is_shut:
+        if inferred is None or self._commits.is_shut:
             return None
         return self._stations.finish(inferred)
 

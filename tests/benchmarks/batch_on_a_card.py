@@ -33,7 +33,7 @@ from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
 from cuda_cyclegan.pipelines.progress.events import Event, Worked
 from cuda_cyclegan.pipelines.progress.timeline import Timeline
@@ -105,7 +105,12 @@ class Case:
             scan.target.unlink(missing_ok=True)  # to free an old file's memory takes 5 ms
         with Manifest(self.results) as manifest:
             store = Store(manifest, Recipe("", ""), self.model.card)
-            task = Task(self.model, self.settings, lambda *_: nullcontext(generator), store)
+            task = Task(
+                self.model,
+                self.settings,
+                opened_for_a_batch(lambda *_: nullcontext(generator)),
+                store,
+            )
             begin = time.perf_counter()
             rows = run_batch(planned, Conveyor(task, planned, self.lanes), hear)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)

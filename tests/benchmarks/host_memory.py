@@ -36,7 +36,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
 from cuda_cyclegan.pipelines.host.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
@@ -125,7 +125,9 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     with Manifest(output) as manifest:
         model = model_of(case)
         store = Store(manifest, Recipe("", ""), model.card)
-        task = Task(model, settings, lambda *_: nullcontext(CopyingGenerator()), store)
+        task = Task(
+            model, settings, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
+        )
         planned = PlannedStudy(study, target, "translate", replaces=True)
         lanes = Lanes(available_memory() // 2)
         [row] = run_batch([planned], Conveyor(task, [planned], lanes), lambda _: None)

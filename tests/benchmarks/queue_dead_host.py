@@ -19,7 +19,7 @@ from typing import Any
 
 from support import queue_postgres
 from support.batch_world import scan
-from support.queue_world import COMMAND, QueueWorld
+from support.queue_world import COMMAND, QueueWorld, children
 
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 
@@ -44,7 +44,7 @@ def network() -> Generator[None]:
 
 
 class Host:
-    """A `worker` command under a host's name, in a process group of its own."""
+    """A `worker` command under a host's name."""
 
     def __init__(self, world: QueueWorld, name: str, *prefix: str) -> None:
         inside = f'hostname {name}; exec "$@"'
@@ -54,7 +54,6 @@ class Host:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, VARIABLE: world.queue},
-            start_new_session=True,
         )
 
     def says(self, text: str) -> str:
@@ -62,7 +61,10 @@ class Host:
         return next(line for line in self.process.stderr if text in line)
 
     def signal(self, number: signal.Signals) -> None:
-        os.killpg(self.process.pid, number)
+        """To all processes."""
+        workers = children(self.process.pid)
+        for process in (self.process.pid, *workers):
+            os.kill(process, number)
 
     def end(self) -> None:
         if self.process.poll() is None:

@@ -31,7 +31,7 @@ from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
 from cuda_cyclegan.pipelines.jobs.queue.state import Lane
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
-from cuda_cyclegan.pipelines.jobs.worker.crew import HEALTHY_SECONDS
+from cuda_cyclegan.pipelines.jobs.worker.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 HISTORY, BATCH = 20_000, 1_000

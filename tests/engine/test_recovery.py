@@ -3,13 +3,13 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionOverflowError
-from cuda_cyclegan.engine.recovery import SharedGenerator
+from cuda_cyclegan.engine.recovery import SharedGenerator, shared_generator
 
 OVERFLOW = PrecisionOverflowError("Too large.")
 SOON = 10.0  # seconds; only a test that fails waits so long
@@ -52,51 +52,53 @@ def overflowing(*failures: Exception) -> Any:
     return work
 
 
-def shared(device: Device) -> SharedGenerator:
-    return SharedGenerator(device.open, "fp16", ("fp16", "bf16", "fp32"))
+def shared(device: Device) -> AbstractContextManager[SharedGenerator]:
+    return shared_generator(device.open, ("fp16", "bf16", "fp32"))
 
 
 def test_an_overflow_is_done_again_in_the_next_wider_precision():
     device = Device()
     with shared(device) as generator:
-        outcome = generator.do(overflowing(OVERFLOW, OVERFLOW))
+        assert generator.open("fp16") == "a card, fp16"
+        outcome = generator.do(overflowing(OVERFLOW, OVERFLOW), "fp16")
     assert (outcome.result, outcome.precision) == ("done in fp32", "fp32")
     assert outcome.notes == (
         "A value left the range of fp16. It was done again in bf16.",
         "A value left the range of bf16. It was done again in fp32.",
     )
-    assert generator.device == "a card, fp16"
 
 
 def test_a_precision_that_the_device_lacks_is_passed_over():
-    with SharedGenerator(Device().open, "fp16", ("fp16", "fp32")) as generator:
-        outcome = generator.do(overflowing(OVERFLOW))
+    with shared_generator(Device().open, ("fp16", "fp32")) as generator:
+        outcome = generator.do(overflowing(OVERFLOW), "fp16")
         assert outcome.precision == "fp32"
         assert outcome.notes == ("A value left the range of fp16. It was done again in fp32.",)
         with pytest.raises(PrecisionOverflowError):
-            generator.do(overflowing(OVERFLOW, OVERFLOW))
+            generator.do(overflowing(OVERFLOW, OVERFLOW), "fp16")
 
 
 def test_the_program_that_overflowed_makes_room_and_is_opened_again_when_it_is_needed():
     device = Device()
     with shared(device) as generator:
-        generator.do(overflowing(OVERFLOW))
+        generator.do(overflowing(OVERFLOW), "fp16")
         assert device.log == ["open fp16", "close fp16", "open bf16"]
         for _ in range(2):
-            assert generator.do(overflowing()).precision == "fp16"
+            assert generator.do(overflowing(), "fp16").precision == "fp16"
     assert device.log[3:] == ["close bf16", "open fp16", "close fp16"]
 
 
 def test_an_overflow_of_the_widest_precision_is_raised():
     told = "A value left the range of fp32; the input is too unlike"
     with shared(Device()) as generator, pytest.raises(PrecisionOverflowError, match=told):
-        generator.do(overflowing(*[OVERFLOW] * 3))
+        generator.do(overflowing(*[OVERFLOW] * 3), "fp16")
 
 
 def test_other_errors_pass_through():
     device = Device()
     with shared(device) as generator, pytest.raises(CudaError):
-        generator.do(overflowing(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again")))
+        generator.do(
+            overflowing(CudaError("cuLaunchKernel", "ILLEGAL_ADDRESS", "start again")), "fp16"
+        )
     assert device.log == ["open fp16", "close fp16"]
 
 
@@ -104,8 +106,8 @@ def test_work_after_one_that_found_no_room_is_done():
     device = Device("bf16")
     with shared(device) as generator:
         with pytest.raises(DeviceMemoryError):
-            generator.do(overflowing(OVERFLOW))
-        assert generator.do(overflowing()).precision == "fp16"
+            generator.do(overflowing(OVERFLOW), "fp16")
+        assert generator.do(overflowing(), "fp16").precision == "fp16"
 
 
 def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for_its_turn():
@@ -126,7 +128,7 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
 
     with shared(device) as generator:
         threads = [
-            threading.Thread(target=generator.do, args=(work,))
+            threading.Thread(target=generator.do, args=(work, "fp16"))
             for work in (long, wide, lambda _: ends.append("late"))
         ]
         threads[0].start()
@@ -154,7 +156,7 @@ def test_threads_that_overflow_share_one_program():
             raise OVERFLOW
 
     with shared(device) as generator:
-        threads = [threading.Thread(target=generator.do, args=(work,)) for _ in range(2)]
+        threads = [threading.Thread(target=generator.do, args=(work, "fp16")) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -15,6 +15,7 @@ from support.batch_world import SHAPE, scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.execution.launch import launch
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
@@ -91,16 +92,18 @@ class QueueWorld:
 
 
 def children(process: int) -> list[int]:
-    """The processes at work for a `worker` command: forked from the one that it has forked by.
-
-    They keep its command line, unlike the programs that imports run for a moment.
-    """
-    return [child for parent in forked(process) for child in forked(parent)]
+    """The processes at work for a `worker` command: each holds the lock of its name."""
+    return [found for found in _launched(process) if _holds_a_lock(found)]
 
 
-def forked(process: int) -> list[int]:
-    """Of a `worker` command: the one process that it has its workers forked by."""
-    return [found for found in _below(process) if b"forkserver" in _command(found)]
+def spares(process: int) -> list[int]:
+    """Those that wait to take the place of one at work."""
+    return [found for found in _launched(process) if not _holds_a_lock(found)]
+
+
+def _launched(process: int) -> list[int]:
+    """Not the programs that imports run for a moment."""
+    return [found for found in _below(process) if launch.__module__.encode() in _command(found)]
 
 
 def _below(process: int) -> list[int]:
@@ -117,6 +120,15 @@ def _command(process: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{process}/cmdline").read_bytes()
     return b""
+
+
+def _holds_a_lock(process: int) -> bool:
+    files: list[str] = []
+    with suppress(OSError):
+        for file in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                files.append(str(file.readlink()))
+    return any(file.endswith(".lock") for file in files)
 
 
 def handles(process: int, number: signal.Signals) -> bool:

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
+from ...execution.retry import QUEUE
 from .queue import ALONE, PAUSED
 from .rows import NAMES, payload_of, whole
 from .state import PRIORITIES, Claim, Lane
@@ -115,7 +116,7 @@ class Claims:
         none of them is blamed, and each is done alone the next time.
         """
         values: dict[str, Any] = {"priority": ALONE}
-        if len(tokens) > 1:
+        if not QUEUE.counts(len(tokens)):
             values["recovery_attempts"] = self._one_try_less()
         return self._queue_again(tokens, values)
 

@@ -44,6 +44,8 @@ class StudyJob:
         """
         fields = asdict(self)
         options: dict[str, Any] = fields.pop("options")
+        if self.options.links == "inside":
+            del options["links"]  # older workers had no other rule, and equal work keeps its key
         return json.dumps({"version": VERSION, **fields, **options})
 
     @classmethod

@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from ...errors import QueueError, QueueLostError, SettingsError
+from ...execution.retry import QUEUE
 from ...report.report import Failure, StudyReport
 from ...report.study_row import to_json
 from ...report.writing import program_version
@@ -22,14 +23,14 @@ PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TakenJob:
     """A job that was taken, and what it asks for."""
 
     claim: Claim
     job: StudyJob
 
 
-class Desk:
+class JobClient:
     """Jobs in hand are those that were taken and whose end is not recorded; any thread may call.
 
     A job that was taken away and came back is there twice, under two tokens.
@@ -46,19 +47,19 @@ class Desk:
         self.hindrance = hindrance
         self.is_open = True
         self._claims = claims
-        self._tries = settings.tries
+        self._retry = replace(QUEUE, tries=settings.tries)
         self._tell = tell
-        self._orders: dict[str, Order] = {}
+        self._in_hand: dict[str, TakenJob] = {}
         self._changed = threading.Condition()
 
     def close(self) -> None:
-        """Let no job start from now on. Takes no lock: a signal may have come at any moment."""
+        """Let no job start from now on."""
         self.is_open = False
 
-    def in_hand(self) -> tuple[Order, ...]:
+    def in_hand(self) -> tuple[TakenJob, ...]:
         """The jobs at work, and any that waits for them."""
         with self._changed:
-            return tuple(self._orders.values())
+            return tuple(self._in_hand.values())
 
     def wait_for_a_change(self) -> None:
         """Wait until a job is handed in, but not for long."""
@@ -69,52 +70,52 @@ class Desk:
         """Whether any worker holds a job. Raises QueueLostError."""
         return bool(self._claims.held())
 
-    def take(self) -> Order | None:
+    def take(self) -> TakenJob | None:
         """The most urgent job that may start now, in hand from then on. Raises QueueLostError.
 
         Jobs that cannot be read, or that too many workers died of, end on the way.
         """
         while (claim := self._claim()) is not None:
-            if claim.tries > self._tries:
+            if self._retry.gives_up(claim.tries - 1):
                 self._record(lambda claim=claim: self._claims.give_up(claim))
                 self._tell(JobEnded(claim.job, None))
                 continue
             self._tell(JobStarted(claim.job))
             try:
-                order = Order(claim, StudyJob.from_json(claim.payload))
+                taken = TakenJob(claim, StudyJob.from_json(claim.payload))
             except QueueError as error:
                 failure = Failure("unsupported", str(error), None)
                 self._end(claim, StudyReport("", Path(), Path(), "failed", failure=failure))
                 continue
             with self._changed:
-                self._orders[claim.token] = order
-            return order
+                self._in_hand[claim.token] = taken
+            return taken
         return None
 
-    def may_start(self, order: Order) -> bool:
+    def may_start(self, taken: TakenJob) -> bool:
         """Whether a job that was taken a while ago may still start."""
         if not self.is_open or self.hindrance():
             return False
         try:
-            return order.claim.lane in self._open_lanes()
+            return taken.claim.lane in self._open_lanes()
         except QueueLostError:
-            return _is_open(order.claim.lane)
+            return _is_open(taken.claim.lane)
 
-    def hand_in(self, order: Order, row: StudyReport) -> None:
+    def hand_in(self, taken: TakenJob, row: StudyReport) -> None:
         """Record how a job ended; an interrupted one goes back to its place in the queue."""
-        self._end(order.claim, row)
-        self._let_go(order)
+        self._end(taken.claim, row)
+        self._let_go(taken)
 
-    def put_apart(self, orders: Sequence[Order]) -> None:
+    def put_apart(self, jobs: Sequence[TakenJob]) -> None:
         """Put jobs back, one of which has harmed the device; each will be done alone."""
-        tokens = [order.claim.token for order in orders]
+        tokens = [taken.claim.token for taken in jobs]
         self._record(lambda: self._claims.take_over(tokens))
-        for order in orders:
-            self._let_go(order)
+        for taken in jobs:
+            self._let_go(taken)
 
-    def _let_go(self, order: Order) -> None:
+    def _let_go(self, taken: TakenJob) -> None:
         with self._changed:
-            del self._orders[order.claim.token]
+            del self._in_hand[taken.claim.token]
             self._changed.notify_all()
 
     def _claim(self) -> Claim | None:

@@ -1,10 +1,11 @@
-"""How a worker is told to work, and what it tells; imports nothing heavy, for its parent."""
+"""How a worker is told to work, and what it tells; imports nothing heavy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
+from ...execution.messages import StopWork
 from ...progress.events import Remark
 
 if TYPE_CHECKING:
@@ -77,5 +78,41 @@ class TuningEnded:
     plans: int
 
 
-WorkerEvent: TypeAlias = Remark | JobStarted | JobEnded | Waiting | TuningBegan | TuningEnded
+@dataclass(frozen=True, slots=True)
+class NothingLeft:
+    """No job is left that may start now, and the worker ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The worker ends before its time. why: one sentence."""
+
+    why: str
+
+
+WorkerEvent: TypeAlias = (
+    Remark
+    | JobStarted
+    | JobEnded
+    | Waiting
+    | TuningBegan
+    | TuningEnded
+    | NothingLeft
+    | WorkerFailed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """To a worker, which may have been started in advance: the device that it works on."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishJobs:
+    """To a worker: take nothing more, and end after what is at hand."""
+
+
+QueueOrder: TypeAlias = Begin | FinishJobs | StopWork
 Tell: TypeAlias = Callable[[WorkerEvent], None]

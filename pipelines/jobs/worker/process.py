@@ -6,11 +6,11 @@ from ..queue.claims import Claims
 from ..queue.liveness import life
 from ..queue.location import QueuePlace
 from ..queue.tables import QueueTables
-from .client import Desk
+from .client import JobClient
 from .messages import End, Tell, WorkerSettings
+from .warm_device import WarmDevice
 from .watch import Watch
-from .worker import Worker, stopped_by_signals
-from .workshop import Workshop
+from .worker import JobWorker
 
 
 def work(
@@ -18,20 +18,22 @@ def work(
     device: str,
     settings: WorkerSettings,
     tell: Tell,
+    ready: Callable[[JobWorker], None] = lambda _: None,
 ) -> End:
-    """Do the jobs of a queue on one device, in this process's main thread.
+    """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
 
     Raises QueueError or DeviceUnavailableError.
     """
     with (
         QueueTables(place, create=True) as tables,
         life(place, device) as alive,
-        Workshop(device, settings, tell) as workshop,
+        WarmDevice(device, settings, tell) as warm,
     ):
         claims = Claims(tables, alive.name)
-        desk = Desk(claims, settings, tell, _hindrance(device, settings))
-        worker = Worker(desk, workshop, settings, tell)
-        with stopped_by_signals(worker), Watch(claims, alive, worker):
+        jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
+        worker = JobWorker(jobs, warm, settings, tell)
+        ready(worker)
+        with Watch(claims, alive, worker):
             # The name is ours now, so whoever held jobs under it is dead.
             claims.take_over(claims.held().get(alive.name, ()))
             return worker.run()

@@ -1,6 +1,5 @@
 """What a worker keeps an eye on besides its job, in a thread of its own."""
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Collection
@@ -11,7 +10,7 @@ from typing import Self
 from ...errors import QueueError
 from ..queue.claims import Claims
 from ..queue.liveness import Life
-from .worker import Worker
+from .worker import JobWorker
 
 WATCH_SECONDS = 1.0
 STRAY_SECONDS = 5.0
@@ -23,10 +22,10 @@ class Watch:
 
     It renews the worker's life, takes over from dead workers, wakes jobs whose time has come, lets
     the worker leave jobs that were cancelled or taken over, puts back those that it was given in an
-    answer which never came, and stops it when its parent is gone or its name another worker's.
+    answer which never came, and stops it when its name is another worker's.
     """
 
-    def __init__(self, claims: Claims, life: Life, worker: Worker) -> None:
+    def __init__(self, claims: Claims, life: Life, worker: JobWorker) -> None:
         self._claims = claims
         self._life = life
         self._worker = worker
@@ -49,7 +48,6 @@ class Watch:
 
     def _run(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
-            self._mind_parent()
             with suppress(QueueError):
                 is_named = self._life.renew()
                 self._claims.wake()
@@ -60,16 +58,11 @@ class Watch:
                     self._worker.begin_afresh()
 
     def _mind_jobs(self) -> None:
-        in_hand = self._worker.desk.in_hand()
-        ours = self._claims.ours(order.claim for order in in_hand) if in_hand else set[str]()
-        for order in in_hand:
-            if order.claim.token not in ours:
-                self._worker.leave(order)
-
-    def _mind_parent(self) -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():
-            self._worker.stop()
+        in_hand = self._worker.jobs.in_hand()
+        ours = self._claims.ours(taken.claim for taken in in_hand) if in_hand else set[str]()
+        for taken in in_hand:
+            if taken.claim.token not in ours:
+                self._worker.leave(taken)
 
     def _take_over(self) -> None:
         held = self._claims.held()
@@ -80,7 +73,7 @@ class Watch:
 
     def _put_back_strays(self, held: Collection[str]) -> None:
         """held: the tokens of all jobs that are ours by what the queue says."""
-        in_hand = {order.claim.token for order in self._worker.desk.in_hand()}
+        in_hand = {taken.claim.token for taken in self._worker.jobs.in_hand()}
         now = time.monotonic()
         self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}
         lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]

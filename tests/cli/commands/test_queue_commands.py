@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
-from support.queue_world import QueueWorld, children, eventually, forked, handles
+from support.queue_world import QueueWorld, children, eventually, handles, spares
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
@@ -114,37 +114,21 @@ def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None
     assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
 
 
-def test_workers_outlive_the_process_that_they_were_forked_from(world: QueueWorld) -> None:
+def test_a_process_that_waits_for_anothers_end_may_be_killed_itself(world: QueueWorld) -> None:
     world.scans(20)
     batch = world.submit()
     worker = world.start("worker")
-    eventually(lambda: len(world.made()) >= 3)
-    [server], [child] = forked(worker.pid), children(worker.pid)
-    os.kill(server, signal.SIGKILL)
-    eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
-    assert {job["tries"] for job in world.jobs(batch)} == {1}
+    eventually(lambda: len(world.made()) >= 3 and len(spares(worker.pid)) == 1)
+    [child], [spare] = children(worker.pid), spares(worker.pid)
+    os.kill(spare, signal.SIGKILL)
     os.kill(child, signal.SIGKILL)
-    eventually(lambda: len(children(worker.pid)) == 1)
-    again = world.submit("--overwrite")
-    eventually(lambda: all(job["state"] == "done" for job in world.jobs(again)))
-    worker.terminate()
-    _, log = worker.communicate()
-    assert worker.returncode == 0
-    assert log.count("the worker ended") == 1
-    assert "fault" not in log
-
-
-def test_a_process_and_the_one_it_was_forked_from_are_killed_together(world: QueueWorld) -> None:
-    world.scans(20)
-    batch = world.submit()
-    worker = world.start("worker")
-    eventually(lambda: len(world.made()) >= 3)
-    for victim in (*forked(worker.pid), *children(worker.pid)):
-        os.kill(victim, signal.SIGKILL)
     eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
+    [successor] = children(worker.pid)
+    assert successor not in (child, spare)
     worker.terminate()
     worker.communicate()
     assert worker.returncode == 0
+    assert not any(Path(f"/proc/{process}").exists() for process in (child, spare, successor))
 
 
 def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: QueueWorld) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import choose_device
-from cuda_cyclegan.pipelines.execution.concurrency import Room
+from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.results.manifest import FOLDER, Manifest
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -490,13 +490,13 @@ class TestPlan:
         """A seam score keeps the network's own intensities."""
         scan(world.inputs / "a.nii", shape=(96, 96, 96))
         asked: list[int] = []
-        take = Room.take
+        acquire = WeightedSemaphore.acquire
 
-        def heard(room: Room, amount: int = 1) -> bool:
+        def heard(memory: WeightedSemaphore, amount: int = 1) -> bool:
             asked.append(amount)
-            return take(room, amount)
+            return acquire(memory, amount)
 
-        monkeypatch.setattr(Room, "take", heard)
+        monkeypatch.setattr(WeightedSemaphore, "acquire", heard)
         mebibytes: list[int] = []
         for extras in ((), ("--seam-score",)):
             told = (

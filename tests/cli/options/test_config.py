@@ -56,7 +56,7 @@ def test_files_give_defaults_and_what_is_typed_comes_first(tmp_path: Path) -> No
     with open_queue(queue_place(f"{tmp_path}/private/user.db")) as queue:
         [job] = queue.jobs("")
     queued = StudyJob.from_json(job.payload)
-    assert (queued.patch, queued.overlap) == ((8, 8, 8), 0)
+    assert (queued.options.patch, queued.options.overlap) == ((8, 8, 8), 0)
     (tmp_path / "named.toml").write_text(f'queue = "{tmp_path}/private/named.db"')
     typed = run("--config", tmp_path / "named.toml", "jobs")
     assert "named.db" in typed.stderr

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 
 import pytest
 from rich.console import Console
@@ -43,7 +44,7 @@ def test_quiet_lines_do_not(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    log = worker._Log("cuda:1")
+    log = partial(worker.log_news, "cuda:1")
     with tuning_told(log) as progress:
         for event in EVENTS:
             if isinstance(event, Tuning):
@@ -54,7 +55,7 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
 
 
 def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with tuning_told(worker._Log("cuda:1")):
+    with tuning_told(partial(worker.log_news, "cuda:1")):
         pass
     assert capsys.readouterr().err == ""
 

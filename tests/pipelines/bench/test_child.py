@@ -39,8 +39,8 @@ def test_it_runs_elsewhere() -> None:
 
 
 def test_every_bad_end_has_its_reason() -> None:
-    assert fallen("crash") == "its process ended by SIGSEGV: Segmentation fault is near"
-    assert fallen("exit") == "its process ended by status 3: last words"
+    assert fallen("crash") == "its process ended (killed by SIGSEGV): Segmentation fault is near"
+    assert fallen("exit") == "its process ended (exit status 3): last words"
     assert fallen("raise") == "RuntimeError: CUDA out of memory"
     assert fallen("no room") == "The card is full; use smaller patches."
 

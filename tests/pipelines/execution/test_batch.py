@@ -18,7 +18,7 @@ from cuda_cyclegan.engine.network.graph import FloatArray, Graph
 from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
 from cuda_cyclegan.pipelines.progress.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.report.report import StudyReport
@@ -80,7 +80,7 @@ class World:
             task = Task(
                 self.model,
                 SETTINGS,
-                lambda *_: nullcontext(scripted),
+                opened_for_a_batch(lambda *_: nullcontext(scripted)),
                 Store(manifest, RECIPE, CARD),
             )
             return list(run_batch(planned, Conveyor(task, planned, LANES), self.events.append))

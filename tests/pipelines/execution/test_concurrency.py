@@ -1,61 +1,72 @@
 """Back-pressure."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYetError
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_cyclegan.pipelines.execution.concurrency import Room
+from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
+
+SOON = 30.0  # seconds; only a test that fails waits so long
 
 
-def waits(taking: "Future[bool]") -> bool:
-    try:
-        taking.result(timeout=0.05)
-    except NotYetError:
-        return True
-    return False
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a thread waits for another to release something."""
+    waits, wait = threading.Event(), threading.Condition.wait
+
+    def told(condition: threading.Condition, timeout: float | None = None) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            waits.set()
+        return wait(condition, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait", told)
+    return waits
 
 
-def test_who_does_not_fit_waits_until_something_is_given_back() -> None:
-    room = Room(10)
-    assert room.take(6)
+def test_who_does_not_fit_waits_until_something_is_given_back(waits: threading.Event) -> None:
+    places = WeightedSemaphore(10)
+    assert places.acquire(6)
     with ThreadPoolExecutor() as others:
-        taking = others.submit(room.take, 5)
-        assert waits(taking)
-        room.give(6)
-        assert taking.result(timeout=5)
+        taking = others.submit(places.acquire, 5)
+        assert waits.wait(SOON)
+        assert not taking.done()
+        places.release(6)
+        assert taking.result(timeout=SOON)
 
 
-def test_what_is_larger_than_the_room_gets_in_alone() -> None:
-    room = Room(10)
-    assert room.take(25)
+def test_what_is_larger_than_the_room_gets_in_alone(waits: threading.Event) -> None:
+    places = WeightedSemaphore(10)
+    assert places.acquire(25)
     with ThreadPoolExecutor() as others:
-        taking = others.submit(room.take, 1)
-        assert waits(taking)
-        room.give(25)
-        assert taking.result(timeout=5)
+        taking = others.submit(places.acquire, 1)
+        assert waits.wait(SOON)
+        assert not taking.done()
+        places.release(25)
+        assert taking.result(timeout=SOON)
 
 
 @pytest.mark.parametrize("amount", [1, 100])
-def test_a_closed_room_lets_nobody_wait(amount: int) -> None:
-    room = Room(1)
-    room.take()
+def test_a_closed_room_lets_nobody_wait(amount: int, waits: threading.Event) -> None:
+    places = WeightedSemaphore(1)
+    places.acquire()
     with ThreadPoolExecutor() as others:
-        taking = others.submit(room.take, amount)
-        assert waits(taking)
-        room.close()
-        assert taking.result(timeout=5) is False
+        taking = others.submit(places.acquire, amount)
+        assert waits.wait(SOON)
+        assert not taking.done()
+        places.close()
+        assert taking.result(timeout=SOON) is False
 
 
 @given(st.lists(st.integers(1, 12), max_size=30))
 def test_never_more_inside_than_there_is_room_for(amounts: list[int]) -> None:
-    room, inside, most = Room(12), list[int](), 0
+    places, inside, most = WeightedSemaphore(12), list[int](), 0
     for amount in amounts:
         while sum(inside) + amount > 12:
-            room.give(inside.pop())
-        assert room.take(amount)
+            places.release(inside.pop())
+        assert places.acquire(amount)
         inside.append(amount)
         most = max(most, sum(inside))
     assert most <= 12

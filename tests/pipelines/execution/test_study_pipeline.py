@@ -26,7 +26,7 @@ from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution import batch
 from cuda_cyclegan.pipelines.execution import stages as stations
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
@@ -85,9 +85,8 @@ class World:
             task = Task(
                 model,
                 replace(SETTINGS, precision=precision),
-                opened,
+                opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
-                ("fp16", "bf16", "fp32"),
             )
             line = Conveyor(task, planned, lanes or Lanes(PLENTY))
             return list(run_batch(planned, line, self.events.append))

@@ -8,6 +8,7 @@ import pytest
 from support.numerics_models import FunctionGenerator, card, prepared_scan, volume
 
 from cuda_cyclegan.engine.model.card import Identity, MinMax, Window
+from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import canvas, finish
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
@@ -22,6 +23,11 @@ CASES: list[Any] = [
         [False, True],
     )
 ]
+
+
+def test_a_study_without_voxels_is_refused() -> None:
+    with pytest.raises(PreparationError, match="0x3x3 holds no voxels"):
+        prepared_scan(volume(np.zeros((0, 3, 3), np.int16)), card())
 
 
 @pytest.mark.parametrize(("dtype", "out", "spacing", "in_network"), CASES)

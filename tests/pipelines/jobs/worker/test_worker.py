@@ -29,8 +29,8 @@ from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Claim, Lane
 from cuda_cyclegan.pipelines.jobs.worker import client as job_desk
+from cuda_cyclegan.pipelines.jobs.worker import warm_device
 from cuda_cyclegan.pipelines.jobs.worker import watch as job_watch
-from cuda_cyclegan.pipelines.jobs.worker import workshop
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     JobEnded,
     TuningBegan,
@@ -268,8 +268,8 @@ class Card:
         self._tuned: set[Precision] = set()
         self._runs, self._overflows_at = iter(range(99)), overflows_at
         device = Device("cuda", "fp16", ("fp16", "bf16"))
-        patch.setattr(workshop, "choose_device", lambda *_: device)
-        patch.setattr(workshop, "open_generator", self.open)
+        patch.setattr(warm_device, "choose_device", lambda *_: device)
+        patch.setattr(warm_device, "open_generator", self.open)
 
     @contextmanager
     def open(

@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 from support.batch_world import scan, stored
-from support.fleet_generators import LOSS, Opener
 from support.numerics_models import FunctionGenerator, card
+from support.worker_generators import LOSS, Opener
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import FloatArray, Network
 from cuda_cyclegan.engine.options import Precision
-from cuda_cyclegan.engine.recovery import OpenGenerator
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.execution.batch import Line, run_batch
-from cuda_cyclegan.pipelines.execution.fleet import Fleet
-from cuda_cyclegan.pipelines.execution.relay import Relay
-from cuda_cyclegan.pipelines.execution.stages import Task
+from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
+from cuda_cyclegan.pipelines.execution.batch_worker import Setup
+from cuda_cyclegan.pipelines.execution.failover import Failover
+from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
+from cuda_cyclegan.pipelines.execution.stages import OpenGenerator
 from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
-from cuda_cyclegan.pipelines.execution.worker import Setup
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
     Event,
     StudyDone,
+    StudyStarted,
     TilesDone,
     Worked,
 )
@@ -39,7 +39,6 @@ from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
-from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
 
 NAMES = [f"{letter}.nii" for letter in "abcdef"]
@@ -47,7 +46,7 @@ RECIPE = Recipe("model", "settings")
 
 
 class World:
-    """Six studies of one tile each, and a fleet of two."""
+    """Six studies of one tile each, and two workers."""
 
     def __init__(self, root: Path) -> None:
         self.inputs, self.output = root / "scans", root / "results"
@@ -59,35 +58,37 @@ class World:
 
     def run(self, *openers: Opener) -> list[StudyReport]:
         return self._run(
-            lambda planned, manifest: Fleet(self._setups(openers, manifest), planned, manifest)
+            lambda planned, manifest: SharedBatch(
+                self._setups(openers, manifest), planned, manifest
+            )
         )
 
-    def run_suspects(self, *openers: Opener) -> list[StudyReport]:
-        """As if a card had been lost over each of the studies already."""
+    def run_suspects(self, suspects: Sequence[str], *openers: Opener) -> list[StudyReport]:
+        """As if a card had been lost over these studies already."""
         return self._run(
-            lambda planned, manifest: Fleet(
-                self._setups(openers, manifest), planned, manifest, NAMES
+            lambda planned, manifest: SharedBatch(
+                self._setups(openers, manifest), planned, manifest, suspects
             )
         )
 
     def run_here(self, opener: OpenGenerator) -> list[StudyReport]:
         """In this process, as long as its device works."""
 
-        def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Relay:
+        def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Failover:
             setups = self._setups([opener], manifest)
             [setup] = setups
-            store = Store(manifest, RECIPE, setup.model.card)
-            task = Task(setup.model, setup.settings, opener, store, hands_over=True)
             lanes = Lanes(1 << 30, readers=2, networks=2)
-            return Relay(
+            return Failover(
                 planned,
-                Conveyor(task, planned, lanes),
-                lambda left, suspects: Fleet(setups, left, manifest, suspects),
+                Conveyor(setup.task(manifest, opener), planned, lanes),
+                lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
             )
 
         return self._run(line)
 
-    def _run(self, line: Callable[[Sequence[PlannedStudy], Manifest], Line]) -> list[StudyReport]:
+    def _run(
+        self, line: Callable[[Sequence[PlannedStudy], Manifest], Execution]
+    ) -> list[StudyReport]:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)
@@ -253,6 +254,16 @@ def test_a_card_that_stays_away_fails_what_is_left(world: World) -> None:
     assert processes_left() == []
 
 
+@pytest.mark.parametrize("suspects", [1, 6])
+def test_studies_over_which_a_card_was_lost_are_each_worked_on_alone(
+    world: World, suspects: int
+) -> None:
+    rows = world.run_suspects(NAMES[:suspects], Opener(world.calls, seconds=0.05))
+    assert {row.status for row in rows} == {"translated"}
+    told = [type(event) for event in world.events if isinstance(event, StudyStarted | StudyDone)]
+    assert told[: 2 * suspects] == [StudyStarted, StudyDone] * suspects
+
+
 def test_the_first_study_may_kill_its_worker_and_the_others_are_done(world: World) -> None:
     """Although neither that worker nor its successor has finished a study."""
     stored(world.inputs / "a.nii", np.full((8, 8, 8), 5000, np.int16) + np.eye(8, dtype=np.int16))
@@ -336,7 +347,7 @@ def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
     opener = Opener(world.calls, seconds=60)
     monkeypatch.setattr(world, "hear", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.1)
-    rows = world.run_suspects(opener, opener)
+    rows = world.run_suspects(NAMES, opener, opener)
     assert {row.status for row in rows} == {"interrupted"}
     assert processes_left() == []
 

@@ -1,4 +1,4 @@
-"""A batch in this process, and where that loses its device, in another one for the rest."""
+"""A batch in this process, and where that loses its device, in a worker process for the rest."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -7,17 +7,17 @@ from typing import TypeAlias
 from ..progress.events import DeviceOpened, Event
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
-from .batch import Line
+from .batch import Execution
 from .stages import DeviceLostError
 from .study_pipeline import Conveyor
 
-Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Collection[str]], Line]
-"""Makes a line of other processes for these studies. The names are those of studies over which the
+Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Collection[str]], Execution]
+"""Has other processes go on with these studies. The names are those of studies over which the
 device may have been lost.
 """
 
 
-class Relay:
+class Failover:
     """A conveyor whose driver refuses all further work of its process can only hand it over."""
 
     def __init__(
@@ -26,7 +26,7 @@ class Relay:
         self._studies = studies
         self._conveyor = conveyor
         self._successor = successor
-        self._line: Line = conveyor
+        self._current: Execution = conveyor
 
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over."""
@@ -44,23 +44,23 @@ class Relay:
             if not row or row.status == "interrupted"
         ]
         suspects = [row.name for _, row in rows if row and row.status == "interrupted"]
-        self._line = self._successor(left, suspects)
-        for event in self._line.run():
+        self._current = self._successor(left, suspects)
+        for event in self._current.run():
             if not isinstance(event, DeviceOpened):  # the same one again
                 yield event
 
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
-        self._line.stop()
+        self._current.stop()
 
     def rest(self, seconds: float) -> Iterator[Event]:
         """What still happens after a stop, for so long."""
-        return self._line.rest(seconds)
+        return self._current.rest(seconds)
 
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored."""
-        self._line.cut()
+        self._current.cut()
 
     def row(self, planned: PlannedStudy) -> StudyReport | None:
         """What became of a study, if it was begun with."""
-        return self._line.row(planned) or self._conveyor.row(planned)
+        return self._current.row(planned) or self._conveyor.row(planned)

@@ -2,8 +2,9 @@
 
 import os
 import platform
+from collections import abc
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -15,6 +16,7 @@ from ....engine.generator import Generator
 from ....engine.model.model import Model, load_model
 from ....engine.network.graph import Triple
 from ....engine.options import Precision
+from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.discovery import discover
 from ....io.errors import ScanError, UnreadableScanError
 from ....io.files.parts import remove_leftovers
@@ -44,9 +46,10 @@ class _Tool:
     sha256: str
     patch: tuple[int, int, int]
     model: Model
+    generator: SharedGenerator
 
 
-class Workshop:
+class WarmDevice:
     """One device with the last model on it, and the last output folder; a context manager.
 
     device: as choose_devices takes it, but at most one GPU.
@@ -57,9 +60,8 @@ class Workshop:
         self._sharing = settings.sharing
         self._tell = tell
         self._tool: _Tool | None = None
-        self._generator: tuple[Precision, Generator] | None = None
         self._manifest: Manifest | None = None
-        self._generator_stack = ExitStack()
+        self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -72,7 +74,7 @@ class Workshop:
         trace: TracebackType | None,
     ) -> None:
         self.rest()
-        self._close_generator()
+        self._tool_stack.close()
 
     def rest(self) -> None:
         """Let go of the output folder, so that other programs may have it.
@@ -110,13 +112,12 @@ class Workshop:
         settings = self._settings(job)
         manifest = self._open_folder(Path(job.output))
         tool = self._open_tool(job, settings.patch)
-        self._open_generator(tool, settings.precision)  # what it raises is about this job
+        tool.generator.open(settings.precision)  # what it raises is about this job
         return Task(
             model=tool.model,
             settings=settings,
-            open_generator=lambda precision, _: nullcontext(self._open_generator(tool, precision)),
+            share_generator=lambda _: nullcontext(tool.generator),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
-            precisions=self._device.precisions,
             extras=job.options.extras,
             hands_over=True,
             may_begin=may_begin,
@@ -128,22 +129,6 @@ class Workshop:
 
     def _settings(self, job: StudyJob) -> TranslateSettings:
         return replace(job.options, precision=self._precision(job)).settings()
-
-    def _open_generator(self, tool: _Tool, precision: Precision) -> Generator:
-        """The one that is open, which stays open until another takes its room on the device."""
-        if self._generator and self._generator[0] == precision:
-            return self._generator[1]
-        self._close_generator()
-        network = tool.model.network
-        with tuning_told(self._tell) as progress:
-            opening = open_generator(network, self._device, precision, tool.patch, progress)
-            generator = self._generator_stack.enter_context(opening)
-        self._generator = precision, generator
-        return generator
-
-    def _close_generator(self) -> None:
-        self._generator = None
-        self._generator_stack.close()
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:
@@ -162,7 +147,7 @@ class Workshop:
         if tool and (tool.path, tool.sha256, tool.patch) == wanted:
             return tool
         self._tool = None
-        self._close_generator()
+        self._tool_stack.close()
         model = load_model(Path(job.model))
         if model.sha256 != job.model_sha256:
             raise ModelFileError(
@@ -170,8 +155,21 @@ class Workshop:
                 "put the old file back."
             )
         model.network.graph.check_patch(patch)
-        self._tool = _Tool(*wanted, model)
+        opening = shared_generator(
+            lambda precision: self._opened(model, precision, patch), self._device.precisions
+        )
+        self._tool = _Tool(*wanted, model, self._tool_stack.enter_context(opening))
         return self._tool
+
+    @contextmanager
+    def _opened(
+        self, model: Model, precision: Precision, patch: Triple
+    ) -> abc.Generator[Generator]:
+        with ExitStack() as stack:
+            with tuning_told(self._tell) as progress:
+                opening = open_generator(model.network, self._device, precision, patch, progress)
+                generator = stack.enter_context(opening)
+            yield generator
 
     def _precision(self, job: StudyJob) -> Precision:
         precision = job.options.precision or self._device.default_precision

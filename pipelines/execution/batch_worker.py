@@ -1,0 +1,129 @@
+"""One of several processes that share a batch, each with a device of its own.
+
+A worker asks for a study whenever it has room to read one, tells what happens, and has its results
+recorded by the process that holds the manifest. When that process is gone, so is the worker.
+"""
+
+import os
+import threading
+from collections import abc
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from ...engine.cuda.plan_cache import Progress
+from ...engine.errors import EngineError
+from ...engine.generator import Generator
+from ...engine.model.model import Model
+from ...engine.options import Precision
+from ..progress.events import DeviceOpened
+from ..results.manifest import Entry, Place, Recipe
+from ..results.resume import PlannedStudy
+from ..results.storing import Record, Store
+from ..settings import Extras, TranslateSettings
+from .channel import Channel
+from .messages import (
+    BatchNews,
+    BatchOrder,
+    Ended,
+    ResultMade,
+    ResultRecorded,
+    StopStoring,
+    StopWork,
+    StudyGiven,
+    StudyWanted,
+)
+from .stages import DeviceLostError, OpenGenerator, Task, opened_for_a_batch
+from .study_pipeline import Conveyor, Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker needs to know. open_generator: picklable, with the device in it."""
+
+    name: str
+    model: Model
+    settings: TranslateSettings
+    open_generator: OpenGenerator
+    precisions: tuple[Precision, ...]
+    place: Place
+    recipe: Recipe
+    extras: Extras
+    lanes: Lanes
+
+    def task(self, record: Record, open_generator: OpenGenerator) -> Task:
+        """What is done with every study, each recorded there."""
+        return Task(
+            model=self.model,
+            settings=self.settings,
+            share_generator=opened_for_a_batch(open_generator, self.precisions),
+            store=Store(record, self.recipe, self.model.card),
+            extras=self.extras,
+            hands_over=True,
+        )
+
+
+class BatchClient:
+    """What all threads of a worker have from the process that holds studies and manifest."""
+
+    def __init__(self, channel: Channel[BatchNews, BatchOrder], place: Place) -> None:
+        self.place = place
+        self._channel = channel
+        self._recording = threading.Lock()
+        self._given: SimpleQueue[PlannedStudy | None] = SimpleQueue()
+        self._answers: SimpleQueue[OSError | None] = SimpleQueue()
+
+    def studies(self) -> abc.Iterator[PlannedStudy]:
+        """Studies as they are given out."""
+        while True:
+            self._channel.send(StudyWanted())
+            planned = self._given.get()
+            if planned is None:
+                return
+            yield planned
+
+    def append(self, entry: Entry) -> None:
+        """Have an entry recorded, on disk before this returns. Raises OSError."""
+        with self._recording:
+            self._channel.send(ResultMade(entry))
+            error = self._answers.get()
+        if error:
+            raise error
+
+    def obey(self, conveyor: Conveyor) -> None:
+        """Take what the supervisor says; without one, end the process on the spot."""
+        while True:
+            try:
+                order = self._channel.receive()
+            except EOFError:
+                os._exit(1)
+            match order:
+                case StudyGiven(planned):
+                    self._given.put(planned)
+                case ResultRecorded(error):
+                    self._answers.put(error)
+                case StopWork():
+                    conveyor.stop()
+                case StopStoring():
+                    conveyor.cut()
+
+
+def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
+    """Translate what is given out until there is no more."""
+    client = BatchClient(channel, setup.place)
+
+    @contextmanager
+    def opened(precision: Precision, progress: Progress) -> abc.Generator[Generator]:
+        with setup.open_generator(precision, progress) as generator:
+            channel.send(DeviceOpened(generator.device))  # before a study can end the process
+            yield generator
+
+    conveyor = Conveyor(setup.task(client, opened), client.studies(), setup.lanes)
+    threading.Thread(target=client.obey, args=(conveyor,), daemon=True).start()
+    trouble = None
+    try:
+        for event in conveyor.run():
+            channel.send(event)
+    except (EngineError, DeviceLostError) as error:
+        trouble = str(error)
+    channel.send(Ended(trouble))

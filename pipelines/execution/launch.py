@@ -1,0 +1,93 @@
+"""How a worker process is started, and how it ended."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from tempfile import TemporaryFile
+from typing import IO, Any, Generic, TypeAlias, TypeVar
+
+from .channel import Channel
+
+Order = TypeVar("Order")
+News = TypeVar("News")
+Target: TypeAlias = Callable[[Channel[News, Order]], int | None]
+"""What a worker runs, given its end of the connection: an exit status, or None for 0. Picklable."""
+
+_START = "from cuda_cyclegan.pipelines.execution.launch import main; main()"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerProcess(Generic[Order, News]):
+    """A process that was started, and our end of the connection to it."""
+
+    channel: Channel[Order, News]
+    process: "subprocess.Popen[bytes]"
+
+    def reap(self) -> int:
+        """Wait for its end; the exit status, or a signal's number below zero."""
+        self.channel.close()
+        return self.process.wait()
+
+    def kill(self) -> None:
+        """End it, and all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def launch(
+    target: Target[News, Order],
+    environment: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+) -> WorkerProcess[Order, News]:
+    """Start this interpreter anew, with nothing of the working directory, to run a target.
+
+    It has a session of its own, which no signal of a terminal reaches. environment: instead of this
+    process's. output: where it prints, instead of where this process does.
+    """
+    ours, theirs = Pipe()
+    descriptor = theirs.fileno()
+    with TemporaryFile() as orders:  # through a pipe it would wait for the process to read it
+        for order in (sys.path, target):
+            pickle.dump(order, orders)
+        orders.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, str(descriptor)],
+            pass_fds=(descriptor,),
+            stdin=orders,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    theirs.close()
+    connection: Any = ours
+    return WorkerProcess(Channel(connection), process)
+
+
+def ending(status: int) -> str:
+    """How a process ended, in words."""
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+def main() -> None:
+    """The process; its argument is the descriptor of the connection, its input a path and a target.
+
+    Signals are the supervisor's business, which stops its workers in order or is gone: those of a
+    service manager, which reach every process, are passed over.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    connection: Any = Connection(int(sys.argv[1]))
+    sys.path[:] = pickle.load(sys.stdin.buffer)
+    target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
+    status = target(Channel(connection))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status or 0)

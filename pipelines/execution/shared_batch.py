@@ -1,0 +1,256 @@
+"""A batch shared by several worker processes, one a device: each gets a study when it has room."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from ...engine.errors import EngineError
+from ...io.files.parts import remove_leftovers
+from ..progress.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
+from ..report.report import Failure, StudyReport
+from ..results.manifest import Entry, Manifest
+from ..results.resume import PlannedStudy
+from ..stopwatch import Stage
+from .batch import LAST_MOMENT
+from .batch_worker import Setup, work
+from .launch import ending, launch
+from .messages import (
+    BatchNews,
+    BatchOrder,
+    Ended,
+    ResultMade,
+    ResultRecorded,
+    StopStoring,
+    StopWork,
+    StudyGiven,
+    StudyWanted,
+)
+from .retry import SHARED_BATCH
+from .stages import opening_row
+from .supervisor import Patience, Succession, Supervisor
+
+_PATIENCE = Patience(most=4)
+
+
+@dataclass(slots=True)
+class _AtWork:
+    """What a device's worker has in hand. finished: studies; trouble: what it said at its end."""
+
+    in_hand: dict[str, PlannedStudy] = field(default_factory=dict[str, PlannedStudy])
+    finished: int = 0
+    has_device: bool = False
+    trouble: str | None = None
+
+
+class SharedBatch:
+    """Stands where a `Conveyor` stands for one device, and owns the studies and the manifest.
+
+    Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
+    worker is replaced if its device had opened, unless too many die there one after another.
+    suspects: studies over which a process died already.
+
+    What happens is taken note of in a thread of its own, so that an interrupt of the thread that
+    listens may cost it an event, but no row.
+    """
+
+    def __init__(
+        self,
+        setups: Sequence[Setup],
+        studies: Sequence[PlannedStudy],
+        manifest: Manifest,
+        suspects: Collection[str] = (),
+    ) -> None:
+        self._waiting = deque(studies)
+        self._manifest = manifest
+        self._at_work = {setup.name: _AtWork() for setup in setups}
+        self._hungry: deque[str] = deque()
+        self._deaths = Counter[str](suspects)
+        self._opened = set[str]()
+        self._recorded: set[str] = set()
+        self._trouble = ""
+        self._rows: dict[str, StudyReport] = {}
+        self._begun: dict[str, dict[Stage, float]] = {}
+        self._stopped = threading.Event()
+        self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        launches = {setup.name: partial(launch, partial(work, setup)) for setup in setups}
+        self._supervisor: Supervisor[BatchOrder, BatchNews]
+        self._supervisor = Supervisor(launches, self._hear, self._bury, _PATIENCE)
+        self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._is_over = False
+
+    def run(self) -> Iterator[Event]:
+        """Everything that happens until the last study is over."""
+        self._thread.start()
+        while not self._is_over:
+            yield from self._told(self._heard.get())
+
+    def stop(self) -> None:
+        """Begin nothing more; what the networks have done with is still stored."""
+        self._stopped.set()
+        self._supervisor.post(lambda: self._supervisor.stop(StopWork()))
+
+    def rest(self, seconds: float) -> Iterator[Event]:
+        """What still happens after a stop, for so long."""
+        end = monotonic() + seconds
+        while not self._is_over and (left := end - monotonic()) > 0:
+            try:
+                yield from self._told(self._heard.get(timeout=left))
+            except Empty:
+                return
+
+    def cut(self) -> None:
+        """End all workers, and remove what they may have been storing."""
+        self._supervisor.post(self._cut)
+        if self._thread.is_alive():
+            self._thread.join()
+        remove_leftovers(self._manifest.output)
+
+    def row(self, planned: PlannedStudy) -> StudyReport | None:
+        """What became of a study, if it was begun with."""
+        name = str(planned.study.name)
+        if name in self._rows or name not in self._begun:
+            return self._rows.get(name)
+        stages = self._begun[name]
+        row = replace(opening_row(planned), status="interrupted", stages=stages)
+        return replace(row, seconds=sum(stages.values()))
+
+    def _told(self, heard: Event | BaseException | None) -> Iterator[Event]:
+        if isinstance(heard, BaseException):
+            raise heard
+        if heard is None:
+            self._is_over = True
+        else:
+            yield heard
+
+    def _supervise(self) -> None:
+        try:
+            self._supervisor.run()
+            self._give_up()
+            self._heard.put(None)
+        except BaseException as error:
+            self._heard.put(error)
+
+    def _cut(self) -> None:
+        self._supervisor.stop(StopStoring())
+        self._supervisor.kill_in(LAST_MOMENT)
+
+    def _hear(self, device: str, news: BatchNews) -> None:
+        match news:
+            case StudyWanted():
+                self._hungry.append(device)
+                self._hand_out()
+            case ResultMade(entry):
+                self._supervisor.tell(device, ResultRecorded(self._record(entry)))
+            case Ended(trouble):
+                self._at_work[device].trouble = trouble
+            case _:
+                self._note(device, news)
+
+    def _bury(self, device: str, status: int, _seconds: float) -> Succession:
+        """What a worker had in hand goes to others, unless a stop was the end of it."""
+        dead, self._at_work[device] = self._at_work[device], _AtWork()
+        self._hungry = deque(other for other in self._hungry if other != device)
+        self._trouble = dead.trouble or _death(device, status)
+        if not self._stopped.is_set():
+            self._blame(dead)
+        if dead.in_hand:
+            remove_leftovers(self._manifest.output)
+        may_open = dead.has_device or dead.trouble is None
+        is_needed = bool(self._waiting) and not self._stopped.is_set()
+        self._hand_out()
+        if not (may_open and is_needed):
+            return "none"
+        return "at once" if dead.finished else "in vain"
+
+    def _record(self, entry: Entry) -> OSError | None:
+        self._recorded.add(entry.output)
+        try:
+            self._manifest.append(entry)
+        except OSError as error:
+            return error
+        return None
+
+    def _note(self, device: str, event: Event) -> None:
+        worker = self._at_work[device]
+        match event:
+            case DeviceOpened():
+                worker.has_device = True
+                if device in self._opened:
+                    return
+                self._opened.add(device)
+            case TilesDone(study, 0, _):
+                self._begun[study] = {}
+            case Worked(span):
+                if span.study in self._begun:
+                    spent = self._begun[span.study]
+                    spent[span.stage] = spent.get(span.stage, 0.0) + span.seconds
+                event = Worked(replace(span, lane=f"{device}: {span.lane}"))
+            case StudyDone(row):
+                self._rows[row.name] = row
+                worker.in_hand.pop(row.name, None)
+                worker.finished += 1
+            case _:
+                pass
+        self._heard.put(event)
+        if isinstance(event, StudyDone):
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        """Give waiting studies to hungry workers, and the end once nobody's can come back."""
+        if not self._stopped.is_set():
+            self._hungry = deque(device for device in self._hungry if not self._fed(device))
+        if self._stopped.is_set() or not any(one.in_hand for one in self._at_work.values()):
+            while self._hungry:
+                self._supervisor.tell(self._hungry.popleft(), StudyGiven(None))
+
+    def _fed(self, device: str) -> bool:
+        """Whether there was a study for it; one that a worker died over is worked on alone."""
+        in_hand = self._at_work[device].in_hand
+        if any(name in self._deaths for name in in_hand):
+            return False
+        for planned in self._waiting:
+            name = str(planned.study.name)
+            if not in_hand or name not in self._deaths:
+                self._waiting.remove(planned)
+                in_hand[name] = planned
+                self._supervisor.tell(device, StudyGiven(planned))
+                return True
+        return False
+
+    def _blame(self, dead: _AtWork) -> None:
+        counts = dead.has_device and SHARED_BATCH.counts(len(dead.in_hand))
+        for name, planned in reversed(dead.in_hand.items()):
+            self._deaths[name] += counts
+            if SHARED_BATCH.gives_up(self._deaths[name]):
+                self._fail(planned)
+                continue
+            again = planned.begun_again(self._trouble) if name in self._begun else planned
+            self._waiting.appendleft(
+                replace(again, replaces=planned.replaces or name in self._recorded)
+            )
+
+    def _fail(self, planned: PlannedStudy) -> None:
+        failure = Failure("engine", self._trouble, None)
+        row = replace(opening_row(planned), status="failed", failure=failure)
+        self._rows[row.name] = row
+        self._heard.put(StudyDone(row))
+
+    def _give_up(self) -> None:
+        """Nobody is left: what still waits cannot be done."""
+        if self._stopped.is_set() or not self._waiting:
+            return
+        if not self._rows:
+            raise EngineError(self._trouble)
+        while self._waiting:
+            self._fail(self._waiting.popleft())
+
+
+def _death(device: str, status: int) -> str:
+    return (
+        f"The process for {device} ended in the middle of its work ({ending(status)}); see "
+        "the system's log for memory or driver errors."
+    )

@@ -1,0 +1,161 @@
+"""The worker processes of a queue, one a device; each finds its jobs in the database itself."""
+
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...execution.channel import Channel
+from ...execution.launch import WorkerProcess, ending, launch
+from ...execution.messages import StopWork
+from ...execution.supervisor import Patience, Succession, Supervisor
+from .messages import (
+    Begin,
+    FinishJobs,
+    NothingLeft,
+    QueueOrder,
+    WorkerEvent,
+    WorkerFailed,
+    WorkerSettings,
+)
+
+if TYPE_CHECKING:
+    from ..queue.location import QueuePlace
+    from .worker import JobWorker
+
+_SHAKEN = 75
+"""Exit status of a worker that only wants to begin afresh."""
+
+HEALTHY_SECONDS = 10.0
+_PATIENCE = Patience(pause=0.25, longest=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTask:
+    """What each process runs.
+
+    verdict: the exit status for an error that ends a worker, and a sentence; picklable.
+    """
+
+    place: "QueuePlace"
+    settings: WorkerSettings
+    verdict: Callable[[Exception], tuple[int, str]]
+
+    def __call__(self, channel: Channel[WorkerEvent, QueueOrder]) -> int:
+        """Do the jobs of the queue on the device that the supervisor names."""
+        from .process import work  # here, so that a process started in advance has it
+
+        try:
+            first = channel.receive()
+        except EOFError:
+            return 0
+        assert isinstance(first, Begin)
+        control = _Control(channel)
+        try:
+            end = work(self.place, first.device, self.settings, channel.send, control.serve)
+        except Exception as error:
+            status, sentence = self.verdict(error)
+            channel.send(WorkerFailed(sentence))
+            return status
+        if end == "empty":
+            channel.send(NothingLeft())
+        return _SHAKEN if end == "shaken" else 0
+
+
+class _Control:
+    """Has a worker do what the supervisor says; it finishes when that is gone."""
+
+    def __init__(self, channel: Channel[WorkerEvent, QueueOrder]) -> None:
+        self._channel = channel
+        self._worker: JobWorker | None = None
+        threading.Thread(target=self._obey, name="control", daemon=True).start()
+
+    def serve(self, worker: "JobWorker") -> None:
+        """The worker from now on; until there is one, the process may end on the spot."""
+        self._worker = worker
+
+    def _obey(self) -> None:
+        while True:
+            try:
+                order = self._channel.receive()
+            except EOFError:
+                return self._end(FinishJobs())
+            self._end(order)
+
+    def _end(self, order: QueueOrder) -> None:
+        if self._worker is None:
+            os._exit(0)
+        if isinstance(order, StopWork):
+            self._worker.hurry()
+        else:
+            self._worker.stop()
+
+
+class QueueWorkers:
+    """Keeps a worker for each device until it ended for good.
+
+    final: exit statuses after which a worker is not replaced. heard: told what a device's worker
+    tells. died: told how one ended that is replaced. stopping: told of the signal that stops all.
+    """
+
+    def __init__(
+        self,
+        task: QueueTask,
+        devices: Sequence[str],
+        final: Collection[int],
+        heard: Callable[[str, WorkerEvent], None],
+        died: Callable[[str, str], None],
+        stopping: Callable[[int], None],
+    ) -> None:
+        self._task = task
+        self._spare: WorkerProcess[QueueOrder, WorkerEvent] | None = None
+        self._final = final
+        self._heard, self._died, self._stopping = heard, died, stopping
+        self._status = 0
+        self._is_stopping = False
+        launches = {device: partial(self._start, device) for device in devices}
+        self._supervisor: Supervisor[QueueOrder, WorkerEvent]
+        self._supervisor = Supervisor(launches, self._hear, self._bury, _PATIENCE)
+
+    def run(self) -> int:
+        """Until all workers ended for good; the worst exit status."""
+        try:
+            self._supervisor.run()
+        finally:
+            if self._spare:
+                self._spare.kill()
+                self._spare.reap()
+        return self._status
+
+    def stop(self, number: int) -> None:
+        """Let all workers end after their jobs; asked again, at once. For a signal's handler."""
+        self._supervisor.post(lambda: self._pass_on(number))
+
+    def _start(self, device: str) -> WorkerProcess[QueueOrder, WorkerEvent]:
+        process, self._spare = self._spare or launch(self._task), None
+        process.channel.send(Begin(device))
+        return process
+
+    def _hear(self, device: str, news: WorkerEvent) -> None:
+        """Once a worker is at work, have its successor import what it needs."""
+        if not (self._spare or self._is_stopping):
+            with suppress(OSError):  # it can be done without
+                self._spare = launch(self._task)
+        self._heard(device, news)
+
+    def _bury(self, device: str, status: int, seconds: float) -> Succession:
+        if status in self._final:
+            self._status = max(self._status, status)
+            return "none"
+        if self._is_stopping:
+            return "none"
+        self._died(device, ending(status))
+        return "at once" if status == _SHAKEN or seconds > HEALTHY_SECONDS else "in vain"
+
+    def _pass_on(self, number: int) -> None:
+        self._stopping(number)
+        self._supervisor.stop(StopWork() if self._is_stopping else FinishJobs())
+        self._is_stopping = True

@@ -1,0 +1,81 @@
+"""A worker process: what it inherits, what it hears, and how it ends."""
+
+import os
+import signal
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import worker_targets
+from support.queue_world import eventually
+
+from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, ending, launch
+
+SOON = 60.0  # seconds; only a test that fails waits so long
+
+
+def ended(process: WorkerProcess[Any, Any]) -> str:
+    with suppress(EOFError):
+        while True:
+            process.channel.receive(SOON)
+    return ending(process.reap())
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(0, "exit status 0"), (3, "exit status 3"), (-signal.SIGKILL, "killed by SIGKILL")],
+)
+def test_what_it_said_is_heard_before_its_end(status: int, told: str) -> None:
+    process: Any = launch(partial(worker_targets.end, status))
+    assert process.channel.receive(SOON) == process.process.pid
+    assert ended(process) == told
+
+
+def test_a_fault_of_the_program_is_a_status(tmp_path: Path) -> None:
+    with (tmp_path / "output").open("w+b") as output:
+        process: Any = launch(partial(worker_targets.tell_variable, 1), output=output)
+        assert ended(process) == "exit status 1"
+        output.seek(0)
+        assert b"TypeError" in output.read()
+
+
+def test_the_signals_of_a_service_manager_are_passed_over() -> None:
+    process: Any = launch(worker_targets.be_signalled)
+    assert process.channel.receive(SOON) == "alive"
+    assert ended(process) == "exit status 0"
+
+
+def test_it_has_a_session_and_an_environment_of_its_own() -> None:
+    process: Any = launch(partial(worker_targets.tell_variable, "PLACE"), {"PLACE": "elsewhere"})
+    assert os.getsid(process.process.pid) == process.process.pid != os.getsid(0)
+    assert process.channel.receive(SOON) == "elsewhere"
+    assert ended(process) == "exit status 0"
+
+
+def test_it_ends_with_all_that_it_started() -> None:
+    process: Any = launch(worker_targets.hang)
+    child = process.channel.receive(SOON)
+    with pytest.raises(TimeoutError):
+        process.channel.receive(0)
+    process.kill()
+    assert ended(process) == "killed by SIGKILL"
+    eventually(lambda: not runs(child))
+    process.kill()  # again, when nobody is left
+
+
+def test_it_hears_that_its_supervisor_is_gone() -> None:
+    process: Any = launch(worker_targets.echo)
+    process.channel.send("one")
+    assert process.channel.receive(SOON) == "one"
+    process.channel.close()
+    assert process.process.wait(SOON) == 1
+    process.channel.send("lost")
+
+
+def runs(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
