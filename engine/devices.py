@@ -122,7 +122,7 @@ def cuda_options(
 ) -> "CudaOptions":
     """How a generator on a card is compiled, with the device's limits."""
     from .cuda.generator import CudaOptions
-    from .cuda.plan_search import Search
+    from .cuda.plan_search import SearchSettings
 
     limits = device.limits
     return CudaOptions(
@@ -132,5 +132,5 @@ def cuda_options(
         device=device.index,
         vram_limit=limits.vram,
         cache=cache_folder(),
-        search=Search(limits.tune, limits.tune_seconds, progress),
+        search=SearchSettings(limits.tune, limits.tune_seconds, progress),
     )

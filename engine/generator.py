@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from .network.graph import FloatArray, Graph
 from .scaling import Stored
-from .sliding_window import Timing, Window
+from .sliding_window import PatchWindow, Timing
 
 
 class Generator(Protocol):
@@ -30,13 +30,13 @@ class Generator(Protocol):
 
 
 @runtime_checkable
-class Sweeping(Protocol):
+class WindowStreaming(Protocol):
     """A generator that cuts and blends on its own device, too."""
 
     def sweep(
         self,
         source: Stored,
-        window: Window,
+        window: PatchWindow,
         target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:

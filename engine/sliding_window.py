@@ -7,15 +7,15 @@ from typing import Literal, TypeAlias
 
 from .network.graph import FloatArray, Triple
 
-Part: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
+Phase: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
 SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]
 """How a volume smaller than the patch grows: repeat the border, mirror, or lowest value."""
 
-Origins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+GridOrigins: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PatchGrid:
     """Where patches lie in an array, along its axes from the slowest in memory to the fastest.
 
     extents: of the array, patch: of each patch. origins: ascending along each axis, of the
@@ -26,7 +26,7 @@ class Grid:
 
     extents: Triple
     patch: Triple
-    origins: Origins
+    origins: GridOrigins
     axes: Triple
     flips: tuple[bool, bool, bool] = (False, False, False)
     voxel_bytes: int = 4
@@ -50,7 +50,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window(Grid):
+class PatchWindow(PatchGrid):
     """A grid and how it is gone over.
 
     weights: of the voxels of a patch in the blend, along the array's axes, in C order; a sweeper
@@ -72,13 +72,13 @@ class Window(Grid):
 class Timing:
     """When the card was busy with a part of the work, on the clock of `time.perf_counter`."""
 
-    part: Part
+    part: Phase
     start: float
     stop: float
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class NeededRows:
     """Rows [start, stop) along the slowest axis."""
 
     start: int
@@ -87,26 +87,27 @@ class Rows:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def pieces(self, ring: int, most: int) -> "Iterator[Rows]":
+    def pieces(self, ring: int, most: int) -> "Iterator[NeededRows]":
         """The same in pieces that neither wrap around in a ring nor exceed so many rows."""
         start = self.start
         while start < self.stop:
             stop = min(self.stop, start + most, (start // ring + 1) * ring)
-            yield Rows(start, stop)
+            yield NeededRows(start, stop)
             start = stop
 
 
-def steps(window: Grid) -> list[tuple[Rows, Rows]]:
+def steps(window: PatchGrid) -> list[tuple[NeededRows, NeededRows]]:
     """For each row of tiles: which rows of the array it touches, and which are finished with it."""
     depth = window.extents[0]
     touched = [
-        Rows(max(origin, 0), min(origin + window.patch[0], depth)) for origin in window.origins[0]
+        NeededRows(max(origin, 0), min(origin + window.patch[0], depth))
+        for origin in window.origins[0]
     ]
     ends = [*(rows.start for rows in touched[1:]), depth]
-    return [(rows, Rows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
+    return [(rows, NeededRows(rows.start, end)) for rows, end in zip(touched, ends, strict=True)]
 
 
-def ring_rows(window: Grid, *, spare: bool) -> int:
+def ring_rows(window: PatchGrid, *, spare: bool) -> int:
     """Rows of a ring for one row of tiles; spare: with room for the copies of its neighbours."""
     most = min(window.patch[0], window.extents[0])
     gaps = [later.start - sooner.start for (sooner, _), (later, _) in pairwise(steps(window))]

@@ -13,7 +13,7 @@ from .errors import ScanError
 from .formats.nifti import image_beside
 from .formats.text_header import read_text_header
 from .links import LinkRule
-from .search import SUFFIXES, Search, Skipped, is_folder, is_there, suffix_of
+from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
 from .volume import Obstacle, Study
 from .writing import places
 
@@ -49,7 +49,7 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
     rule = LinkRule.among(choice.links, named)
-    search = Search(Path(os.path.realpath(output)) if output else None, rule)
+    search = FileSearch(Path(os.path.realpath(output)) if output else None, rule)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)

@@ -38,7 +38,7 @@ class Skipped:
 
 
 @dataclass
-class Search:
+class FileSearch:
     """What has been met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one.

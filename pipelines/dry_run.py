@@ -18,7 +18,7 @@ from .translate import Job, lanes_of
 
 if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
-    from ..engine.sliding_window import Grid
+    from ..engine.sliding_window import PatchGrid
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class DryRow:
     """
 
     planned: PlannedStudy
-    grid: "Grid | None" = None
+    grid: "PatchGrid | None" = None
     host_bytes: int = 0
     device_bytes: int | None = None
     work: Work | None = None

@@ -24,7 +24,7 @@ from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
 from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
-from .execution.study_pipeline import Conveyor, Lanes
+from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
@@ -33,7 +33,7 @@ from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .results.earlier_results import discover_scans
-from .results.manifest import Entry, Manifest, Place, Recipe, load
+from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
@@ -97,7 +97,7 @@ class Job:
         """Under which the speed of reading and writing such studies is remembered."""
         return host_keys(study, self.model.sha256, self.options.output_format)
 
-    def planner(self, entries: Mapping[str, Entry]) -> Planner:
+    def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""
         options = self.options
         return Planner(
@@ -168,7 +168,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
     )
 
 
-def _without_lost(rows: tuple[StudyReport, ...], place: Place) -> tuple[StudyReport, ...]:
+def _without_lost(rows: tuple[StudyReport, ...], place: OutputPlace) -> tuple[StudyReport, ...]:
     """The rows, in which nothing is done if the output folder went away with it."""
     try:
         place.check()
@@ -205,12 +205,12 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
     task = setup.task(manifest, setup.open_generator)
     return Failover(
         planned,
-        Conveyor(task, planned, setup.lanes),
+        StudyPipeline(task, planned, setup.lanes),
         lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
     )
 
 
-def _setup(job: Job, device: Device, place: Place) -> Setup:
+def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
     return Setup(
         name=f"{device.kind}:{device.index}",
         model=job.model,
@@ -238,7 +238,7 @@ class Opener:
         return open_generator(self.network, self.device, precision, self.patch, progress)
 
 
-def lanes_of(device: Device, sharing: int = 1) -> Lanes:
+def lanes_of(device: Device, sharing: int = 1) -> Concurrency:
     """How much of this machine goes to one of `sharing` devices.
 
     Half of the memory that is free, at most. On the CPU the network needs all cores, so one study
@@ -247,10 +247,10 @@ def lanes_of(device: Device, sharing: int = 1) -> Lanes:
     """
     memory = available_memory() // (2 * sharing)
     if device.kind == "cpu":
-        return Lanes(memory)
+        return Concurrency(memory)
     cores = usable_cores() // sharing
     readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)
-    return Lanes(memory, readers=max(1, readers), networks=2, writers=max(1, writers))
+    return Concurrency(memory, readers=max(1, readers), networks=2, writers=max(1, writers))
 
 
 def check_channels(model: Model) -> None:

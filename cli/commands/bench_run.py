@@ -9,15 +9,15 @@ from ...engine.benchmark.pytorch_modes import modes
 from ...engine.cuda.cudnn_library import cudnn_library
 from ...engine.network.graph import Network
 from ...pipelines.bench.child import in_child
-from ...pipelines.bench.measurement import Bench, Outcome, measure
-from ...pipelines.bench.rivals import CudnnTask, PytorchTask, Result, Task
+from ...pipelines.bench.measurement import Bench, BenchOutcome, measure
+from ...pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask
 from ...pipelines.errors import MissingLibraryError, SettingsError
 from ..render.bench import json_output as bench_json
 from ..render.bench import text as bench_rivals
 from ..render.bench import text as bench_text
 from ..render.bench.outputs import View
 from ..render.progress_lines import tuning_line
-from ..render.terminal.spinner import at_work
+from ..render.terminal.spinner import spinner
 from ..render.terminal.text import printable
 
 
@@ -51,7 +51,7 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     if rivals.cudnn and bench.setting.device.kind == "cpu":
         raise SettingsError("The CPU does not use cuDNN; choose a CUDA device or leave it out.")
     view.tell([bench_text.heading(bench)])
-    with at_work("Measuring"):
+    with spinner("Measuring"):
         outcome = measure(bench, network, _TuningLines(view))
     measured = outcome.measured
     view.show(bench_text.facts(measured))
@@ -78,12 +78,12 @@ class _TuningLines:
         self._is_tuning = share < 1
 
 
-def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None:
-    measured, results = outcome.measured, list[Result]()
+def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) -> None:
+    measured, results = outcome.measured, list[RivalResult]()
     try:
         for task in _tasks(bench, outcome, rivals):
             view.progress(f"Measuring {printable(task.name)}")
-            with at_work(f"at most {rivals.patience:g} s"):
+            with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
     finally:  # whoever stops a long one keeps what there is
         view.show(bench_rivals.table(bench, measured, results, view.columns))
@@ -91,7 +91,7 @@ def _compare(bench: Bench, outcome: Outcome, view: View, rivals: Rivals) -> None
         view.store(bench_json.of_measurement(bench, measured, results))
 
 
-def _tasks(bench: Bench, outcome: Outcome, rivals: Rivals) -> Iterator[Task]:
+def _tasks(bench: Bench, outcome: BenchOutcome, rivals: Rivals) -> Iterator[RivalTask]:
     for folder in rivals.cudnn:
         yield CudnnTask(folder, bench, outcome.output)
     if rivals.pytorch:

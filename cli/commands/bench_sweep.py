@@ -21,8 +21,8 @@ from ..render.bench import json_output as bench_json
 from ..render.bench.outputs import View
 from ..render.bench.text import BAR, few, milliseconds
 from ..render.terminal.settings import flagged
-from ..render.terminal.spinner import at_work
-from ..render.terminal.tables import Row, Table
+from ..render.terminal.spinner import spinner
+from ..render.terminal.tables import Row, TextTable
 from ..render.terminal.text import bar, counted, memory, printable, scaled
 
 
@@ -53,7 +53,7 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
     )
     view.tell([printable(bench.subject.name)])
     rows: list[Tried] = []
-    with at_work("Measuring"):
+    with spinner("Measuring"):
         for row in sweep(bench, network, tried, scan):
             rows.append(row)
             view.progress(_line(row, scan))
@@ -81,7 +81,7 @@ def _table(rows: Sequence[Tried], scan: Scan, columns: int | None) -> Iterator[s
     ran = [row for row in rows if row.measured]
     highest = max(row.voxels_per_second(scan) for row in ran)
     head = ["ms a run", "patches/s", "tiles", "ms a scan", "memory", "voxels/s", ""]
-    yield from Table(
+    yield from TextTable(
         Row("patch, batch, precision", head), [_row(row, scan, highest) for row in rows]
     ).lines(columns)
 

@@ -19,7 +19,7 @@ from ..options.translate import (
     links_of,
 )
 from ..render.missed import missed
-from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..signals import stop_signals
 
@@ -64,7 +64,7 @@ def discover(
         from ..render import discovery as discovery_json
         from ..render import discovery as discovery_listing
 
-        with at_work(SEARCHING):
+        with spinner(SEARCHING):
             found = discover_scans(inputs, None, choice)
         if json:
             say(discovery_json.text(found, show_phi=show_phi), sys.stdout)

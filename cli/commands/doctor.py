@@ -52,9 +52,9 @@ def doctor(
       1  something does not
     """
     with stop_signals(), told(verbose=verbose):
-        from ...pipelines.doctor.doctor import Places, examine
+        from ...pipelines.doctor.doctor import ExaminedPlaces, examine
 
-        findings = examine(Places(folder, queue))
+        findings = examine(ExaminedPlaces(folder, queue))
         states = _print_json(findings) if as_json else _print(findings)
         if states["failure"]:
             raise typer.Exit(Exit.SOME_FAILED)

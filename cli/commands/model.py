@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, told
-from ..render.terminal.spinner import at_work
+from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
@@ -83,7 +83,7 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
         from ...engine.model.model import load_model
         from ...engine.model.reference import verify as compare
 
-        with at_work("Computing the reference"):
+        with spinner("Computing the reference"):
             found = compare(load_model(file))
         if not found.passed:
             complain(_disproof(file, found))

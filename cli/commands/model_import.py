@@ -10,7 +10,7 @@ from ..errors import Exit, complain, told
 from ..options.model import FORMS, parsed_axes, parsed_intensity, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
 from ..render.terminal.settings import option
-from ..render.terminal.spinner import at_work
+from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import counted
 from ..signals import stop_signals
@@ -148,7 +148,7 @@ def import_(
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), told(verbose=verbose):
         from ...engine.checkpoint.recognise.recognition import Choices
-        from ...pipelines.model_import.card_draft import Purpose
+        from ...pipelines.model_import.card_draft import CardDraft
         from ...pipelines.model_import.importing import ImportRequest
 
         choices = Choices(
@@ -160,7 +160,7 @@ def import_(
             generator=generator,
             tanh=tanh,
         )
-        purpose = Purpose(
+        purpose = CardDraft(
             source=names[0],
             target=names[1],
             intensity_in=said[0],
@@ -183,14 +183,14 @@ def _import(request: "ImportRequest", output: Path, force: bool) -> Exit:
 
     sources = [request.checkpoint, *([request.reference] if request.reference else [])]
     check_free(output, replace=force, sources=tuple(sources))
-    with at_work("Reading the checkpoint"):
+    with spinner("Reading the checkpoint"):
         found = survey(request)
     for line in survey_lines(found, columns_of(sys.stdout)):
         say(line, sys.stdout)
     if found.undecided:
         complain(_what_to_say(found.undecided))
         return Exit.USAGE
-    with at_work("Making the model"):
+    with spinner("Making the model"):
         made = make_model(found)
     save(output, made.content)
     tell(imported_lines(made, output), sys.stdout)

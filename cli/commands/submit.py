@@ -12,7 +12,7 @@ from ..options.groups import StudyOptions, grouped
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from ..options.translate import FollowLinks, Inputs, links_of
 from ..render.missed import missed
-from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import say, tell
 from ..render.terminal.text import counted
 from ..signals import stop_signals
@@ -66,7 +66,7 @@ def submit(
         request = study.request(inputs, links=links_of(follow=follow_links))
         lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
-        with at_work(SEARCHING):
+        with spinner(SEARCHING):
             found = jobs_of(request)
         if not found.jobs and not found.refused:
             where = ", ".join(str(path) for path in inputs)

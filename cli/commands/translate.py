@@ -16,7 +16,7 @@ from ..options.groups import DeviceOptions, StudyOptions, grouped
 from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
 from ..options.values import checked_json
 from ..render.missed import missed
-from ..render.terminal.spinner import SEARCHING, at_work
+from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import LastingStream, columns_of, say, tell
 from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
@@ -89,7 +89,7 @@ def translate(
 
 def opened(request: "Request", *, quiet: bool = False) -> "Job":
     """The job of a request, with a sign of life while its studies are looked for."""
-    with nullcontext() if quiet else at_work(SEARCHING):
+    with nullcontext() if quiet else spinner(SEARCHING):
         from ...pipelines.translate import open_job
 
         return open_job(request)
@@ -200,7 +200,7 @@ def dry_run_shown(job: "Job") -> Exit:
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    with at_work("Reading scans") as rename:
+    with spinner("Reading scans") as rename:
         plan = dry_run(job, lambda done, due: rename(f"Reading scans, {done} of {due} studies"))
     for line in lines(plan, columns_of(sys.stdout)):
         say(line, sys.stdout)

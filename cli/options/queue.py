@@ -55,6 +55,6 @@ BatchName: TypeAlias = Annotated[
 
 def lane_of(priority: Priority, window: str | None) -> Lane:
     """The lane of these options. Raises SettingsError."""
-    from ...pipelines.jobs.schedule import Window
+    from ...pipelines.jobs.schedule import StartWindow
 
-    return Lane(priority, str(Window.parse(window)) if window else "")
+    return Lane(priority, str(StartWindow.parse(window)) if window else "")

@@ -6,7 +6,7 @@ from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from .progress_lines import failure_text
-from .terminal.tables import Row, Table
+from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, printable, scaled, seconds
 
 NAME_ROOM = 16
@@ -66,7 +66,7 @@ def failures(report: BatchReport) -> Iterator[str]:
     )
 
 
-def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> Table:
+def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
     spent, seams = report.stages(), report.worst_seam is not None
     total = [
         *(seconds(spent[stage]) for stage in shown),
@@ -76,7 +76,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
         *([_score(report.worst_seam)] if seams else []),
         "",
     ]
-    return Table(
+    return TextTable(
         head=Row(
             "study",
             [*shown, "seconds", "voxels/s", "peak RAM", *(["seam"] if seams else []), "status"],

@@ -9,7 +9,7 @@ from typing import Any
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery
 from .terminal.settings import flagged
-from .terminal.tables import Row, Table
+from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable
 
 
@@ -22,7 +22,7 @@ def lines(found: Discovery, columns: int | None) -> Iterator[str]:
         if study.format != "dicom"
     ]
     head = Row("study", ["kind", "images", "voxels", "mm", "verdict"])
-    yield from Table(head, sorted(rows, key=lambda row: row.name)).lines(columns)
+    yield from TextTable(head, sorted(rows, key=lambda row: row.name)).lines(columns)
 
 
 def reasons(found: Discovery) -> Iterator[str]:

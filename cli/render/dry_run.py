@@ -6,7 +6,7 @@ from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
 from .progress_lines import failure_text
 from .terminal.settings import flagged
-from .terminal.tables import Row, Table
+from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, printable, seconds
 
 
@@ -17,7 +17,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
     def figures(ram: str, gpu: str) -> list[str]:
         return [ram, gpu] if on_card else [ram]
 
-    table = Table(
+    table = TextTable(
         head=Row("study", ["tiles", *figures("RAM", "GPU"), "seconds", "would be"]),
         rows=[
             Row(

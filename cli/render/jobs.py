@@ -6,9 +6,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, State
+from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
 from .terminal.settings import flagged
-from .terminal.tables import Row, Table
+from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def lines(
     jobs: "Queue",
     rows: Sequence[JobRow] | None,
     columns: int | None,
-    listed: Collection[State] = STATES,
+    listed: Collection[JobState] = STATES,
 ) -> Iterator[str]:
     """What `jobs` prints; columns: width of the terminal, or None for no limit.
 
@@ -37,8 +37,8 @@ def lines(
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
     """One line a batch; states in which no job is have no column."""
     held = {state for batch in batches for state in batch.jobs}
-    shown: list[State] = [state for state in STATES if state in held]
-    table = Table(
+    shown: list[JobState] = [state for state in STATES if state in held]
+    table = TextTable(
         Row("batch", [*shown, "submitted"]),
         [
             Row(
@@ -57,10 +57,10 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
 
 
 def job_lines(
-    rows: Sequence[JobRow], columns: int | None, listed: Collection[State] = STATES
+    rows: Sequence[JobRow], columns: int | None, listed: Collection[JobState] = STATES
 ) -> Iterator[str]:
     """One line a job, then how many are in which state, then the reasons of failures."""
-    table = Table(
+    table = TextTable(
         Row("study", ["job", "tries", "seconds", "state"]),
         [
             Row(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ...engine.checkpoint.recognise.recognition import Finding, Question
+from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.decoding import encode
 from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore
 from ...engine.model.model import Model
@@ -147,8 +147,8 @@ def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
 
 
 def _findings(
-    told: "Sequence[Finding]",
-    assumed: "Sequence[Finding]",
+    told: "Sequence[Fact]",
+    assumed: "Sequence[Fact]",
     undecided: "Sequence[Question]",
     columns: int | None,
 ) -> Iterator[str]:
@@ -241,7 +241,7 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-def _finding(finding: Finding) -> dict[str, str]:
+def _finding(finding: Fact) -> dict[str, str]:
     return {**asdict(finding), "reason": flagged(finding.reason)}
 
 

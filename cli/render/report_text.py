@@ -7,7 +7,7 @@ from ...pipelines.report.comparison import Comparison, compare
 from ...pipelines.report.reading import StoredReport
 from ...pipelines.report.report import BatchReport, StudyReport
 from . import batch_summary as summary
-from .terminal.tables import Row, Table
+from .terminal.tables import Row, TextTable
 from .terminal.text import bar, counted, memory, printable, seconds
 
 BAR = 30
@@ -84,7 +84,7 @@ def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
     if not rows:
         return
     last = max(stop for (_, stop), _ in rows) or 1.0
-    table = Table(
+    table = TextTable(
         head=Row("study", ["from", "to", "under way"]),
         rows=[
             Row(printable(row.name), [seconds(start), seconds(stop), _stretches(row, last)])
@@ -117,8 +117,8 @@ def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:
     yield Section([], _differences(found))
 
 
-def _pairs(found: Comparison) -> Table:
-    return Table(
+def _pairs(found: Comparison) -> TextTable:
+    return TextTable(
         head=Row("study", ["first", "second", "ratio"]),
         rows=[
             Row(
@@ -131,7 +131,7 @@ def _pairs(found: Comparison) -> Table:
     )
 
 
-def _totals(found: Comparison) -> Table:
+def _totals(found: Comparison) -> TextTable:
     rows = [
         Row(stage, [seconds(one), seconds(other), ratio(one / other if one and other else None)])
         for stage, (one, other) in found.stages().items()
@@ -139,7 +139,7 @@ def _totals(found: Comparison) -> Table:
     one, other = found.peaks
     if one and other:
         rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one / other)]))
-    return Table(head=Row("stage", ["first", "second", "ratio"]), rows=rows)
+    return TextTable(head=Row("stage", ["first", "second", "ratio"]), rows=rows)
 
 
 def _differences(found: Comparison) -> Iterator[str]:

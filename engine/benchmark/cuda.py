@@ -14,7 +14,7 @@ from ..cuda.driver import Context, DeviceBuffer, Stream
 from ..cuda.generator import CudaGenerator, CudaOptions, open_cuda_generator
 from ..cuda.kernel_images import Kernels
 from ..cuda.plan_cache import TuningCache
-from ..cuda.plan_search import PlanSearch, Search
+from ..cuda.plan_search import PlanSearch, SearchSettings
 from ..errors import CudaError, DeviceMemoryError
 from ..network.flops import flops, layer_flops
 from ..network.graph import FloatArray, Network
@@ -121,7 +121,7 @@ def _matrix_rate(context: Context, stream: Stream, precision: Precision, room: i
         library = opened.enter_context(Cudnn(stream))
         kernels = opened.enter_context(Kernels(precision, context.card, None))
         search = PlanSearch(library, kernels, stream, TuningCache(None, {}))
-        algorithm = search.algorithms([shape], _WORKSPACE, Search("quick", _SECONDS))[shape]
+        algorithm = search.algorithms([shape], _WORKSPACE, SearchSettings("quick", _SECONDS))[shape]
         size = _matrix_bytes(shape)
         buffer = opened.enter_context(DeviceBuffer(3 * size + _WORKSPACE))
         source, weight, target, workspace = (buffer.address + i * size for i in range(4))

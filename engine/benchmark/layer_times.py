@@ -17,8 +17,8 @@ from ..compiler.steps import (
     Step,
     SumTaps,
     Tensor,
+    TensorView,
     Unpack,
-    View,
 )
 from ..cuda.plan_cache import OWN
 from .measurement import LayerTime
@@ -144,7 +144,7 @@ def least_bytes(step: Step) -> int:
             return voxels * count * (NUMBER_BYTES[source.tensor.precision] + _FLOAT)
 
 
-def _viewed(view: View) -> int:
+def _viewed(view: TensorView) -> int:
     """Bytes of the part of a tensor that a view shows."""
     tensor = view.tensor
     voxels = tensor.batch * prod(view.extents)

@@ -5,11 +5,11 @@ from itertools import accumulate
 from math import prod
 
 from ..errors import DeviceMemoryError
-from ..sliding_window import Grid, ring_rows
+from ..sliding_window import PatchGrid, ring_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RingLayout:
     """Device addresses of what a sweep holds, and rows of the rings."""
 
     source: int
@@ -20,9 +20,9 @@ class Places:
     overflowed: int
     rows: int
 
-    def at(self, base: int) -> "Places":
+    def at(self, base: int) -> "RingLayout":
         """Addresses from offsets."""
-        return Places(
+        return RingLayout(
             self.source + base,
             self.mean + base,
             self.total + base,
@@ -34,27 +34,27 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Rings:
+class RingBuffers:
     """Offsets, bytes in all, and the steps until a ring's row may be used again.
 
     With a lag of 2 the rows of the steps before and after are copied beside a step's work.
     """
 
-    places: Places
+    places: RingLayout
     bytes: int
     lag: int
 
 
-def rings(window: Grid, channels: tuple[int, int], most_bytes: int) -> Rings | None:
+def rings(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> RingBuffers | None:
     """The rings for an array within so many bytes; None if a row of tiles does not fit."""
     for spare in (True, False):
         places, size = laid_out(window, ring_rows(window, spare=spare), channels)
         if size <= most_bytes:
-            return Rings(places, size, 2 if spare else 1)
+            return RingBuffers(places, size, 2 if spare else 1)
     return None
 
 
-def no_room(window: Grid, channels: tuple[int, int], most_bytes: int) -> DeviceMemoryError:
+def no_room(window: PatchGrid, channels: tuple[int, int], most_bytes: int) -> DeviceMemoryError:
     """What to say where `rings` finds none."""
     _, wanted = laid_out(window, ring_rows(window, spare=False), channels)
     return DeviceMemoryError(
@@ -65,7 +65,7 @@ def no_room(window: Grid, channels: tuple[int, int], most_bytes: int) -> DeviceM
     )
 
 
-def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places, int]:
+def laid_out(window: PatchGrid, rows: int, channels: tuple[int, int]) -> tuple[RingLayout, int]:
     """Offsets, and bytes in all."""
     voxels = rows * prod(window.extents[1:])
     given = channels[0] * voxels * window.voxel_bytes
@@ -74,4 +74,4 @@ def laid_out(window: Grid, rows: int, channels: tuple[int, int]) -> tuple[Places
     source, mean, total, weights, lowest, overflowed, end = accumulate(
         (-(-size // 256) * 256 for size in (*sizes, 4)), initial=0
     )
-    return Places(source, mean, total, weights, lowest, overflowed, rows), end
+    return RingLayout(source, mean, total, weights, lowest, overflowed, rows), end

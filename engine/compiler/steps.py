@@ -46,7 +46,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """The part of a tensor that a step reads.
 
     origin: position of the view's first voxel; not 0 where the tensor has a halo.
@@ -71,7 +71,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class WeightTable:
     """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all."""
 
     name: str
@@ -151,7 +151,7 @@ class ConvolveToPatches:
     """
 
     layer: str
-    source: View
+    source: TensorView
     origin: Triple
     mode: PadMode
     kernel: Triple
@@ -209,8 +209,8 @@ class Statistics:
     scale, shift: names of learned float32 constants [C].
     """
 
-    source: View
-    target: Table
+    source: TensorView
+    target: WeightTable
     epsilon: float
     scale: str | None
     shift: str | None
@@ -226,16 +226,16 @@ class Pointwise:
     at t + origin, continued past its border by mode.
     """
 
-    source: View
+    source: TensorView
     target: Tensor
     patches: Region
     extents: Triple
     origin: Triple
     mode: PadMode
     first_channel: int = 0
-    table: Table | None = None
+    table: WeightTable | None = None
     activation: Activation = IDENTITY
-    residual: View | None = None
+    residual: TensorView | None = None
     sampling: Upsample | None = None
 
 
@@ -273,12 +273,12 @@ class SumTaps:
 class Unpack:
     """activation(source * factor + summand) -> translated patches, `count` channels of them."""
 
-    source: View
+    source: TensorView
     source_channel: int
     channel: int
     count: int
     channels: int
-    table: Table | None
+    table: WeightTable | None
     activation: Activation
 
 

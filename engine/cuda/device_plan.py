@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..compiler.memory.fitting import Fitted, Room, Wanted, Way, fit
+from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, Way, fit
 from ..compiler.ring_buffers import rings
 from ..compiler.steps import Convolution
 from ..network.graph import Graph, Network
 from ..options import Effort
-from ..sliding_window import Grid
+from ..sliding_window import PatchGrid
 from .plan_cache import Candidate, TuningCache, key_of
 
 
@@ -42,7 +42,7 @@ class DevicePlan:
     channels: tuple[int, int]
     context: int | None = None
 
-    def held(self, arrays: Iterable[Grid], at_once: int = 1) -> int | None:
+    def held(self, arrays: Iterable[PatchGrid], at_once: int = 1) -> int | None:
         """Bytes of the program and of so many arrays at the same time, the largest if they differ.
 
         None where the size of the program is not known.
@@ -55,7 +55,7 @@ class DevicePlan:
             held += found.bytes if found else 0
         return held
 
-    def _sizes(self, arrays: Iterable[Grid]) -> Iterable[tuple[int, Grid]]:
+    def _sizes(self, arrays: Iterable[PatchGrid]) -> Iterable[tuple[int, PatchGrid]]:
         for array in arrays:
             if found := rings(array, self.channels, self.room):
                 yield found.bytes, array
@@ -69,7 +69,7 @@ def program_key(graph: Graph, fitted: Fitted[Way]) -> str:
 
 
 def plan_program(
-    network: Network, wanted: Wanted, room: Room, cache: TuningCache, effort: Effort
+    network: Network, wanted: ProgramRequest, room: MemoryBudget, cache: TuningCache, effort: Effort
 ) -> ProgramPlan | None:
     """The program that a start would open with what was measured before; needs no card.
 

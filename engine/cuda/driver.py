@@ -155,7 +155,7 @@ class Stream:
         """Wait until all work in the queue is done; errors of earlier work appear here."""
         call(driver.cuStreamSynchronize, self.handle)
 
-    def after(self, event: "Event") -> None:
+    def after(self, event: "CudaEvent") -> None:
         """Queue waiting for what was before an event in its own queue."""
         call(driver.cuStreamWaitEvent, self.handle, event.handle, 0)
 
@@ -220,7 +220,7 @@ class Stream:
                 driver.cuEventDestroy(event)
 
 
-class Event:
+class CudaEvent:
     """A mark in a queue of work."""
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class Event:
         """Wait until the mark is reached."""
         call(driver.cuEventSynchronize, self.handle)
 
-    def seconds_since(self, earlier: "Event") -> float:
+    def seconds_since(self, earlier: "CudaEvent") -> float:
         """Time between two marks that were reached."""
         return float(call(driver.cuEventElapsedTime, earlier.handle, self.handle)) / 1000
 
@@ -309,7 +309,7 @@ def _free_host_bytes() -> int | None:
         return None
 
 
-class Module:
+class CudaModule:
     """Compiled kernels; card: the one of the current context."""
 
     def __init__(self, image: bytes, card: CardProperties) -> None:

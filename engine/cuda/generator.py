@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compiler.card_properties import CardProperties
-from ..compiler.memory.fitting import Fitted, Room, Wanted, fit, usual_batch
+from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit, usual_batch
 from ..compiler.memory.plan import MemoryPlan
 from ..compiler.steps import Convolution, Layout, Step
 from ..errors import CudaError, PatchShapeError, PrecisionOverflowError
@@ -20,16 +20,16 @@ from ..network.graph import FloatArray, Graph, Network, Triple
 from ..options import Precision
 from ..probe.cards import cuda_devices
 from ..scaling import Stored
-from ..sliding_window import Timing, Window
+from ..sliding_window import PatchWindow, Timing
 from .cudnn import Cudnn
 from .device_plan import DevicePlan, plan_program, program_key
 from .driver import Context, PinnedBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
-from .plan_search import Algorithm, PlanSearch, Search
+from .plan_search import Algorithm, PlanSearch, SearchSettings
 from .program import Program, open_program
 from .streamed_window import Compiled
-from .window_buffers import Sweeper, open_sweeper
+from .window_buffers import WindowBuffers, open_window_buffers
 
 _TIMED_RUNS = 9
 
@@ -49,12 +49,12 @@ class CudaOptions:
     device: int = 0
     vram_limit: int | None = None
     cache: Path | None = None
-    search: Search = field(default_factory=Search)
+    search: SearchSettings = field(default_factory=SearchSettings)
 
-    def wanted(self, graph: Graph, card: CardProperties) -> Wanted:
+    def wanted(self, graph: Graph, card: CardProperties) -> ProgramRequest:
         """What of this the program depends on, for a graph on a card."""
         batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
-        return Wanted(self.patch, batch, self.precision, card)
+        return ProgramRequest(self.patch, batch, self.precision, card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
     with _open_card(options) as opened:
         left = opened.context.memory[0]
-        room = Room(left, options.vram_limit)
+        room = MemoryBudget(left, options.vram_limit)
         wanted = options.wanted(network.graph, opened.context.card)
         return DevicePlan(
             card=opened.context.name,
@@ -119,7 +119,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
     network.graph.check_patch(options.patch)
     with ExitStack() as opening:
         card = opening.enter_context(_open_card(options))
-        room = Room(card.context.memory[0], options.vram_limit)
+        room = MemoryBudget(card.context.memory[0], options.vram_limit)
         fitted = _fitted(network, options, card, room)
         program = opening.enter_context(
             open_program(
@@ -147,7 +147,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
 
 
 def _fitted(
-    network: Network, options: CudaOptions, card: _OpenCard, room: Room
+    network: Network, options: CudaOptions, card: _OpenCard, room: MemoryBudget
 ) -> Fitted[Algorithm]:
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
     return fit(
@@ -191,7 +191,7 @@ class CudaGenerator:
         graph: Graph,
         options: CudaOptions,
         card: _OpenCard,
-        room: Room,
+        room: MemoryBudget,
         fitted: Fitted[Algorithm],
         program: Program,
         staging: _Staging,
@@ -207,8 +207,8 @@ class CudaGenerator:
         self._staging = staging
         self._opened = opened
         self._turn, self._placing = threading.Lock(), threading.Lock()
-        self._sweepers: list[Sweeper] = []
-        self._idle: list[Sweeper] = []
+        self._sweepers: list[WindowBuffers] = []
+        self._idle: list[WindowBuffers] = []
 
     @property
     def device(self) -> str:
@@ -250,7 +250,7 @@ class CudaGenerator:
     def sweep(
         self,
         source: Stored,
-        window: Window,
+        window: PatchWindow,
         target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
@@ -268,14 +268,14 @@ class CudaGenerator:
             return sweeper.run(source, window, target, placed, on_tiles)
 
     @contextmanager
-    def _sweeper(self) -> Generator[Sweeper]:
+    def _sweeper(self) -> Generator[WindowBuffers]:
         try:
             sweeper = self._idle.pop()
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._card.kernels, self._card.stream
             compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
-            sweeper = self._opened.enter_context(open_sweeper(compiled))
+            sweeper = self._opened.enter_context(open_window_buffers(compiled))
             self._sweepers.append(sweeper)
         try:
             yield sweeper

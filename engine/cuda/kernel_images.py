@@ -7,7 +7,7 @@ from typing import Any, Self
 from ..compiler.card_properties import CardProperties
 from ..compiler.launches.launch import Launch
 from ..options import Precision
-from .driver import Module, Stream, resident_blocks
+from .driver import CudaModule, Stream, resident_blocks
 from .nvrtc import compiled
 
 
@@ -18,7 +18,7 @@ class Kernels:
         self._precision: Precision = precision
         self.card = card
         self._cache = cache
-        self._modules: dict[str, Module] = {}
+        self._modules: dict[str, CudaModule] = {}
         self._kernels: dict[str, Any] = {}
         self._opened = ExitStack()
 
@@ -46,7 +46,7 @@ class Kernels:
         if name not in self._kernels:
             if source not in self._modules:
                 image = compiled(source, self._precision, self.card.capability, self._cache)
-                module = Module(image, self.card)
+                module = CudaModule(image, self.card)
                 self._modules[source] = self._opened.enter_context(module)
             self._kernels[name] = self._modules[source].kernel(name)
         return self._kernels[name]

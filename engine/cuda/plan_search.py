@@ -33,7 +33,7 @@ _QUICK_PLANS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchSettings:
     """How hard to look: effort, seconds for all convolutions together, and who is told."""
 
     effort: Effort = "full"
@@ -71,7 +71,7 @@ class PlanSearch:
         self._cache = cache
 
     def algorithms(
-        self, shapes: list[Convolution], workspace: int, search: Search
+        self, shapes: list[Convolution], workspace: int, search: SearchSettings
     ) -> dict[Convolution, Algorithm]:
         """An algorithm for each shape that takes at most `workspace` bytes besides its tensors."""
         deadline = monotonic() + search.seconds

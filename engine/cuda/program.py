@@ -13,7 +13,7 @@ from ..compiler.memory.plan import MemoryPlan, scratch_name
 from ..compiler.steps import PATCHES, TRANSLATED, Convolution, Convolve, Lowered, Step
 from ..compiler.weight_layout import encoded
 from ..errors import CudaError
-from .driver import CapturedGraph, DeviceBuffer, Event, Stream
+from .driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_search import Algorithm
 
@@ -126,7 +126,7 @@ class Program:
     def times(self, repeats: int) -> list[float]:
         """Seconds of each of many runs on the card, queued without a pause between them."""
         with ExitStack() as opened:
-            marks = [opened.enter_context(Event()) for _ in range(repeats + 1)]
+            marks = [opened.enter_context(CudaEvent()) for _ in range(repeats + 1)]
             self.launch()  # so that the card is at work while the host queues the first timed run
             marks[0].record(self._stream)
             for mark in marks[1:]:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..compiler.launches.sliding_window import blend, cut, patch_bytes, store_voxels
-from ..compiler.ring_buffers import Rings
+from ..compiler.ring_buffers import RingBuffers
 from ..errors import PrecisionOverflowError
 from ..network.graph import Triple
 from ..scaling import Stored, VoxelArray
-from ..sliding_window import Part, Rows, Timing, Window, steps
-from .driver import Event, PinnedBuffer, Stream
+from ..sliding_window import NeededRows, PatchWindow, Phase, Timing, steps
+from .driver import CudaEvent, PinnedBuffer, Stream
 
 if TYPE_CHECKING:
     from .kernel_images import Kernels
@@ -57,14 +57,14 @@ class Own:
     events: ExitStack
 
 
-class Sweep:
+class StreamedWindow:
     """One array on its way, and where what is made of it goes."""
 
     def __init__(
         self,
         compiled: Compiled,
-        window: Window,
-        placed: Rings,
+        window: PatchWindow,
+        placed: RingBuffers,
         own: Own,
         ends: tuple[Stored, Stored],
     ) -> None:
@@ -76,9 +76,9 @@ class Sweep:
         self._events = own.events
         self._steps = steps(window)
         self._plane = prod(window.extents[1:])
-        self._marks: list[tuple[Part, Event, Event]] = []
+        self._marks: list[tuple[Phase, CudaEvent, CudaEvent]] = []
         self._uploaded, self._computed = ([self._event() for _ in self._steps] for _ in range(2))
-        self._free: list[Event | None] = [None, None]
+        self._free: list[CudaEvent | None] = [None, None]
         self._due: list[tuple[int, Triple]] = []
         self._next_slot = 0
 
@@ -108,10 +108,10 @@ class Sweep:
         self._check_overflow(end)
         return self._timings(end, perf_counter())
 
-    def _event(self) -> Event:
-        return self._events.enter_context(Event())
+    def _event(self) -> CudaEvent:
+        return self._events.enter_context(CudaEvent())
 
-    def _mark(self, part: Part, stream: Stream) -> "_Mark":
+    def _mark(self, part: Phase, stream: Stream) -> "_Mark":
         return _Mark(self._marks, part, stream, self._event(), self._event())
 
     def _upload(self, step: int) -> None:
@@ -119,7 +119,7 @@ class Sweep:
         if step >= self._lag:
             self._into.after(self._computed[step - self._lag])
         voxels, size = self._source.values, self._source.values.itemsize
-        coming = Rows(before, self._steps[step][0].stop)
+        coming = NeededRows(before, self._steps[step][0].stop)
         for channel, rows in self._pieces(coming, len(voxels), size):
             index = self._next_slot
             self._next_slot = 1 - index
@@ -144,7 +144,7 @@ class Sweep:
                 (self._places.mean, self._compiled.channels[1]),
                 (self._places.total, 1),
             ):
-                for channel, rows in self._pieces(Rows(before, touched.stop), channels):
+                for channel, rows in self._pieces(NeededRows(before, touched.stop), channels):
                     size = len(rows) * self._plane * 4
                     stream.fill(self._row(base, channel, rows.start), 0, size)
         origins = product([window.origins[0][step]], *window.origins[1:])
@@ -188,7 +188,7 @@ class Sweep:
         where the weights of their rows were summed, which nothing needs any more.
         """
         self._out_of.after(self._computed[step])
-        waiting: list[tuple[Event, VoxelArray, VoxelArray]] = []
+        waiting: list[tuple[CudaEvent, VoxelArray, VoxelArray]] = []
         voxels = self._target.values
         pieces = self._pieces(self._steps[step][1], len(voxels))
         for number, (channel, rows) in enumerate(pieces):
@@ -206,12 +206,14 @@ class Sweep:
         for piece in waiting:
             _put(*piece)
 
-    def _staged(self, slot: PinnedBuffer, rows: Rows, voxel: "np.dtype[Any]") -> VoxelArray:
+    def _staged(self, slot: PinnedBuffer, rows: NeededRows, voxel: "np.dtype[Any]") -> VoxelArray:
         """A pinned slot as so many rows."""
         shape = len(rows), *self._window.extents[1:]
         return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
 
-    def _pieces(self, rows: Rows, channels: int, size: int = 4) -> Iterator[tuple[int, Rows]]:
+    def _pieces(
+        self, rows: NeededRows, channels: int, size: int = 4
+    ) -> Iterator[tuple[int, NeededRows]]:
         """Channels and rows that are contiguous in a ring and fit into a slot; size: of a voxel."""
         most = max(1, SLOT_BYTES // (self._plane * size))
         return product(range(channels), list(rows.pieces(self._places.rows, most)))
@@ -220,7 +222,7 @@ class Sweep:
         rows = self._places.rows
         return base + (channel * rows + row % rows) * self._plane * size
 
-    def _check_overflow(self, end: Event) -> None:
+    def _check_overflow(self, end: CudaEvent) -> None:
         """Waits for the end of everything."""
         flag = self._slots_out[0].array((-1,))[:1]
         self._out_of.download(flag.ctypes.data, self._places.overflowed, 4)
@@ -231,7 +233,7 @@ class Sweep:
                 "A value left the range of the program's precision; use a wider one."
             )
 
-    def _timings(self, end: Event, now: float) -> list[Timing]:
+    def _timings(self, end: CudaEvent, now: float) -> list[Timing]:
         """On the host's clock, on which it is `now` at the end."""
         return [
             Timing(part, now - end.seconds_since(start), now - end.seconds_since(stop))
@@ -243,11 +245,11 @@ class Sweep:
 class _Mark:
     """Puts events around what is queued inside the block."""
 
-    marks: list[tuple[Part, Event, Event]]
-    part: Part
+    marks: list[tuple[Phase, CudaEvent, CudaEvent]]
+    part: Phase
     stream: Stream
-    start: Event
-    stop: Event
+    start: CudaEvent
+    stop: CudaEvent
 
     def __enter__(self) -> Self:
         self.start.record(self.stream)
@@ -258,6 +260,6 @@ class _Mark:
         self.marks.append((self.part, self.start, self.stop))
 
 
-def _put(copied: Event, staged: VoxelArray, target: VoxelArray) -> None:
+def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
     copied.wait()
     target[...] = staged

@@ -5,23 +5,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from math import prod
 
-from ..compiler.ring_buffers import Rings, no_room, rings
+from ..compiler.ring_buffers import RingBuffers, no_room, rings
 from ..errors import CudaError
 from ..network.graph import FloatArray
 from ..scaling import Stored
-from ..sliding_window import Grid, Timing, Window
+from ..sliding_window import PatchGrid, PatchWindow, Timing
 from .driver import DeviceBuffer, PinnedBuffer, Stream
-from .streamed_window import SLOT_BYTES, Compiled, Own, Sweep
+from .streamed_window import SLOT_BYTES, Compiled, Own, StreamedWindow
 
 
 @contextmanager
-def open_sweeper(compiled: Compiled) -> Generator["Sweeper"]:
+def open_window_buffers(compiled: Compiled) -> Generator["WindowBuffers"]:
     """What sweeps through the program that is compiled, one at a time."""
     with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
-        yield Sweeper(compiled, (into, out_of), device, pinned)
+        yield WindowBuffers(compiled, (into, out_of), device, pinned)
 
 
-class Sweeper:
+class WindowBuffers:
     """Streams for copies in and out, and the owners of device memory and of pinned slots."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Sweeper:
         """Bytes of device memory."""
         return self._buffer.size if self._buffer else 0
 
-    def place(self, window: Grid, most_bytes: int) -> Rings:
+    def place(self, window: PatchGrid, most_bytes: int) -> RingBuffers:
         """Memory for an array, until the next is placed.
 
         Raises DeviceMemoryError if it needs more than `most_bytes`.
@@ -62,9 +62,9 @@ class Sweeper:
     def run(
         self,
         source: Stored,
-        window: Window,
+        window: PatchWindow,
         target: Stored,
-        placed: Rings,
+        placed: RingBuffers,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`; on_tiles: told how many more tiles are done.
@@ -77,7 +77,7 @@ class Sweeper:
             own = Own(self._into, self._out_of, self._slots, owned)
             try:
                 self._put_weights(placed.places.weights, window.weights)
-                sweep = Sweep(self._compiled, window, placed, own, (source, target))
+                sweep = StreamedWindow(self._compiled, window, placed, own, (source, target))
                 return sweep.run(on_tiles)
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway

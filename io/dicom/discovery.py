@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from ..choice import Choice
-from ..search import IMAGE_SUFFIXES, SUFFIXES, Search, Skipped, suffix_of
+from ..search import IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
 from ..volume import Study
 from .headers import scan
 from .series import Series, assemble
@@ -12,7 +12,7 @@ from .series import Series, assemble
 DIRECTORY = "DICOMDIR"
 
 
-def find_series(search: Search, choice: Choice) -> list[Series]:
+def find_series(search: FileSearch, choice: Choice) -> list[Series]:
     """All DICOM series among the files without a telling name; all others are accounted for."""
     headers = scan(sorted(search.unnamed))
     for path in headers.others:

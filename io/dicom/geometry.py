@@ -31,7 +31,7 @@ SHIFT_PIXELS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SliceGrid:
     """Where a stack of slices lies.
 
     affine: (4, 4), RAS+, of voxels indexed [column, row, slice]. depths: each slice's place along
@@ -59,7 +59,7 @@ def depth_of(frame: Frame, normal: Vector) -> float:
     return float(np.dot(frame.position, normal))
 
 
-def grid_of(frames: Sequence[Frame]) -> Grid:
+def grid_of(frames: Sequence[Frame]) -> SliceGrid:
     """The grid of at least two slices, sorted by depth, that share size and orientation."""
     first = frames[0]
     normal = normal_of(first)
@@ -78,7 +78,7 @@ def grid_of(frames: Sequence[Frame]) -> Grid:
     affine[:3, 3] = origins[0]
     incurable = _bad_axes(row, column)
     trouble = incurable or _unevenness(depths) or _shift(origins, normal, first)
-    return Grid(LPS_TO_RAS @ affine, depths, origins, trouble, incurable is None)
+    return SliceGrid(LPS_TO_RAS @ affine, depths, origins, trouble, incurable is None)
 
 
 def _bad_axes(row: Vector, column: Vector) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..volume import AnyArray
-from .geometry import Grid, Vector, normal_of
+from .geometry import SliceGrid, Vector, normal_of
 from .instance import Frame
 
 
@@ -29,7 +29,7 @@ class Even:
     shifts: Vector
 
 
-def even_grid(frames: Sequence[Frame], grid: Grid) -> Even:
+def even_grid(frames: Sequence[Frame], grid: SliceGrid) -> Even:
     """The grid as wide as all slices together, of their median distance, from first to last."""
     first, normal = frames[0], normal_of(frames[0])
     spacing = float(np.median(np.diff(grid.depths)))

@@ -8,15 +8,15 @@ from typing import IO
 from ...engine.errors import EngineError
 from ..execution.channel import Channel
 from ..execution.launch import WorkerProcess, ending, launch
-from .rivals import CudnnTask, Fallen, Result, Task
+from .rivals import CudnnTask, Fallen, RivalResult, RivalTask
 
 _LONGEST_REASON = 200
 
 
-def in_child(task: Task, seconds: float) -> Result:
+def in_child(task: RivalTask, seconds: float) -> RivalResult:
     """Run a task in a process of its own; what does not end well within `seconds` has fallen."""
     with tempfile.TemporaryFile() as output:
-        process: WorkerProcess[object, Result]
+        process: WorkerProcess[object, RivalResult]
         process = launch(partial(_measure, task), _environment(task), output)
         try:
             return process.channel.receive(seconds)
@@ -29,7 +29,7 @@ def in_child(task: Task, seconds: float) -> Result:
             process.reap()
 
 
-def _environment(task: Task) -> dict[str, str]:
+def _environment(task: RivalTask) -> dict[str, str]:
     if not isinstance(task, CudnnTask):
         return dict(os.environ)
     inherited = os.environ.get("LD_LIBRARY_PATH")
@@ -45,12 +45,12 @@ def _death(status: int, output: IO[bytes]) -> str:
     return f"its process ended ({ending(status)})" + (f": {last[:_LONGEST_REASON]}" if last else "")
 
 
-def _measure(task: Task, channel: Channel[Result, object]) -> None:
+def _measure(task: RivalTask, channel: Channel[RivalResult, object]) -> None:
     """What the process does."""
     channel.send(_done(task))
 
 
-def _done(task: Task) -> Result:
+def _done(task: RivalTask) -> RivalResult:
     try:
         return task.run()
     except EngineError as error:

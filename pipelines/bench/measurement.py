@@ -97,7 +97,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchOutcome:
     """What was measured, and what became of the first patch: [1, C, D, H, W]."""
 
     measured: Measured
@@ -131,7 +131,9 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     return Bench(request.subject, setting, request.budget), network
 
 
-def measure(bench: Bench, network: Network | None = None, progress: Progress = unheard) -> Outcome:
+def measure(
+    bench: Bench, network: Network | None = None, progress: Progress = unheard
+) -> BenchOutcome:
     """Measure; network: the subject's, where the caller has it already. Raises EngineError.
 
     progress: told of the search for fast plans, should there be one.
@@ -149,7 +151,7 @@ def measure(bench: Bench, network: Network | None = None, progress: Progress = u
         measured = _on_card(network, bench, patches, keep, progress)
     else:
         measured = _on_cpu(network, bench, patches, keep)
-    return Outcome(measured, kept[0])
+    return BenchOutcome(measured, kept[0])
 
 
 def _on_card(

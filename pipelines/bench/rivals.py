@@ -109,5 +109,5 @@ class CudnnTask:
         )
 
 
-Task: TypeAlias = PytorchTask | CudnnTask
-Result: TypeAlias = Rival | Fallen
+RivalTask: TypeAlias = PytorchTask | CudnnTask
+RivalResult: TypeAlias = Rival | Fallen

@@ -15,7 +15,7 @@ from .self_test import examine_devices
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ExaminedPlaces:
     """What is looked at besides the machine itself.
 
     folder: where results would be written; its disk is tested with a file that vanishes.
@@ -26,7 +26,7 @@ class Places:
     queue: str | None
 
 
-def examine(places: Places) -> Iterator[Finding]:
+def examine(places: ExaminedPlaces) -> Iterator[Finding]:
     """Every finding, each as soon as it is there."""
     broken = False
     for finding in examine_installation():

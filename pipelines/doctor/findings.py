@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-State: TypeAlias = Literal["ok", "warning", "failure"]
+Severity: TypeAlias = Literal["ok", "warning", "failure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Finding:
     """
 
     subject: str
-    state: State
+    state: Severity
     words: str
     remedy: str | None = None
 

@@ -17,7 +17,7 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..progress.events import DeviceOpened
-from ..results.manifest import Entry, Place, Recipe
+from ..results.manifest import ManifestEntry, OutputPlace, Recipe
 from ..results.resume import PlannedStudy
 from ..results.storing import Record, Store
 from ..settings import Extras, TranslateSettings
@@ -33,8 +33,8 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
-from .stages import DeviceLostError, OpenGenerator, Task, opened_for_a_batch
-from .study_pipeline import Conveyor, Lanes
+from .stages import DeviceLostError, OpenGenerator, StudyTask, opened_for_a_batch
+from .study_pipeline import Concurrency, StudyPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Setup:
     settings: TranslateSettings
     open_generator: OpenGenerator
     precisions: tuple[Precision, ...]
-    place: Place
+    place: OutputPlace
     recipe: Recipe
     extras: Extras
-    lanes: Lanes
+    lanes: Concurrency
 
-    def task(self, record: Record, open_generator: OpenGenerator) -> Task:
+    def task(self, record: Record, open_generator: OpenGenerator) -> StudyTask:
         """What is done with every study, each recorded there."""
-        return Task(
+        return StudyTask(
             model=self.model,
             settings=self.settings,
             share_generator=opened_for_a_batch(open_generator, self.precisions),
@@ -66,7 +66,7 @@ class Setup:
 class BatchClient:
     """What all threads of a worker have from the process that holds studies and manifest."""
 
-    def __init__(self, channel: Channel[BatchNews, BatchOrder], place: Place) -> None:
+    def __init__(self, channel: Channel[BatchNews, BatchOrder], place: OutputPlace) -> None:
         self.place = place
         self._channel = channel
         self._recording = threading.Lock()
@@ -82,7 +82,7 @@ class BatchClient:
                 return
             yield planned
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: ManifestEntry) -> None:
         """Have an entry recorded, on disk before this returns. Raises OSError."""
         with self._recording:
             self._channel.send(ResultMade(entry))
@@ -90,7 +90,7 @@ class BatchClient:
         if error:
             raise error
 
-    def obey(self, conveyor: Conveyor) -> None:
+    def obey(self, conveyor: StudyPipeline) -> None:
         """Take what the supervisor says; without one, end the process on the spot."""
         while True:
             try:
@@ -118,7 +118,7 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
             channel.send(DeviceOpened(generator.device))  # before a study can end the process
             yield generator
 
-    conveyor = Conveyor(setup.task(client, opened), client.studies(), setup.lanes)
+    conveyor = StudyPipeline(setup.task(client, opened), client.studies(), setup.lanes)
     threading.Thread(target=client.obey, args=(conveyor,), daemon=True).start()
     trouble = None
     try:

@@ -89,7 +89,7 @@ Made = TypeVar("Made")
 
 
 @contextmanager
-def running_beside(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
+def running_in_background(work: Callable[[], Made]) -> Generator[Callable[[], Made]]:
     """Do `work` in a thread of its own during the block, which may ask for what came of it.
 
     The thread is a daemon: who cannot wait for a disk that does not answer may leave.

@@ -9,7 +9,7 @@ from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from .batch import Execution
 from .stages import DeviceLostError
-from .study_pipeline import Conveyor
+from .study_pipeline import StudyPipeline
 
 Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Collection[str]], Execution]
 """Has other processes go on with these studies. The names are those of studies over which the
@@ -21,7 +21,7 @@ class Failover:
     """A conveyor whose driver refuses all further work of its process can only hand it over."""
 
     def __init__(
-        self, studies: Sequence[PlannedStudy], conveyor: Conveyor, successor: Successor
+        self, studies: Sequence[PlannedStudy], conveyor: StudyPipeline, successor: Successor
     ) -> None:
         self._studies = studies
         self._conveyor = conveyor

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from ..progress.events import Event
-    from ..results.manifest import Entry
+    from ..results.manifest import ManifestEntry
     from ..results.resume import PlannedStudy
 
 
@@ -35,7 +35,7 @@ class StudyGiven:
 class ResultMade:
     """To the supervisor: an entry for the manifest, which only it writes to."""
 
-    entry: "Entry"
+    entry: "ManifestEntry"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from ...engine.errors import EngineError
 from ...io.files.parts import remove_leftovers
 from ..progress.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
 from ..report.report import Failure, StudyReport
-from ..results.manifest import Entry, Manifest
+from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
 from ..stopwatch import Stage
 from .batch import LAST_MOMENT
@@ -166,7 +166,7 @@ class SharedBatch:
             return "none"
         return "at once" if dead.finished else "in vain"
 
-    def _record(self, entry: Entry) -> OSError | None:
+    def _record(self, entry: ManifestEntry) -> OSError | None:
         self._recorded.add(entry.output)
         try:
             self._manifest.append(entry)

@@ -37,7 +37,7 @@ from ..study.translation import (
     prepare_study,
     read_study,
 )
-from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_beside
+from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
 OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[Generator]]
@@ -56,7 +56,7 @@ def opened_for_a_batch(
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StudyTask:
     """What is done with every study.
 
     hands_over: whether the study over which a device is lost is left to another process. may_begin:
@@ -73,7 +73,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Ticket:
+class StudyProgress:
     """A study under way. inputs: its files before they were read. held: bytes that it was given."""
 
     planned: PlannedStudy
@@ -95,12 +95,12 @@ class DeviceLostError(BaseException):
     """The device is of no more use to this process; what is under way is left to another."""
 
 
-Loaded: TypeAlias = tuple[Ticket, PreparedStudy] | StudyDone
-Inferred: TypeAlias = tuple[Ticket, InferredStudy] | StudyDone
-Finished: TypeAlias = tuple[Ticket, Translated] | StudyDone
+Loaded: TypeAlias = tuple[StudyProgress, PreparedStudy] | StudyDone
+Inferred: TypeAlias = tuple[StudyProgress, InferredStudy] | StudyDone
+Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
 
-class Stations:
+class StudyStages:
     """Called by the threads of a conveyor, each study by one at a time.
 
     Everything returns a study that goes on, with its ticket, or one that is over. memory: host
@@ -110,7 +110,7 @@ class Stations:
 
     def __init__(
         self,
-        task: Task,
+        task: StudyTask,
         memory: WeightedSemaphore,
         tell: Callable[[Event], None],
         commits: CommitBarrier,
@@ -125,7 +125,7 @@ class Stations:
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
         self._left: set[str] = set()
-        self.begun: dict[str, Ticket] = {}
+        self.begun: dict[str, StudyProgress] = {}
         self.rows: dict[str, StudyReport] = {}
 
     def stop(self) -> None:
@@ -147,7 +147,7 @@ class Stations:
             return StudyDone(row)
         self._peaks.enter(row.name)
         self._tell(StudyStarted(planned))
-        ticket = Ticket(planned, row, Stopwatch(row.name, self._record))
+        ticket = StudyProgress(planned, row, Stopwatch(row.name, self._record))
         return self._attempt(ticket, lambda: self._prepare(ticket))
 
     def infer(self, loaded: Loaded, generator: SharedGenerator) -> Inferred:
@@ -186,11 +186,11 @@ class Stations:
         self.rows[finished.row.name] = finished.row
         self._tell(finished)
 
-    def _prepare(self, ticket: Ticket) -> PreparedStudy:
+    def _prepare(self, ticket: StudyProgress) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
         task.store.record.place.check()  # before hours are spent on what could not be stored
         files = InputFiles(study)
-        with running_beside(files.states) as states:
+        with running_in_background(files.states) as states:
             with files.unchanged():
                 volume = read_study(study, task.settings, watch, self._arrays.empty)
             plan = plan_read_study(volume, task.model, task.settings, watch, task.extras)
@@ -203,13 +203,17 @@ class Stations:
                 ticket.inputs = states()
         return prepared
 
-    def _take_memory(self, ticket: Ticket, needed: int) -> None:
+    def _take_memory(self, ticket: StudyProgress, needed: int) -> None:
         ticket.held = needed
         if not self._memory.acquire(needed):
             raise StoppedError
 
     def _infer(
-        self, ticket: Ticket, study: PreparedStudy, generator: SharedGenerator, on_tiles: OnTiles
+        self,
+        ticket: StudyProgress,
+        study: PreparedStudy,
+        generator: SharedGenerator,
+        on_tiles: OnTiles,
     ) -> InferredStudy:
         task = self._task
         outcome = generator.do(
@@ -226,7 +230,7 @@ class Stations:
         ticket.row = replace(ticket.row, notes=notes)
         return outcome.result
 
-    def _store(self, ticket: Ticket, made: Translated) -> StudyReport:
+    def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
             self._task.store.put(ticket.planned, made, ticket.inputs, self._commits)
         return replace(
@@ -242,8 +246,8 @@ class Stations:
         return preview_of(planned.target) if self._task.extras.preview else None
 
     def _attempt(
-        self, ticket: Ticket, stage: Callable[[], Made]
-    ) -> tuple[Ticket, Made] | StudyDone:
+        self, ticket: StudyProgress, stage: Callable[[], Made]
+    ) -> tuple[StudyProgress, Made] | StudyDone:
         """The one place that keeps a study's failure, of any kind, from the rest of the batch.
 
         Only text leaves it: the exception itself would keep the study's arrays alive.
@@ -262,11 +266,11 @@ class Stations:
             failure = failure_of(error, ticket.watch.stage)
         return self._done(ticket, replace(ticket.row, status="failed", failure=failure), trace)
 
-    def _check_wanted(self, ticket: Ticket) -> None:
+    def _check_wanted(self, ticket: StudyProgress) -> None:
         if ticket.row.name in self._left:
             raise LeftError
 
-    def _done(self, ticket: Ticket, row: StudyReport, trace: str | None = None) -> StudyDone:
+    def _done(self, ticket: StudyProgress, row: StudyReport, trace: str | None = None) -> StudyDone:
         self._memory.release(ticket.held)
         row = replace(ticket.timed(row), peak_memory=self._peaks.leave(row.name))
         return StudyDone(row, trace)

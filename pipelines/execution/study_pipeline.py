@@ -13,14 +13,14 @@ from ..progress.events import DeviceOpened, Event, Tuning
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
-from .stages import DeviceLostError, Finished, Inferred, Loaded, Stations, Task
+from .stages import DeviceLostError, Finished, Inferred, Loaded, StudyStages, StudyTask
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
 """Names of the threads; several of a kind are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class Concurrency:
     """How much is under way at a time.
 
     host_bytes: what all studies may hold together; one that needs more is worked on alone.
@@ -35,14 +35,14 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class ThreadEnded:
     """The last that a thread has to say. error: what ended it before its time."""
 
     thread: str
     error: BaseException | None
 
 
-class Conveyor:
+class StudyPipeline:
     """Threads that carry studies from file to file.
 
     A study that fails travels on as its row, so rows come in the order of the studies as long as
@@ -52,7 +52,9 @@ class Conveyor:
     An interrupt of the thread that listens may cost it an event, but no row.
     """
 
-    def __init__(self, task: Task, studies: Iterable[PlannedStudy], lanes: Lanes) -> None:
+    def __init__(
+        self, task: StudyTask, studies: Iterable[PlannedStudy], lanes: Concurrency
+    ) -> None:
         self._task = task
         self._studies = iter(studies)
         self._next_study = threading.Lock()
@@ -64,8 +66,8 @@ class Conveyor:
         self._stopped, self._commits = threading.Event(), CommitBarrier()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
-        self._heard: SimpleQueue[Event | Over] = SimpleQueue()
-        self._stations = Stations(
+        self._heard: SimpleQueue[Event | ThreadEnded] = SimpleQueue()
+        self._stations = StudyStages(
             task, WeightedSemaphore(lanes.host_bytes), self._heard.put, self._commits
         )
         self._reading, self._storing = lanes.readers, lanes.writers
@@ -130,8 +132,8 @@ class Conveyor:
         ticket = self._stations.begun.get(name)
         return ticket and replace(ticket.timed(ticket.row), status="interrupted")
 
-    def _told(self, heard: Event | Over) -> Iterator[Event]:
-        if not isinstance(heard, Over):
+    def _told(self, heard: Event | ThreadEnded) -> Iterator[Event]:
+        if not isinstance(heard, ThreadEnded):
             yield heard
             return
         self._storing -= heard.thread.startswith(_WRITE)
@@ -148,7 +150,7 @@ class Conveyor:
                 work()
             except BaseException as error:
                 ended_by = error
-            self._heard.put(Over(thread, ended_by))
+            self._heard.put(ThreadEnded(thread, ended_by))
 
         for number in range(1, count + 1):
             own = name if count == 1 else f"{name} {number}"
@@ -185,7 +187,7 @@ class Conveyor:
         try:
             yield
         except DeviceLostError as error:
-            self._heard.put(Over(_INFER, error))
+            self._heard.put(ThreadEnded(_INFER, error))
             raise
 
     def _tune(self, what: str, share: float) -> None:

@@ -12,7 +12,7 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StartWindow:
     """From `opens` up to `closes`, over midnight if that comes first.
 
     Judged anew from the wall clock each time, so that neither a restart nor a clock that is set or

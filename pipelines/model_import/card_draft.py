@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ...engine.checkpoint.recognise.recognition import Finding, Question
+from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.model.card import IntensityMap
 from ...engine.network.graph import Triple
 from ...engine.sliding_window import SmallVolumePadding
@@ -15,7 +15,7 @@ SMALL_VOLUME_PADDING: SmallVolumePadding = "edge"
 
 
 @dataclass(frozen=True, slots=True)
-class Purpose:
+class CardDraft:
     """What the training data were like; None is not said yet.
 
     source, target: names of the input and output channels, in the network's order.
@@ -38,18 +38,18 @@ class Purpose:
         """What has not been said although a guess would spoil images without any error."""
         return tuple(item for item in _QUESTIONS if getattr(self, item.field) is None)
 
-    def assumed(self) -> Iterator[Finding]:
+    def assumed(self) -> Iterator[Fact]:
         """What has not been said and is taken for granted."""
         if self.small_volume_padding is None:
             reason = (
                 "how a scan smaller than a patch grows; setting small-volume-padding changes it"
             )
-            yield Finding("small volumes", SMALL_VOLUME_PADDING, reason)
+            yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
         if self.name is None and self.source and self.target:
             reason = "of the model, in reports; setting name changes it"
-            yield Finding("name", default_name(self.source, self.target), reason)
+            yield Fact("name", default_name(self.source, self.target), reason)
         if self.licence is None:
-            yield Finding("licence", "not stated", "of the weights; setting licence states it")
+            yield Fact("licence", "not stated", "of the weights; setting licence states it")
 
 
 def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:

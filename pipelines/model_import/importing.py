@@ -9,7 +9,7 @@ from ...engine.checkpoint.read.reference_file import read_reference
 from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.recognition import (
     Choices,
-    Finding,
+    Fact,
     Question,
     Recognised,
     setting,
@@ -29,7 +29,7 @@ from ...engine.network.architectures import build
 from ...engine.network.graph import FloatArray, Graph, Network
 from ..errors import SettingsError
 from ..report.writing import program_version
-from .card_draft import SMALL_VOLUME_PADDING, Purpose, default_name
+from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 
 Pair: TypeAlias = tuple[FloatArray, FloatArray]
 
@@ -45,7 +45,7 @@ class ImportRequest:
 
     checkpoint: Path
     choices: Choices
-    purpose: Purpose
+    purpose: CardDraft
     reference: Path | None = None
 
 
@@ -54,16 +54,16 @@ class Survey:
     """A checkpoint held against the request; a model can be made once `undecided` is empty."""
 
     recognised: Recognised
-    purpose: Purpose
+    purpose: CardDraft
     reference: Pair | None
 
     @property
-    def told(self) -> tuple[Finding, ...]:
+    def told(self) -> tuple[Fact, ...]:
         """What the file, the reference or the user says about the network."""
         return self.recognised.told
 
     @property
-    def assumed(self) -> tuple[Finding, ...]:
+    def assumed(self) -> tuple[Fact, ...]:
         """What nobody said and what is taken for granted."""
         return (*self.recognised.defaulted, *self.purpose.assumed())
 
@@ -116,7 +116,7 @@ def make_model(survey: Survey) -> Imported:
     return Imported(model, content, verify(model))
 
 
-def _check_purpose(purpose: Purpose, graph: Graph) -> None:
+def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
     for field, names, channels in (
         ("source", purpose.source, graph.in_channels),
         ("target", purpose.target, graph.out_channels),

@@ -12,7 +12,7 @@ from ...io.discovery import Discovery, discover
 from ...io.search import Skipped
 from ...io.volume import Study
 from ..errors import OutputFolderError
-from .manifest import Entry, load
+from .manifest import ManifestEntry, load
 
 
 def discover_scans(inputs: Sequence[Path], output: Path | None, choice: Choice) -> Discovery:
@@ -49,13 +49,13 @@ def _between(study: Study, named: frozenset[Path]) -> Iterator[Path]:
         yield folder
 
 
-def _entries(folder: Path) -> dict[str, Entry]:
+def _entries(folder: Path) -> dict[str, ManifestEntry]:
     with suppress(OutputFolderError):
         return load(folder)
     return {}
 
 
-def _holds(entries: dict[str, Entry], folder: Path, study: Study) -> bool:
+def _holds(entries: dict[str, ManifestEntry], folder: Path, study: Study) -> bool:
     entry = entries.get(study.files[0].relative_to(folder).as_posix())
     if entry is None or entry.status != "written":
         return False

@@ -75,7 +75,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One line: an output's place below the output folder, and how it came about.
 
     "writing" stands before a file appears, so that whatever a killed run left at that place is
@@ -90,7 +90,7 @@ class Entry:
     outputs: tuple[FileState, ...] = ()
 
 
-def load(output: Path) -> dict[str, Entry]:
+def load(output: Path) -> dict[str, ManifestEntry]:
     """The newest entry of every output; lines that cannot be understood are passed over.
 
     An output whose line is lost counts as foreign, which is the safe side.
@@ -109,7 +109,7 @@ def load(output: Path) -> dict[str, Entry]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """Where an open manifest stands, known again by its file as long as somebody holds it open."""
 
     output: Path
@@ -140,7 +140,7 @@ class Manifest:
 
     def __init__(self, output: Path, *, shared: bool = False) -> None:
         self.output = output
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ManifestEntry] = {}
         self.kept_aside = 0
         self._shared = shared
         self._descriptor = -1
@@ -197,12 +197,12 @@ class Manifest:
         )
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OutputPlace:
         """Where this manifest stands; it must be open."""
         status = os.fstat(self._descriptor)
-        return Place(self.output, (status.st_dev, status.st_ino))
+        return OutputPlace(self.output, (status.st_dev, status.st_ino))
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
@@ -297,9 +297,9 @@ def _sha256(file: FileIO) -> str:
     return digest.hexdigest()
 
 
-def _parsed(content: bytes) -> tuple[dict[str, Entry], list[bytes]]:
+def _parsed(content: bytes) -> tuple[dict[str, ManifestEntry], list[bytes]]:
     """The newest entry of every output, and the lines that are none."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     unreadable: list[bytes] = []
     for line in filter(None, content.split(b"\n")):
         try:
@@ -311,10 +311,10 @@ def _parsed(content: bytes) -> tuple[dict[str, Entry], list[bytes]]:
     return entries, unreadable
 
 
-def _entry(fields: Json) -> Entry:
+def _entry(fields: Json) -> ManifestEntry:
     if not isinstance(fields, dict) or fields.pop("version", None) != VERSION:
         raise FieldError("version", f"must be {VERSION}")
-    return decode_known(Entry, fields)
+    return decode_known(ManifestEntry, fields)
 
 
 def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from ...io.volume import Study
 from ...io.writing import files_at, places
 from ..report.report import Failure
-from .manifest import Entry, FileState, Recipe
+from .manifest import FileState, ManifestEntry, Recipe
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
@@ -35,7 +35,7 @@ class PlannedStudy:
     action: Action
     reason: str | None = None
     replaces: bool = False
-    refreshed: Entry | None = None
+    refreshed: ManifestEntry | None = None
     stale: Path | None = None
 
     @property
@@ -61,7 +61,7 @@ class Planner:
     """
 
     output: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ManifestEntry]
     recipe: Recipe
     overwrite: bool
     preview: bool = False
@@ -94,7 +94,7 @@ class Planner:
             return replace(ours, reason="an earlier run was stopped while writing it")
         return self._judge(ours, entry)
 
-    def _judge(self, ours: PlannedStudy, entry: Entry) -> PlannedStudy:
+    def _judge(self, ours: PlannedStudy, entry: ManifestEntry) -> PlannedStudy:
         """A study whose result is there and was written by an earlier run."""
         picture = preview_of(ours.target)
         pictures = tuple(state for state in entry.outputs if state.name == picture.name)
@@ -125,7 +125,7 @@ class Planner:
         now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked))
         return replace(ours, action="keep", refreshed=now if now != entry else None)
 
-    def _stale(self, target: Path, entry: Entry | None) -> Path | None:
+    def _stale(self, target: Path, entry: ManifestEntry | None) -> Path | None:
         """The preview of an earlier run, unless this one replaces it or a user changed it."""
         picture = preview_of(target)
         if self.preview or entry is None:

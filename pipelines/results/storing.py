@@ -16,7 +16,7 @@ from ...io.writing import files_at, places, write
 from ..errors import OccupiedError
 from ..report.writing import program_version
 from ..study.translation import Translated
-from .manifest import Entry, FileState, Place, Recipe
+from .manifest import FileState, ManifestEntry, OutputPlace, Recipe
 from .output_file import save
 from .resume import PlannedStudy, preview_of
 
@@ -25,11 +25,11 @@ class Record(Protocol):
     """A manifest, or the way to one in another process."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OutputPlace:
         """Where the manifest stands."""
         ...
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError."""
         ...
 
@@ -53,7 +53,7 @@ class Store:
 
         Raises WriteError, or OccupiedError if a file appeared since the study was planned.
         """
-        entry = Entry(
+        entry = ManifestEntry(
             output=str(planned.study.name),
             status="writing",
             program=program_version(),
@@ -104,7 +104,7 @@ class Store:
         )
 
 
-def _gate_of(place: Place, gate: Gate) -> Gate:
+def _gate_of(place: OutputPlace, gate: Gate) -> Gate:
     """A gate that also refuses steps in an output folder that is not the one of the run."""
 
     @contextmanager

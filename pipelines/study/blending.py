@@ -69,7 +69,7 @@ def _outer(axes: Sequence[FloatArray]) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Slab:
+class BlendedSlab:
     """Finished rows of the volume: values [C, rows, H, W], the first one at `start` along D."""
 
     start: int
@@ -96,7 +96,7 @@ class Blender:
         self._released = 0
         self._tiles = iter(tiling)
 
-    def add(self, tile: Tile, patch: FloatArray) -> Slab | None:
+    def add(self, tile: Tile, patch: FloatArray) -> BlendedSlab | None:
         """Add a translated patch [C, D, H, W]; a slab comes back once no later tile touches it.
 
         The slab's values are overwritten by the next `add`.
@@ -115,7 +115,7 @@ class Blender:
             mean += change
         return self._release(tile)
 
-    def _release(self, tile: Tile) -> Slab | None:
+    def _release(self, tile: Tile) -> BlendedSlab | None:
         along_d, along_h, along_w = self._tiling.origins
         depth, height, width = tile.origin
         if (height, width) != (along_h[-1], along_w[-1]):
@@ -125,7 +125,7 @@ class Blender:
             self._released = self._tiling.extents[0] - self._start
         else:
             self._released = along_d[following] - self._start
-        return Slab(self._start, self._mean[:, : self._released])
+        return BlendedSlab(self._start, self._mean[:, : self._released])
 
     def _forget_released(self) -> None:
         if not self._released:

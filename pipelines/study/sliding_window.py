@@ -7,21 +7,21 @@ from typing import TypeVar
 import numpy as np
 
 from ...engine.errors import DeviceMemoryError
-from ...engine.generator import Generator, Sweeping
+from ...engine.generator import Generator, WindowStreaming
 from ...engine.network.graph import FloatArray, Triple
 from ...engine.scaling import Stored, VoxelArray
-from ...engine.sliding_window import Grid, Part, SmallVolumePadding, Window
+from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding
 from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch
-from .blending import Blender, Slab, patch_weights
+from .blending import BlendedSlab, Blender, patch_weights
 from .tiling import Tile, Tiling
 from .voxels.orientation import memory_order
 from .voxels.statistics import extremes
 
 Value = TypeVar("Value")
 
-_STAGES: dict[Part, Stage] = {
+_STAGES: dict[Phase, Stage] = {
     "copy in": "copy",
     "cut": "blend",
     "compute": "infer",
@@ -59,7 +59,7 @@ def translate_array(
     for array in (source.values, target.values):
         if array.shape[1:] != tiling.extents:
             raise ValueError(f"a tiling of {tiling.extents} does not fit an array of {array.shape}")
-    if not isinstance(generator, Sweeping):
+    if not isinstance(generator, WindowStreaming):
         _tile_by_tile(source, target, generator, window, watch, on_tiles)
         return ()
     has_begun = False
@@ -106,7 +106,7 @@ def _tile_by_tile(
 def _sweep(
     source: Stored,
     target: Stored,
-    generator: Sweeping,
+    generator: WindowStreaming,
     window: SlidingWindow,
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
@@ -120,9 +120,9 @@ def _sweep(
         watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
 
 
-def _sweep_window(array: VoxelArray, window: SlidingWindow) -> Window:
+def _sweep_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
     grid = sweep_grid(array, window.tiling)
-    return Window(
+    return PatchWindow(
         extents=grid.extents,
         patch=grid.patch,
         origins=grid.origins,
@@ -134,7 +134,7 @@ def _sweep_window(array: VoxelArray, window: SlidingWindow) -> Window:
     )
 
 
-def sweep_grid(array: VoxelArray, tiling: Tiling) -> Grid:
+def sweep_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
     """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
     d, h, w = (array.strides[1 + axis] < 0 for axis in range(3))
@@ -148,7 +148,7 @@ def sweep_grid(array: VoxelArray, tiling: Tiling) -> Grid:
             origins, tiling.extents, tiling.patch, (d, h, w), strict=True
         )
     ]
-    return Grid(
+    return PatchGrid(
         extents=_picked(tiling.extents, axes),
         patch=_picked(tiling.patch, axes),
         origins=_picked(mirrored, axes),
@@ -158,7 +158,7 @@ def sweep_grid(array: VoxelArray, tiling: Tiling) -> Grid:
     )
 
 
-def _as_it_lies(array: VoxelArray, grid: Grid) -> VoxelArray:
+def _as_it_lies(array: VoxelArray, grid: PatchGrid) -> VoxelArray:
     """[C, ...] along the axes of a grid, so that nothing is transposed or turned on the host."""
     steps = tuple(slice(None, None, -1 if flip else None) for flip in grid.flips)
     return array.transpose(0, *(1 + axis for axis in grid.axes))[:, *steps]
@@ -169,7 +169,7 @@ def _picked(values: Sequence[Value], axes: Triple) -> tuple[Value, Value, Value]
     return first, second, third
 
 
-def _store(slab: Slab, target: Stored) -> None:
+def _store(slab: BlendedSlab, target: Stored) -> None:
     """Row by row, so that no second slab is needed."""
     if not extremes(slab.values).is_finite:
         raise PreparationError(

@@ -28,13 +28,13 @@ from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.model import Model, load_model
 from cuda_cyclegan.engine.network.graph import FloatArray, Graph
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import Timing, Window
+from cuda_cyclegan.engine.sliding_window import PatchWindow, Timing
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.io.writing import write
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import Event, Worked
 from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.report.report import Use
@@ -68,7 +68,7 @@ class Copying:
     def sweep(
         self,
         source: Stored,
-        _: Window,
+        _: PatchWindow,
         target: Stored,
         on_tiles: Callable[[int], None],
     ) -> list[Timing]:
@@ -83,7 +83,7 @@ class Case:
 
     model: Model
     settings: TranslateSettings
-    lanes: Lanes
+    lanes: Concurrency
     scans: list[Path]
     results: Path
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -105,14 +105,14 @@ class Case:
             scan.target.unlink(missing_ok=True)  # to free an old file's memory takes 5 ms
         with Manifest(self.results) as manifest:
             store = Store(manifest, Recipe("", ""), self.model.card)
-            task = Task(
+            task = StudyTask(
                 self.model,
                 self.settings,
                 opened_for_a_batch(lambda *_: nullcontext(generator)),
                 store,
             )
             begin = time.perf_counter()
-            rows = run_batch(planned, Conveyor(task, planned, self.lanes), hear)
+            rows = run_batch(planned, StudyPipeline(task, planned, self.lanes), hear)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)
         if failures := [row.failure for row in rows if row.failure]:
             raise SystemExit(f"studies failed: {failures}")

@@ -35,8 +35,8 @@ from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
@@ -144,10 +144,10 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
     with Manifest(output) as manifest:
         model = model_of(case.network)
         store = Store(manifest, Recipe("", ""), model.card)
-        task = Task(
+        task = StudyTask(
             model, TranslateSettings(PATCH), opened_for_a_batch(lambda *_: case.opened()), store
         )
-        rows = run_batch(planned, Conveyor(task, planned, Lanes(PLENTY)), timeline.hear)
+        rows = run_batch(planned, StudyPipeline(task, planned, Concurrency(PLENTY)), timeline.hear)
     if failures := [row.failure for row in rows if row.failure]:
         raise RuntimeError(failures)
     return timeline.use()

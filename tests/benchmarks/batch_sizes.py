@@ -18,7 +18,7 @@ from statistics import median
 from support.gpu_networks import untrained_network
 
 from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_search import Search
+from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 RESULT = Path(__file__).parent / "results" / "batch_sizes.json"
@@ -44,7 +44,7 @@ def main() -> None:
                 break
             network = untrained_network(build(ResNetSpec(1, 1, width, 9)), 0)
             options = CudaOptions(
-                (edge, edge, edge), batch, cache=Path(folder), search=Search(asked.effort)
+                (edge, edge, edge), batch, cache=Path(folder), search=SearchSettings(asked.effort)
             )
             begin = time.perf_counter()
             with open_cuda_generator(network, options) as generator:

@@ -28,7 +28,7 @@ from cuda_cyclegan.engine.benchmark.cuda import measure_ceilings
 from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_DEFAULT, EAGER_HALF, MODES, Mode
 from cuda_cyclegan.engine.cuda.generator import CudaOptions
-from cuda_cyclegan.engine.cuda.plan_search import Search
+from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
@@ -154,7 +154,7 @@ def engine(
     budget: Budget,
 ) -> Row:
     """The engine in one precision."""
-    options = CudaOptions(case.patch, case.batch, arithmetic, search=Search("full"))
+    options = CudaOptions(case.patch, case.batch, arithmetic, search=SearchSettings("full"))
     outputs: list[FloatArray] = []
     found = cuda_bench.measure_on_card(
         network, options, patches.cpu().numpy(), budget, outputs.append

@@ -36,8 +36,8 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.host.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
@@ -125,12 +125,12 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     with Manifest(output) as manifest:
         model = model_of(case)
         store = Store(manifest, Recipe("", ""), model.card)
-        task = Task(
+        task = StudyTask(
             model, settings, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
         )
         planned = PlannedStudy(study, target, "translate", replaces=True)
-        lanes = Lanes(available_memory() // 2)
-        [row] = run_batch([planned], Conveyor(task, [planned], lanes), lambda _: None)
+        lanes = Concurrency(available_memory() // 2)
+        [row] = run_batch([planned], StudyPipeline(task, [planned], lanes), lambda _: None)
     if row.peak_memory is None or row.failure:
         raise RuntimeError(row.failure)
     return {

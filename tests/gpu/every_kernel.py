@@ -21,11 +21,11 @@ from cuda_cyclegan.engine.cuda.kernel_images import Kernels
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm
 from cuda_cyclegan.engine.cuda.program import open_program
 from cuda_cyclegan.engine.cuda.streamed_window import Compiled
-from cuda_cyclegan.engine.cuda.window_buffers import open_sweeper
+from cuda_cyclegan.engine.cuda.window_buffers import open_window_buffers
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
-from cuda_cyclegan.engine.sliding_window import Grid, Window
+from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow
 
 LIMITS = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-5}
 RESNET = ResNetSpec(1, 1, width=32, blocks=1)
@@ -81,15 +81,15 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
 def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
     """Two patches that overlap and are wider than their array."""
     extents = patch[0] + 3, patch[1], patch[2] - 2
-    grid = Grid(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2))
+    grid = PatchGrid(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2))
     into, out_of = compiled.channels
     for name in VOXEL_TYPES:
         voxels = np.random.default_rng(2).uniform(0, 99, (into, *extents)).astype(name)
         target = np.full((out_of, *extents), 101, name)
         plan = replace(grid, voxel_bytes=voxels.itemsize)
-        window = Window(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
+        window = PatchWindow(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
         scaling = Scaling(50, 50, clips=True)
-        with open_sweeper(compiled) as sweeper:
+        with open_window_buffers(compiled) as sweeper:
             placed = sweeper.place(window, 1 << 30)
             ends = Stored(voxels, scaling), Stored(target, scaling)
             sweeper.run(ends[0], window, ends[1], placed, lambda _: None)

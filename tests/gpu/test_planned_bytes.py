@@ -61,10 +61,10 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Account:
 @pytest.fixture(scope="module")
 def options(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from cuda_cyclegan.engine.cuda.generator import CudaOptions
-    from cuda_cyclegan.engine.cuda.plan_search import Search
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
     cache = tmp_path_factory.mktemp("cache")
-    return CudaOptions(PATCH, cache=cache, search=Search("quick"))
+    return CudaOptions(PATCH, cache=cache, search=SearchSettings("quick"))
 
 
 @pytest.fixture(scope="module")

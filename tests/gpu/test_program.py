@@ -103,20 +103,23 @@ def test_a_limit_that_is_too_low_names_the_lowest_that_would_do(open_generator):
 def test_the_second_start_needs_no_tuning_and_less_than_two_seconds(open_generator):
     with open_generator() as generator:
         generator(noise(1))
-    from cuda_cyclegan.engine.cuda.plan_search import Search
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
     begin = time.perf_counter()
-    with open_generator(search=Search("full")) as generator:
+    with open_generator(search=SearchSettings("full")) as generator:
         generator(noise(1))
     assert time.perf_counter() - begin < 2
 
 
 @pytest.mark.parametrize("effort", ["off", "quick"])
 def test_less_tuning_gives_the_same_result(open_generator, effort):
-    from cuda_cyclegan.engine.cuda.plan_search import Search
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 
     patches = noise(1)
-    with open_generator() as tuned, open_generator(cache=None, search=Search(effort)) as other:
+    with (
+        open_generator() as tuned,
+        open_generator(cache=None, search=SearchSettings(effort)) as other,
+    ):
         wanted = tuned(patches)
         assert np.linalg.norm(other(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
 

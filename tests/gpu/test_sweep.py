@@ -114,19 +114,19 @@ def test_volumes_smaller_than_a_patch(opened, extents, padding):
 
 def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
     from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-    from cuda_cyclegan.engine.sliding_window import Grid, Window, ring_rows
+    from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow, ring_rows
 
     generator, extents = opened[1], (200, 40, 56)
     array = array_of(extents)
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     roomy, _, _ = translated(generator, array, window)
-    plan = Grid(extents, PATCH, window.tiling.origins, (0, 1, 2))
+    plan = PatchGrid(extents, PATCH, window.tiling.origins, (0, 1, 2))
     tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
         with generator._sweeper() as sweeper:
             fields = {name: getattr(plan, name) for name in ("extents", "patch", "origins", "axes")}
-            sweep = Window(**fields, weights=_weights(window), padding="edge")
+            sweep = PatchWindow(**fields, weights=_weights(window), padding="edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
                     sweeper.place(sweep, most)
@@ -138,13 +138,13 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
 
 
 def test_without_room_on_the_card_the_host_blends_and_says_why(opened, monkeypatch):
-    from cuda_cyclegan.engine.compiler.memory.fitting import Room
+    from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget
 
     generator, extents = opened[1], (60, 40, 56)
     array = array_of(extents)
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     there, _, _ = translated(generator, array, window)
-    monkeypatch.setattr(generator, "_room", Room(generator.memory.bytes))
+    monkeypatch.setattr(generator, "_room", MemoryBudget(generator.memory.bytes))
     made = np.empty_like(array)
     ends = Stored(array), Stored(made)
     [note] = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)

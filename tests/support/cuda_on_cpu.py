@@ -40,7 +40,10 @@ def run(launch: launching.Launch, precision: str, folder: Path, grid: tuple[int,
         for name in ("cuda_fp16.h", "cuda_bf16.h"):
             (folder / name).write_text("")
         source = folder / f"{launch.kernel}.cpp"
-        entry = ENTRY.format(kernel=launch.kernel, arguments=type(launch.arguments).__name__)
+        entry = ENTRY.format(
+            kernel=launch.kernel,
+            arguments=type(launch.arguments).__name__.removesuffix("Arguments"),
+        )
         text = (FOLDER / f"{launch.source}.cu").read_text()
         source.write_text(f'#include "{HEADER}"\n{_for_cpu(text)}\n{entry}')
         options = [

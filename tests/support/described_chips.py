@@ -12,7 +12,7 @@ from support.described_cards import CARDS
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import Convolution, Convolve
 from cuda_cyclegan.engine.cuda import cudnn as convolutions
 from cuda_cyclegan.engine.cuda.cudnn import ConvolutionPlans
@@ -97,7 +97,7 @@ def main() -> None:
         convolutions.cudnn = Described(frontend, card.capability)
         found[text] = {}
         for precision in PRECISIONS:
-            layout = next(Wanted(PATCH, 1, precision, card).layouts())
+            layout = next(ProgramRequest(PATCH, 1, precision, card).layouts())
             found[text][precision] = {}
             for name, spec in NETWORKS.items():
                 steps = lower(random_network(build(spec), seed=0), layout, card).steps

@@ -82,7 +82,7 @@ def refusal() -> None:
 def kernels(stream: cuda_driver.Stream, card: CardProperties) -> None:
     numbers = np.zeros(8, np.uint32)
     arguments = Arguments(numbers.ctypes.data)
-    with cuda_driver.Module(b"\x7fELF", card) as module:
+    with cuda_driver.CudaModule(b"\x7fELF", card) as module:
         kernel = module.kernel("pack")
         assert cuda_driver.resident_blocks(kernel, (8, 4, 2), 128, card) == 2 * 132
         for at_once in (False, True):
@@ -102,7 +102,7 @@ def failure(stream: cuda_driver.Stream, launch: Callable[[], None]) -> None:
 
 
 def events(stream: cuda_driver.Stream) -> None:
-    with cuda_driver.Event() as first, cuda_driver.Event() as second:
+    with cuda_driver.CudaEvent() as first, cuda_driver.CudaEvent() as second:
         first.record(stream)
         stream.after(first)
         second.record(stream)

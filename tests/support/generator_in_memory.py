@@ -17,7 +17,7 @@ from support.gpu_networks import random_network
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.scaling import Stored
-from cuda_cyclegan.engine.sliding_window import Grid, Window
+from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow
 
 PATCH = (16, 16, 16)
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
@@ -65,8 +65,8 @@ def main() -> None:
 def sweep(generator: Any) -> Any:
     """Three rows of one tile."""
     extents, row = (40, 16, 16), np.zeros((1, 40, 16, 16), np.int16)
-    grid = Grid(extents, PATCH, ((0, 12, 24), (0,), (0,)), (0, 1, 2))
-    window = Window(
+    grid = PatchGrid(extents, PATCH, ((0, 12, 24), (0,), (0,)), (0, 1, 2))
+    window = PatchWindow(
         grid.extents,
         grid.patch,
         grid.origins,

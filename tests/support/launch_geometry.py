@@ -9,7 +9,7 @@ import numpy as np
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
-from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import Lowered, Step
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network, Triple
@@ -37,7 +37,7 @@ def network(name: str) -> Network:
     return Network(graph, {key: np.zeros(shape, np.float32) for key, shape in shapes})
 
 
-def lowered(name: str, wanted: Wanted) -> Lowered:
+def lowered(name: str, wanted: ProgramRequest) -> Lowered:
     """The fastest layout for what is wanted."""
     return lower(network(name), next(wanted.layouts()), wanted.card)
 

@@ -14,10 +14,10 @@ from torch_generators import padded_resnet
 from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices
 from cuda_cyclegan.engine.model.card import Identity
 from cuda_cyclegan.engine.model.reference import reference_input
-from cuda_cyclegan.pipelines.model_import.card_draft import Purpose
+from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
 from cuda_cyclegan.pipelines.model_import.importing import ImportRequest, make_model, survey
 
-PURPOSE = Purpose(
+PURPOSE = CardDraft(
     name="self-test",
     source=("test",),
     target=("test",),

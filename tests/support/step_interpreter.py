@@ -18,10 +18,10 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
     Step,
     SumTaps,
-    Table,
     Tensor,
+    TensorView,
     Unpack,
-    View,
+    WeightTable,
 )
 from cuda_cyclegan.engine.network.graph import FloatArray, Upsample
 
@@ -74,7 +74,7 @@ class _Memory:
             return self.arena[first : first + tensor.bytes // 4].reshape(shape)
         return self.tensors.setdefault(tensor.name, np.full(shape, np.nan, np.float32))
 
-    def read(self, view: View) -> FloatArray:
+    def read(self, view: TensorView) -> FloatArray:
         stored = self.of(view.tensor)
         if view.tensor.scale is not None:
             stored = sum(halves(stored)) / np.float32(view.tensor.scale)
@@ -85,7 +85,7 @@ class _Memory:
         (d, h, w), (ed, eh, ew) = view.origin, view.extents
         return stored[:, d : d + ed, h : h + eh, w : w + ew]
 
-    def scaled(self, values: FloatArray, table: Table | None) -> FloatArray:
+    def scaled(self, values: FloatArray, table: WeightTable | None) -> FloatArray:
         if table is None:
             return values
         constant = self.lowered.constants.get(table.name)

@@ -30,14 +30,14 @@ from ....engine.benchmark.measurement import Measured
 from ....engine.probe.cards import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
-from ....pipelines.bench.rivals import Result, Rival
+from ....pipelines.bench.rivals import Rival, RivalResult
 from ....pipelines.report.writing import JsonObject, program_version
 from ..terminal.settings import flagged
 
 SCHEMA = "cuda-cyclegan/bench/1"
 
 
-def of_measurement(bench: Bench, measured: Measured, results: Sequence[Result]) -> JsonObject:
+def of_measurement(bench: Bench, measured: Measured, results: Sequence[RivalResult]) -> JsonObject:
     """One measurement, and what it was held against."""
     return {
         **_head(bench, measured.device),
@@ -89,7 +89,7 @@ def _measured(measured: Measured) -> JsonObject:
     }
 
 
-def _other(result: Result, measured: Measured) -> JsonObject:
+def _other(result: RivalResult, measured: Measured) -> JsonObject:
     found = asdict(result)
     if isinstance(result, Rival):
         found["ratio"] = result.latency.median / measured.latency.median

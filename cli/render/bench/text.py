@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from ....engine.benchmark.measurement import Ceilings, Latency, Measured
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
-from ....pipelines.bench.rivals import Fallen, Result, Rival
+from ....pipelines.bench.rivals import Fallen, Rival, RivalResult
 from ..terminal.settings import flagged
-from ..terminal.tables import Row, Table
+from ..terminal.tables import Row, TextTable
 from ..terminal.text import bar, memory, printable, quantity, scaled, seconds
 
 BAR = 12
@@ -74,7 +74,7 @@ def layers(measured: Measured, columns: int | None) -> Iterator[str]:
     head = Row("layer", ["ms", "share", " " * BAR, "FLOP/s", "peak", "B/s", "peak", plans])
     last = Row("sum", [milliseconds(total), *[""] * 7])
     yield ""
-    yield from Table(head, rows, last).lines(columns)
+    yield from TextTable(head, rows, last).lines(columns)
 
 
 def layer_notes(measured: Measured) -> Iterator[str]:
@@ -142,7 +142,7 @@ _HEAD = ["ms", "p5", "p95", "x ours", "tensors", "taken", "differs", ""]
 
 
 def table(
-    bench: Bench, measured: Measured, results: Sequence[Result], columns: int | None
+    bench: Bench, measured: Measured, results: Sequence[RivalResult], columns: int | None
 ) -> Iterator[str]:
     """One row each, with this program's own first."""
     if not results:
@@ -163,10 +163,10 @@ def table(
         *(_row(result, own, slowest) for result in results),
     ]
     yield ""
-    yield from Table(Row("", _HEAD), rows).lines(columns)
+    yield from TextTable(Row("", _HEAD), rows).lines(columns)
 
 
-def notes(measured: Measured, results: Sequence[Result]) -> Iterator[str]:
+def notes(measured: Measured, results: Sequence[RivalResult]) -> Iterator[str]:
     """What the columns are, what ran where, and why some did not."""
     ran = [result for result in results if isinstance(result, Rival)]
     modes = [rival for rival in ran if rival.is_pytorch]
@@ -190,7 +190,7 @@ def notes(measured: Measured, results: Sequence[Result]) -> Iterator[str]:
             yield f"{printable(result.name)}: {printable(flagged(result.reason))}"
 
 
-def _row(result: Result, own: Latency, slowest: float) -> Row:
+def _row(result: RivalResult, own: Latency, slowest: float) -> Row:
     if isinstance(result, Fallen):
         return Row(printable(result.name), [*[""] * (len(_HEAD) - 1), "failed"])
     return Row(

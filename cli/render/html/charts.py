@@ -29,7 +29,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 36
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PlotSpan:
     """A study on the time axis of a plot: from when to when, its value, and what it is."""
 
     start: float
@@ -89,7 +89,7 @@ def legend() -> Element:
     )
 
 
-def over_time(spans: Sequence[Span], label: Callable[[float], str]) -> Element:
+def over_time(spans: Sequence[PlotSpan], label: Callable[[float], str]) -> Element:
     """A plot of one bar a study, as wide as it took and as high as its value.
 
     label: how a value reads at its axis.

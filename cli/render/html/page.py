@@ -16,7 +16,7 @@ from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
-from .charts import Span, legend, moments_bar, over_time, stage_bar
+from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
 from .markup import Child, document, element, table
 
 
@@ -195,13 +195,13 @@ def _plots(batch: BatchReport) -> Element:
     )
 
 
-def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[Span]:
+def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[PlotSpan]:
     """The studies when they were under way, or one after another where that was not recorded."""
-    spans: list[Span] = []
+    spans: list[PlotSpan] = []
     begin = 0.0
     for row, value in zip(rows, values, strict=True):
         start, stop = row.under_way or (begin, begin + row.seconds)
-        spans.append(Span(start, stop, value, row.name))
+        spans.append(PlotSpan(start, stop, value, row.name))
         begin += row.seconds
     return spans
 

@@ -18,7 +18,7 @@ SEARCHING = "Looking for studies"
 
 
 @contextmanager
-def at_work(what: str) -> Generator[Callable[[str], None]]:
+def spinner(what: str) -> Generator[Callable[[str], None]]:
     """Show on stderr what is done and for how long, until the block ends; yields what renames it.
 
     Only a terminal is shown anything. The block prints nothing on stdout.

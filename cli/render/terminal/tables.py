@@ -23,7 +23,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """Rows under a head, and perhaps a total."""
 
     head: Row

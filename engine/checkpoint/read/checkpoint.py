@@ -52,7 +52,9 @@ def read_options(folder: Path) -> Options:
 safetensors: Any = _safetensors  # the package ships no types
 
 Kind: TypeAlias = Literal["PyTorch zip", "PyTorch legacy", "safetensors"]
-Entry: TypeAlias = StoredTensor | str | int | float | bool | Mapping[str, "Entry"]
+CheckpointEntry: TypeAlias = (
+    StoredTensor | str | int | float | bool | Mapping[str, "CheckpointEntry"]
+)
 
 _LARGEST_FILE = 8 << 30
 _LARGEST_HEADER = 100 << 20
@@ -90,7 +92,7 @@ class Checkpoint:
     path: Path
     sha256: str
     kind: Kind
-    contents: Mapping[str, Entry] = field(repr=False)
+    contents: Mapping[str, CheckpointEntry] = field(repr=False)
     set_aside: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
 
@@ -176,12 +178,12 @@ def _dense(element: str, shape: tuple[int, ...], content: memoryview) -> StoredT
     return StoredTensor(element, Storage(size, lambda: content), 0, shape, tuple(reversed(stride)))
 
 
-def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
+def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry]:
     """The plain part of what was pickled; refuses a file whose weights sit in objects."""
     tensors = 0
     entries = 0
 
-    def plain(node: object, depth: int) -> Entry | None:
+    def plain(node: object, depth: int) -> CheckpointEntry | None:
         nonlocal tensors, entries
         entries += 1
         if entries > _MOST_ENTRIES or depth > _DEEPEST:
@@ -218,7 +220,7 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, Entry]:
     )
 
 
-def _is_of_use(key: str, item: Entry) -> bool:
+def _is_of_use(key: str, item: CheckpointEntry) -> bool:
     """Whether an entry may name a tensor or a setting; raises CheckpointError for endless names."""
     if len(key) <= LONGEST_NAME:
         return True

@@ -20,7 +20,7 @@ _PARAMETRIZATION = "parametrizations.weight."
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class LayerTensors:
     """One layer's tensors by their PyTorch names (weight, bias, running_mean ...)."""
 
     path: str
@@ -66,25 +66,25 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Modules:
+class NetworkTensors:
     """All layers of a generator that own tensors: convolutions, and normalisations."""
 
-    convolutions: Mapping[str, Module]
-    norms: Mapping[str, Module]
+    convolutions: Mapping[str, LayerTensors]
+    norms: Mapping[str, LayerTensors]
 
     @classmethod
-    def of(cls, tensors: Tensors, evidence: Evidence) -> "Modules":
+    def of(cls, tensors: Tensors, evidence: Evidence) -> "NetworkTensors":
         """Group tensors by layer; raises CheckpointError for parameters of unknown layers."""
         grouped: dict[str, dict[str, StoredTensor]] = {}
         for key, tensor in tensors.items():
             path, parameter = _owner(key)
             if parameter != "num_batches_tracked":
                 grouped.setdefault(path, {})[parameter] = tensor
-        convolutions: dict[str, Module] = {}
-        norms: dict[str, Module] = {}
+        convolutions: dict[str, LayerTensors] = {}
+        norms: dict[str, LayerTensors] = {}
         for path, own in grouped.items():
             kind = convolutions if _is_convolution(path, own) else norms
-            kind[path] = Module(path, own)
+            kind[path] = LayerTensors(path, own)
         if any(module.is_spectral for module in convolutions.values()):
             evidence.tell(
                 "spectral norm", "folded into the weights", "weight_orig and vectors u, v"
@@ -121,7 +121,7 @@ _TRACKED = frozenset({"running_mean", "running_var"})
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class KeyMapping:
     """One convolution's canonical name and its place in the training code, with its norm's.
 
     A slot without a norm has both norm fields empty.
@@ -133,7 +133,7 @@ class Slot:
     norm: str = ""
 
 
-def fits(slots: Iterable[Slot], modules: Modules) -> bool:
+def fits(slots: Iterable[KeyMapping], modules: NetworkTensors) -> bool:
     """Whether these are exactly the convolutions of a generator, and norms lie only where due."""
     slots = tuple(slots)
     norms = {slot.norm for slot in slots if slot.norm}
@@ -142,7 +142,7 @@ def fits(slots: Iterable[Slot], modules: Modules) -> bool:
     return convolutions == set(modules.convolutions) and (not found or found == norms)
 
 
-def recognise_norm(modules: Modules, evidence: Evidence, options: Options) -> Norm:
+def recognise_norm(modules: NetworkTensors, evidence: Evidence, options: Options) -> Norm:
     """The kind of normalisation, from its parameters; asks which statistics were used if stored."""
     kinds = {frozenset(module.tensors) for module in modules.norms.values()}
     if len(kinds) > 1:
@@ -165,7 +165,7 @@ def recognise_norm(modules: Modules, evidence: Evidence, options: Options) -> No
 
 
 def convolution_weights(
-    slots: Iterable[Slot], modules: Modules, norm: Norm
+    slots: Iterable[KeyMapping], modules: NetworkTensors, norm: Norm
 ) -> dict[str, FloatArray]:
     """All weights of the slots under canonical names."""
     weights: dict[str, FloatArray] = {}
@@ -179,7 +179,7 @@ def convolution_weights(
     return weights
 
 
-def common_bias(modules: Modules, slots: Iterable[Slot]) -> bool:
+def common_bias(modules: NetworkTensors, slots: Iterable[KeyMapping]) -> bool:
     """Whether these convolutions have a bias; raises CheckpointError unless they agree."""
     found = {modules.convolutions[slot.convolution].has_bias for slot in slots}
     if len(found) > 1:
@@ -209,7 +209,7 @@ def _stored_statistics(evidence: Evidence, options: Options) -> bool:
     return answer == "stored"
 
 
-def _norm_weights(name: str, module: Module, norm: Norm) -> Iterator[tuple[str, FloatArray]]:
+def _norm_weights(name: str, module: LayerTensors, norm: Norm) -> Iterator[tuple[str, FloatArray]]:
     scale, shift = f"{name}.scale", f"{name}.shift"
     if norm == "instance_affine":
         yield scale, module.read("weight")

@@ -7,7 +7,7 @@ from ...network.architectures import Spec, build, out_of_bounds
 from ...network.graph import Network
 from ..read.checkpoint import Checkpoint
 from ..read.tensors import check_amount
-from .layers import Modules, Slot, convolution_weights, recognise_norm
+from .layers import KeyMapping, NetworkTensors, convolution_weights, recognise_norm
 from .networks import Tensors, generator_tensors
 from .recognition import Choices, Evidence, Recognised
 from .resnet import match_resnet, resnet_spec
@@ -33,7 +33,7 @@ def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
     tensors = generator_tensors(checkpoint, evidence)
     if sentence := foreign_sentence(tensors):
         raise CheckpointError(sentence)
-    modules = Modules.of(tensors, evidence)
+    modules = NetworkTensors.of(tensors, evidence)
     norm = recognise_norm(modules, evidence, checkpoint.options)
     spec: Spec
     if resnet := match_resnet(modules):
@@ -61,7 +61,7 @@ def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
     )
 
 
-def _network(spec: Spec, slots: tuple[Slot, ...], modules: Modules) -> Network:
+def _network(spec: Spec, slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Network:
     weights = convolution_weights(slots, modules, spec.norm)
     try:
         return Network(build(spec), weights)

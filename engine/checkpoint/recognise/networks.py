@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...errors import CheckpointError, listed, quoted
-from ..read.checkpoint import Checkpoint, Entry
+from ..read.checkpoint import Checkpoint, CheckpointEntry
 from ..read.dangerous_names import LONGEST_NAME
 from ..read.tensors import StoredTensor
 from .recognition import Evidence
@@ -133,7 +133,7 @@ def _names(groups: list[Group]) -> str:
     return listed(quoted(group.name) for group in groups)
 
 
-def _groups(name: str, contents: Mapping[str, Entry]) -> Iterator[Group]:
+def _groups(name: str, contents: Mapping[str, CheckpointEntry]) -> Iterator[Group]:
     tensors = {key: item for key, item in contents.items() if isinstance(item, StoredTensor)}
     if tensors:
         yield from _split(name, tensors, _DEEPEST_WRAPPING)

@@ -33,7 +33,7 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Fact:
     """One fact about the generator, and what it was concluded from."""
 
     subject: str
@@ -69,8 +69,8 @@ class Recognised:
     spec: Spec
     weights: Mapping[str, FloatArray] = field(repr=False)
     layout: str
-    told: tuple[Finding, ...]
-    defaulted: tuple[Finding, ...]
+    told: tuple[Fact, ...]
+    defaulted: tuple[Fact, ...]
     undecided: tuple[Question, ...]
     checkpoint: Checkpoint = field(repr=False)
     choices: Choices
@@ -81,18 +81,18 @@ class Evidence:
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
-        self.told: list[Finding] = []
-        self.defaulted: list[Finding] = []
+        self.told: list[Fact] = []
+        self.defaulted: list[Fact] = []
         self.undecided: list[Question] = []
         self._asked = {"direction", "generator"}
 
     def tell(self, subject: str, value: object, reason: str) -> None:
         """Record what the file, or the options file beside it, says."""
-        self.told.append(Finding(subject, str(value), reason))
+        self.told.append(Fact(subject, str(value), reason))
 
     def assume(self, subject: str, value: object, reason: str) -> None:
         """Record what no file says and what this family of generators usually does."""
-        self.defaulted.append(Finding(subject, str(value), reason))
+        self.defaulted.append(Fact(subject, str(value), reason))
 
     def choose(self, name: str) -> str | bool | None:
         """The user's choice on a subject that this generator has, recorded as told."""

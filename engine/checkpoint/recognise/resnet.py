@@ -8,7 +8,7 @@ from itertools import product
 from ...errors import CheckpointError
 from ...network.architectures import Norm, ResNetSpec, Upsampling
 from ...network.graph import PadMode
-from .layers import Modules, Slot, common_bias, fits
+from .layers import KeyMapping, NetworkTensors, common_bias, fits
 from .recognition import Evidence
 
 _BLOCK = re.compile(r"model\.(\d+)\.conv_block\.\d+$")
@@ -29,19 +29,19 @@ class ResNetLayout:
     """
 
     name: str
-    slots: tuple[Slot, ...]
+    slots: tuple[KeyMapping, ...]
     blocks: int
     samplings: int
     pad_layers: bool
     sampled: bool
     dropout: bool = False
 
-    def part(self, prefix: str) -> tuple[Slot, ...]:
+    def part(self, prefix: str) -> tuple[KeyMapping, ...]:
         """Slots whose canonical name begins so."""
         return tuple(slot for slot in self.slots if slot.name.startswith(prefix))
 
 
-def match_resnet(modules: Modules) -> ResNetLayout | None:
+def match_resnet(modules: NetworkTensors) -> ResNetLayout | None:
     """The layout whose layers are exactly the generator's, if any is."""
     blocks = {m[1] for path in modules.convolutions if (m := _BLOCK.match(path))}
     named_blocks = {m[1] for path in modules.convolutions if (m := _NAMED_BLOCK.match(path))}
@@ -56,7 +56,7 @@ def match_resnet(modules: Modules) -> ResNetLayout | None:
 
 
 def resnet_spec(
-    layout: ResNetLayout, modules: Modules, norm: Norm, evidence: Evidence
+    layout: ResNetLayout, modules: NetworkTensors, norm: Norm, evidence: Evidence
 ) -> ResNetSpec:
     """The spec of a matched ResNet; asks for what its numbering and shapes do not tell."""
     first, last = layout.slots[0], layout.slots[-1]
@@ -100,7 +100,7 @@ def _numbered_layouts(blocks: int, samplings: int) -> Iterator[ResNetLayout]:
 
 def _numbered_slots(
     blocks: int, samplings: int, pad: bool, sampled: bool, dropout: bool, block_dropout: bool
-) -> Iterator[Slot]:
+) -> Iterator[KeyMapping]:
     """Slots of convolution, norm, activation (and dropout) triples behind optional pad layers."""
     at = int(pad)
     yield _numbered("first", at)
@@ -113,7 +113,7 @@ def _numbered_slots(
     for block in range(blocks):
         for which, index in enumerate((inner, outer)):
             path = f"model.{at}.conv_block"
-            yield Slot(
+            yield KeyMapping(
                 f"block{block}.conv{which}",
                 f"{path}.{index}",
                 f"block{block}.norm{which}",
@@ -124,16 +124,16 @@ def _numbered_slots(
         at += int(sampled) * (1 + pad)
         yield _numbered(f"up{step}", at)
         at += 3 + dropout
-    yield Slot("last", f"model.{at + pad}")
+    yield KeyMapping("last", f"model.{at + pad}")
 
 
-def _numbered(name: str, index: int) -> Slot:
-    return Slot(name, f"model.{index}", f"{name}.norm", f"model.{index + 1}")
+def _numbered(name: str, index: int) -> KeyMapping:
+    return KeyMapping(name, f"model.{index}", f"{name}.norm", f"model.{index + 1}")
 
 
 def _named_layout(blocks: int, samplings: int) -> ResNetLayout:
-    def slot(name: str, norm_name: str, path: str) -> Slot:
-        return Slot(name, f"{path}.0", norm_name, f"{path}.1")
+    def slot(name: str, norm_name: str, path: str) -> KeyMapping:
+        return KeyMapping(name, f"{path}.0", norm_name, f"{path}.1")
 
     slots = [slot("first", "first.norm", "initial")]
     for step in range(samplings):
@@ -144,7 +144,7 @@ def _named_layout(blocks: int, samplings: int) -> ResNetLayout:
         slots.append(slot(f"{name}.conv{which}", f"{name}.norm{which}", path))
     for step in range(samplings):
         slots.append(slot(f"up{step}", f"up{step}.norm", f"up_blocks.{step}.conv"))
-    slots.append(Slot("last", "last"))
+    slots.append(KeyMapping("last", "last"))
     return ResNetLayout(_NAMED, tuple(slots), blocks, samplings, pad_layers=False, sampled=False)
 
 
@@ -188,7 +188,7 @@ def _cubic(shape: tuple[int, ...]) -> int:
     return edge
 
 
-def _check_widths(layout: ResNetLayout, modules: Modules, width: int) -> None:
+def _check_widths(layout: ResNetLayout, modules: NetworkTensors, width: int) -> None:
     """Raise CheckpointError unless channels double on the way down and kernels are 3x3x3."""
     for slot in (*layout.part("down"), *layout.part("block"), *layout.part("up")):
         shape = modules.convolutions[slot.convolution].shape

@@ -3,14 +3,14 @@
 from ...errors import CheckpointError
 from ...network.architectures import Norm, UNetSpec
 from ..read.checkpoint import Options
-from .layers import Modules, Slot, common_bias, fits
+from .layers import KeyMapping, NetworkTensors, common_bias, fits
 from .recognition import Evidence
 
 LAYOUT = "nested U-Net (model.model.1.model)"
 _FEWEST_LEVELS, _MOST_LEVELS = 3, 12
 
 
-def match_unet(modules: Modules) -> tuple[Slot, ...] | None:
+def match_unet(modules: NetworkTensors) -> tuple[KeyMapping, ...] | None:
     """Slots of a nested U-Net, if the generator's layers are exactly those of one."""
     levels, odd = divmod(len(modules.convolutions), 2)
     if odd or not _FEWEST_LEVELS <= levels <= _MOST_LEVELS:
@@ -20,7 +20,11 @@ def match_unet(modules: Modules) -> tuple[Slot, ...] | None:
 
 
 def unet_spec(
-    slots: tuple[Slot, ...], modules: Modules, norm: Norm, evidence: Evidence, options: Options
+    slots: tuple[KeyMapping, ...],
+    modules: NetworkTensors,
+    norm: Norm,
+    evidence: Evidence,
+    options: Options,
 ) -> UNetSpec:
     """The spec of a matched U-Net; asks for the order in which its joints concatenate."""
     if options.values.get("netG") == "unet_32":
@@ -48,23 +52,23 @@ def unet_spec(
     return spec
 
 
-def _slots(levels: int) -> tuple[Slot, ...]:
-    downs: list[Slot] = []
-    ups: list[Slot] = []
+def _slots(levels: int) -> tuple[KeyMapping, ...]:
+    downs: list[KeyMapping] = []
+    ups: list[KeyMapping] = []
     path = "model.model"
     for level in range(levels):
         outermost, innermost = level == 0, level == levels - 1
         down, up = f"down{level}", f"up{level}"
         if outermost:
-            downs.append(Slot(down, f"{path}.0"))
-            ups.append(Slot(up, f"{path}.3"))
+            downs.append(KeyMapping(down, f"{path}.0"))
+            ups.append(KeyMapping(up, f"{path}.3"))
             path = f"{path}.1.model"
         elif innermost:
-            downs.append(Slot(down, f"{path}.1"))
-            ups.append(Slot(up, f"{path}.3", f"{up}.norm", f"{path}.4"))
+            downs.append(KeyMapping(down, f"{path}.1"))
+            ups.append(KeyMapping(up, f"{path}.3", f"{up}.norm", f"{path}.4"))
         else:
-            downs.append(Slot(down, f"{path}.1", f"{down}.norm", f"{path}.2"))
-            ups.append(Slot(up, f"{path}.5", f"{up}.norm", f"{path}.6"))
+            downs.append(KeyMapping(down, f"{path}.1", f"{down}.norm", f"{path}.2"))
+            ups.append(KeyMapping(up, f"{path}.5", f"{up}.norm", f"{path}.6"))
             path = f"{path}.3.model"
     return (*downs, *reversed(ups))
 
@@ -79,7 +83,7 @@ def _skip_first(evidence: Evidence) -> bool:
     return answer == "skip-first"
 
 
-def _check_shapes(slots: tuple[Slot, ...], modules: Modules, spec: UNetSpec) -> None:
+def _check_shapes(slots: tuple[KeyMapping, ...], modules: NetworkTensors, spec: UNetSpec) -> None:
     for slot in slots:
         module = modules.convolutions[slot.convolution]
         level = int(slot.name.removeprefix("down").removeprefix("up"))

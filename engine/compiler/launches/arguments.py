@@ -9,12 +9,12 @@ Three = c_int * 3
 Two = c_int * 2
 
 
-class Activation(Structure):
+class ActivationArguments(Structure):
     __slots__ = ()
     _fields_ = (("slope", c_float), ("tanh", c_int))
 
 
-class Measure(Structure):
+class MeasureArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -31,7 +31,7 @@ class Measure(Structure):
     )
 
 
-class Conclude(Structure):
+class ConcludeArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("partials", c_void_p),
@@ -46,7 +46,7 @@ class Conclude(Structure):
     )
 
 
-class Strides(Structure):
+class StridesArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("patch", c_longlong),
@@ -56,7 +56,7 @@ class Strides(Structure):
     )
 
 
-class Pointwise(Structure):
+class PointwiseArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -64,9 +64,9 @@ class Pointwise(Structure):
         ("target", c_void_p),
         ("factor", c_void_p),
         ("summand", c_void_p),
-        ("source_strides", Strides),
-        ("residual_strides", Strides),
-        ("target_strides", Strides),
+        ("source_strides", StridesArguments),
+        ("residual_strides", StridesArguments),
+        ("target_strides", StridesArguments),
         ("channels", c_int),
         ("table_stride", c_int),
         ("table_channels", c_int),
@@ -81,14 +81,14 @@ class Pointwise(Structure):
         ("source_unit", c_float),
         ("residual_unit", c_float),
         ("target_scale", c_float),
-        ("activation", Activation),
+        ("activation", ActivationArguments),
     )
 
 
-class Normalise(Structure):
+class NormaliseArguments(Structure):
     __slots__ = ()
     _fields_ = (
-        ("pointwise", Pointwise),
+        ("pointwise", PointwiseArguments),
         ("partials", c_void_p),
         ("scale", c_void_p),
         ("shift", c_void_p),
@@ -100,7 +100,7 @@ class Normalise(Structure):
     )
 
 
-class Pack(Structure):
+class PackArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("patches", c_void_p),
@@ -118,7 +118,7 @@ class Pack(Structure):
     )
 
 
-class ConvolvePatches(Structure):
+class ConvolvePatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("patches", c_void_p),
@@ -139,7 +139,7 @@ class ConvolvePatches(Structure):
     )
 
 
-class ConvolveToPatches(Structure):
+class ConvolveToPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -147,7 +147,7 @@ class ConvolveToPatches(Structure):
         ("bias", c_void_p),
         ("translated", c_void_p),
         ("overflow", c_void_p),
-        ("source_strides", Strides),
+        ("source_strides", StridesArguments),
         ("channels", c_int),
         ("extents", Three),
         ("target_extents", Three),
@@ -157,11 +157,11 @@ class ConvolveToPatches(Structure):
         ("shuffled", c_int),
         ("rows", c_int),
         ("outputs", c_int),
-        ("activation", Activation),
+        ("activation", ActivationArguments),
     )
 
 
-class Unpack(Structure):
+class UnpackArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -177,11 +177,11 @@ class Unpack(Structure):
         ("extents", Three),
         ("count", c_int),
         ("channels", c_int),
-        ("activation", Activation),
+        ("activation", ActivationArguments),
     )
 
 
-class SumTaps(Structure):
+class SumTapsArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -194,11 +194,11 @@ class SumTaps(Structure):
         ("source_channels", c_int),
         ("taps", Two),
         ("lane_width", c_int),
-        ("activation", Activation),
+        ("activation", ActivationArguments),
     )
 
 
-class Convolve(Structure):
+class ConvolveArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
@@ -217,12 +217,12 @@ class Convolve(Structure):
     )
 
 
-class ConvolveHalves(Structure):
+class ConvolveHalvesArguments(Structure):
     __slots__ = ()
-    _fields_ = (*Convolve._fields_, ("scale", c_float))
+    _fields_ = (*ConvolveArguments._fields_, ("scale", c_float))
 
 
-class Scaling(Structure):
+class ScalingArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("centre", c_double),
@@ -232,7 +232,7 @@ class Scaling(Structure):
     )
 
 
-class Cut(Structure):
+class CutArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("ring", c_void_p),
@@ -244,11 +244,11 @@ class Cut(Structure):
         ("origin", Three),
         ("rows", c_int),
         ("fill", c_int),
-        ("scaling", Scaling),
+        ("scaling", ScalingArguments),
     )
 
 
-class Blend(Structure):
+class BlendArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("patch", c_void_p),
@@ -268,7 +268,7 @@ class Blend(Structure):
     )
 
 
-class StoreVoxels(Structure):
+class StoreVoxelsArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("mean", c_void_p),
@@ -277,5 +277,5 @@ class StoreVoxels(Structure):
         ("count", c_longlong),
         ("lowest", c_float),
         ("highest", c_float),
-        ("scaling", Scaling),
+        ("scaling", ScalingArguments),
     )

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...network.graph import PadMode, Triple
-from ..steps import NUMBER_BYTES, VECTOR_BYTES, Activation, Convolve, Precision, Table, Tensor, View
+from ..steps import (
+    NUMBER_BYTES,
+    VECTOR_BYTES,
+    Activation,
+    Convolve,
+    Precision,
+    Tensor,
+    TensorView,
+    WeightTable,
+)
 from . import arguments
 
 BLOCK = 256
@@ -54,17 +63,17 @@ def block_shape(channels: int, precision: Precision) -> tuple[int, int]:
     return across, BLOCK // across
 
 
-def strides_of(tensor: Tensor) -> arguments.Strides:
+def strides_of(tensor: Tensor) -> arguments.StridesArguments:
     """Numbers from one patch, plane, row and voxel to the next."""
     _, height, width = tensor.extents
     row = width * tensor.channels
     plane = height * row
-    return arguments.Strides(
+    return arguments.StridesArguments(
         patch=tensor.extents[0] * plane, plane=plane, row=row, voxel=tensor.channels
     )
 
 
-def address_of(view: View, at: Addresses, channel: int = 0) -> int:
+def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
     """Address of a view's first voxel; of its tensor's where it is shuffled."""
     strides = strides_of(view.tensor)
     depth, height, width = view.origin
@@ -72,13 +81,13 @@ def address_of(view: View, at: Addresses, channel: int = 0) -> int:
     return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 
 
-def activation_of(activation: Activation) -> arguments.Activation:
+def activation_of(activation: Activation) -> arguments.ActivationArguments:
     """The activation as kernels take it."""
-    return arguments.Activation(slope=activation.slope, tanh=activation.tanh)
+    return arguments.ActivationArguments(slope=activation.slope, tanh=activation.tanh)
 
 
 def table_addresses(
-    table: Table | None, at: Addresses, channel: int = 0
+    table: WeightTable | None, at: Addresses, channel: int = 0
 ) -> tuple[int | None, int | None, int]:
     """Addresses of the factors and summands, and floats from one patch to the next."""
     if table is None:

@@ -57,7 +57,7 @@ def pack(step: Pack, at: Addresses) -> Launch:
         columns = -(-columns // 2)
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
-    values = arguments.Pack(
+    values = arguments.PackArguments(
         patches=at(PATCHES) + step.patches.first * patch,
         target=at(target.name),
         patch_channels=step.channels,
@@ -136,7 +136,7 @@ def convolve_patches(
     target, walk = step.target, _walk(step, card)
     sizes = zip(target.extents, step.kernel, step.origin, strict=True)
     limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
-    values = arguments.ConvolvePatches(
+    values = arguments.ConvolvePatchesArguments(
         patches=at(PATCHES),
         weights=at(step.weight),
         target=at(target.name),
@@ -169,7 +169,7 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         return waves * (rows + 6), rows
 
     rows = min(range(1, height + 1), key=cost)
-    values = arguments.ConvolveToPatches(
+    values = arguments.ConvolveToPatchesArguments(
         source=address_of(view, at),
         weights=at(step.weight),
         bias=at(step.bias) if step.bias else None,
@@ -207,7 +207,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
     depth, height, width = step.extents
     threads = min(-(-source.extents[2] // 32) * 32, BLOCK)
     first = step.patches.first * step.channels * depth + step.patches.plane
-    values = arguments.SumTaps(
+    values = arguments.SumTapsArguments(
         source=at(source.name),
         bias=at(step.bias) if step.bias else None,
         translated=at(TRANSLATED) + first * height * width * 4,
@@ -232,7 +232,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
     strides = strides_of(view.tensor)
     factor, summand, stride = table_addresses(step.table, at, step.source_channel)
     voxels = prod(view.extents)
-    values = arguments.Unpack(
+    values = arguments.UnpackArguments(
         source=address_of(view, at, step.source_channel),
         factor=factor,
         summand=summand,

@@ -6,18 +6,20 @@ import numpy as np
 
 from ...network.graph import Triple
 from ...scaling import VOXEL_TYPES, Stored
-from ...sliding_window import SmallVolumePadding, Window
-from ..ring_buffers import Places
+from ...sliding_window import PatchWindow, SmallVolumePadding
+from ..ring_buffers import RingLayout
 from . import arguments
 from .launch import BLOCK, Launch
 
 _FILLS: dict[SmallVolumePadding, int] = {"reflect": 0, "edge": 1, "minimum": 2}
 
 
-def cut(window: Window, places: Places, source: Stored, origin: Triple, patch: int) -> Launch:
+def cut(
+    window: PatchWindow, places: RingLayout, source: Stored, origin: Triple, patch: int
+) -> Launch:
     """The patch at `origin`, below 0 where the array is smaller, to the address `patch`."""
     depth, height, width = window.patch
-    values = arguments.Cut(
+    values = arguments.CutArguments(
         ring=places.source,
         lowest=places.lowest,
         patch=patch + window.patch_start * 4,
@@ -34,14 +36,19 @@ def cut(window: Window, places: Places, source: Stored, origin: Triple, patch: i
 
 
 def blend(
-    window: Window, places: Places, channels: int, origin: Triple, patch: int, overflow: int
+    window: PatchWindow,
+    places: RingLayout,
+    channels: int,
+    origin: Triple,
+    patch: int,
+    overflow: int,
 ) -> Launch:
     """The patch at the address `patch` into the mean; overflow: address of its run's flag."""
     place = [max(o, 0) for o in origin]
     first = [p - o for p, o in zip(place, origin, strict=True)]
     ends = [min(o + p, e) for o, p, e in zip(origin, window.patch, window.extents, strict=True)]
     count = [end - start for end, start in zip(ends, place, strict=True)]
-    values = arguments.Blend(
+    values = arguments.BlendArguments(
         patch=patch + window.patch_start * 4,
         weights=places.weights,
         mean=places.mean,
@@ -68,7 +75,7 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
     """
     kind = target.values.dtype
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
-    values = arguments.StoreVoxels(
+    values = arguments.StoreVoxelsArguments(
         mean=mean,
         stored=address,
         overflowed=overflowed,
@@ -80,13 +87,13 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
     return Launch("sweep", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
 
 
-def patch_bytes(window: Window, channels: int) -> int:
+def patch_bytes(window: PatchWindow, channels: int) -> int:
     """Bytes of a patch as the program takes and gives it."""
     return channels * prod(window.patch) * 4
 
 
-def _scaling(array: Stored) -> arguments.Scaling:
+def _scaling(array: Stored) -> arguments.ScalingArguments:
     scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
-    return arguments.Scaling(
+    return arguments.ScalingArguments(
         centre=scaling.centre, radius=scaling.radius, clips=scaling.clips, voxel=voxel
     )

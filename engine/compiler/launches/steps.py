@@ -18,8 +18,8 @@ from ..steps import (
     Statistics,
     Step,
     SumTaps,
+    TensorView,
     Unpack,
-    View,
 )
 from . import arguments
 from .launch import (
@@ -121,7 +121,7 @@ def _statistics(
     across, beside = block_shape(tensor.channels, tensor.precision)
     columns = -(-vectors(tensor.channels, tensor.precision) // across)
     chunks, chunk = _chunks(step, card)
-    measure = arguments.Measure(
+    measure = arguments.MeasureArguments(
         source=address_of(view, at),
         partials=scratch,
         patch_stride=strides.patch,
@@ -145,7 +145,7 @@ def _statistics(
 
 def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
     view, tensor = step.source, step.source.tensor
-    values = arguments.Conclude(
+    values = arguments.ConcludeArguments(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
@@ -176,7 +176,7 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
     statistics, tensor = step.statistics, step.statistics.source.tensor
     columns, shares = _columns_and_shares(step, card)
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    values = arguments.Normalise(
+    values = arguments.NormaliseArguments(
         pointwise=_pass(replace(step.pointwise, table=None), at, 0),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,
@@ -209,16 +209,16 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
 
 
-def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.Pointwise:
+def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArguments:
     view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
-    residual, residual_strides = None, arguments.Strides()
+    residual, residual_strides = None, arguments.StridesArguments()
     if step.residual is not None:
         residual_strides = strides_of(step.residual.tensor)
         residual = address_of(step.residual, at) + first * residual_strides.patch * size
     source_strides = strides_of(view.tensor)
-    return arguments.Pointwise(
+    return arguments.PointwiseArguments(
         source=address_of(view, at) + first * source_strides.patch * size,
         residual=residual,
         target=at(target.name) + step.first_channel * size,
@@ -245,7 +245,7 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.Pointwise:
     )
 
 
-def _unit(view: View | None) -> float:
+def _unit(view: TensorView | None) -> float:
     """What 1 stands for in a tensor of halves; 0 for any other."""
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
@@ -272,14 +272,17 @@ def _convolve_halves(step: Convolve, at: Addresses) -> Launch:
         grid=_tiles(step, tile, width),
         block=(tile * width // 64, 1, 1),
         shared=_STAGES * (tile + width) * _PIECE_BYTES,
-        arguments=arguments.ConvolveHalves(**_convolved(step, at), scale=step.scale),
+        arguments=arguments.ConvolveHalvesArguments(**_convolved(step, at), scale=step.scale),
     )
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     width = _outputs_of_a_block(step)
     kind = "gradient" if step.shape.transposed else "convolve"
-    grid, values = _tiles(step, 8192 // width, width), arguments.Convolve(**_convolved(step, at))
+    grid, values = (
+        _tiles(step, 8192 // width, width),
+        arguments.ConvolveArguments(**_convolved(step, at)),
+    )
     return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
 
 

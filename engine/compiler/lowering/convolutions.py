@@ -6,9 +6,9 @@ import numpy as np
 
 from ...network.graph import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Node, Triple
 from .. import weight_layout
-from ..steps import Convolution, Convolve, Region, Tensor, TransposedForm, View
+from ..steps import Convolution, Convolve, Region, Tensor, TensorView, TransposedForm
 from .split_fp16 import power_of_two
-from .writer import Part, Value, Writer, in_memory, whole
+from .writer import Value, ValuePart, Writer, in_memory, whole
 
 _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
@@ -53,7 +53,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     after: Triple = reach[0][1], reach[1][1], reach[2][1]
     region = writer.all_patches
     emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (before, after))
-    return biased(writer, node, View(target, extents, shuffled=True), conv.bias)
+    return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
 
 
 def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
@@ -68,7 +68,7 @@ def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> Trans
     return "subpixel" if pays else "gradient"
 
 
-def biased(writer: Writer, node: Node, view: View, bias: str | None) -> Value:
+def biased(writer: Writer, node: Node, view: TensorView, bias: str | None) -> Value:
     """What a convolution gives; its bias is left to the next pass."""
     plain = in_memory(view, tuple(range(writer.shapes[node.name].channels)))
     # Before a norm a bias is a constant that the mean takes away again.
@@ -76,7 +76,7 @@ def biased(writer: Writer, node: Node, view: View, bias: str | None) -> Value:
         return plain
     summand = writer.by_slot(bias, plain)
     table = writer.fixed_table(node.name, np.ones_like(summand), summand)
-    part = Part(view, table, is_biased_only=True)
+    part = ValuePart(view, table, is_biased_only=True)
     return Value((part,), plain.slots, plain.extents)
 
 

@@ -24,10 +24,10 @@ from ...network.graph import (
     Upsample,
 )
 from ..card_properties import CardProperties
-from ..steps import IDENTITY, Activation, Layout, Lowered, Statistics, Table, Unpack
+from ..steps import IDENTITY, Activation, Layout, Lowered, Statistics, Unpack, WeightTable
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
-from .writer import Part, Value, Writer, in_memory, whole
+from .writer import Value, ValuePart, Writer, in_memory, whole
 
 
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
@@ -89,10 +89,10 @@ def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
         key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
         for role, key in (("scale", layer.scale), ("shift", layer.shift))
     )
-    table = Table(f"{node.name}.table", writer.layout.batch, part.source.channels)
+    table = WeightTable(f"{node.name}.table", writer.layout.batch, part.source.channels)
     # A bias before the norm is a constant that its mean takes away again.
     writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift))
-    return replace(value, parts=(Part(part.source, table),))
+    return replace(value, parts=(ValuePart(part.source, table),))
 
 
 def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
@@ -101,10 +101,10 @@ def _scale(writer: Writer, node: Node, layer: ChannelAffine) -> Value:
     if part.table is not None:
         summand = summand + factor * writer.constants[part.table.name][1, 0]
     table = writer.fixed_table(node.name, factor, summand)
-    return replace(value, parts=(Part(part.source, table),))
+    return replace(value, parts=(ValuePart(part.source, table),))
 
 
-def _linear(writer: Writer, name: str) -> tuple[Value, Part]:
+def _linear(writer: Writer, name: str) -> tuple[Value, ValuePart]:
     value = writer.in_place(name)
     if len(value.parts) != 1 or not value.parts[0].is_linear:
         value, _ = writer.view(name)
@@ -171,7 +171,7 @@ def _unpack(writer: Writer) -> None:
     part = value.parts[0]
     if len(value.parts) != 1 or part.residual is not None or part.source.shuffled:
         tensor = writer.write(name)
-        part = Part(whole(tensor))
+        part = ValuePart(whole(tensor))
     for channel, slot, count in _runs(value.slots):
         writer.steps.append(
             Unpack(

@@ -17,10 +17,10 @@ from ..steps import (
     Pointwise,
     Region,
     SumTaps,
-    View,
+    TensorView,
 )
 from .convolutions import biased, emit
-from .writer import Part, Value, Writer, negative, whole
+from .writer import Value, ValuePart, Writer, negative, whole
 
 _MOST_TAPS = 256
 """Taps as channels at most: beyond it the packed tensor costs more than it saves."""
@@ -171,7 +171,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
     )
 
 
-def _expressed(writer: Writer, name: str, part: Part) -> View:
+def _expressed(writer: Writer, name: str, part: ValuePart) -> TensorView:
     """The part in memory, in the layout of its source, sub-pixels as channels where they are."""
     if part.is_bare:
         return part.source

@@ -16,9 +16,9 @@ from ..steps import (
     Pointwise,
     Region,
     Step,
-    Table,
     Tensor,
-    View,
+    TensorView,
+    WeightTable,
     stored_channels,
 )
 from .operator_fusion import BARRIER, joined
@@ -26,16 +26,16 @@ from .split_fp16 import CHANNELS, scales
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ValuePart:
     """activation(source * factor + summand) + residual.
 
     is_biased_only: the table does no more than add a convolution's bias.
     """
 
-    source: View
-    table: Table | None = None
+    source: TensorView
+    table: WeightTable | None = None
     activation: Activation = IDENTITY
-    residual: View | None = None
+    residual: TensorView | None = None
     is_biased_only: bool = False
 
     @property
@@ -56,7 +56,7 @@ class Value:
     slots: stored position of each channel. unpadded: the node that the padding was put around.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ValuePart, ...]
     slots: tuple[int, ...]
     extents: Triple
     sampling: Upsample | None = None
@@ -98,14 +98,14 @@ class Value:
         return self.pad.mode if self.pad else "zero"
 
 
-def in_memory(view: View, slots: tuple[int, ...]) -> Value:
+def in_memory(view: TensorView, slots: tuple[int, ...]) -> Value:
     """The value that a view holds."""
-    return Value((Part(view),), slots, view.extents)
+    return Value((ValuePart(view),), slots, view.extents)
 
 
-def whole(tensor: Tensor) -> View:
+def whole(tensor: Tensor) -> TensorView:
     """All of a tensor."""
-    return View(tensor, tensor.extents)
+    return TensorView(tensor, tensor.extents)
 
 
 def negative(triple: Triple) -> Triple:
@@ -181,10 +181,10 @@ class Writer:
         self._stored_weights.add(name)
         return self.constant(name, array)
 
-    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> Table:
+    def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> WeightTable:
         """A table of the same numbers for all patches."""
         constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
-        return Table(constant, 1, len(factor))
+        return WeightTable(constant, 1, len(factor))
 
     @property
     def all_patches(self) -> Region:
@@ -213,7 +213,7 @@ class Writer:
             self.write(name)
         return self.values[name]
 
-    def view(self, name: str) -> tuple[Value, View]:
+    def view(self, name: str) -> tuple[Value, TensorView]:
         """The value in memory, within a border or with its sub-pixels as channels as may be."""
         if not self.operand(name).is_bare:
             self.write(name)
@@ -235,7 +235,7 @@ class Writer:
         self.values[name] = in_memory(whole(tensor), value.slots)
         unpadded = value.unpadded
         if unpadded is not None and not self.values[unpadded].is_bare:
-            inner = View(tensor, value.sampled_extents, before)
+            inner = TensorView(tensor, value.sampled_extents, before)
             self.values[unpadded] = in_memory(inner, value.slots)
         return tensor
 
@@ -254,7 +254,7 @@ class Writer:
 
 
 def _pass(
-    part: Part, value: Value, target: Tensor, patches: Region, origin: Triple, first: int
+    part: ValuePart, value: Value, target: Tensor, patches: Region, origin: Triple, first: int
 ) -> Pointwise:
     return Pointwise(
         part.source,

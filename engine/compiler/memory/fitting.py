@@ -65,7 +65,7 @@ Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProgramRequest:
     """What a network is compiled for; batch: patches in one run at most."""
 
     patch: Triple
@@ -88,7 +88,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryBudget:
     """Bytes of a card that are free, and those that the user allows; None for all."""
 
     free: int
@@ -126,7 +126,9 @@ class Fitted(Generic[A_co]):
     algorithms: Mapping[Convolution, A_co]
 
 
-def fit(network: Network, wanted: Wanted, room: Room, choose: Choose[A]) -> Fitted[A]:
+def fit(
+    network: Network, wanted: ProgramRequest, room: MemoryBudget, choose: Choose[A]
+) -> Fitted[A]:
     """The program for the room there is.
 
     It leaves half of it to the arrays if it can, be it with fewer patches a run, smaller slabs of

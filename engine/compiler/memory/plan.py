@@ -19,9 +19,9 @@ from ..steps import (
     Statistics,
     Step,
     SumTaps,
-    Table,
     Tensor,
     Unpack,
+    WeightTable,
 )
 
 ALIGNMENT = 256
@@ -129,7 +129,7 @@ def _item_bytes(lowered: Lowered, name: str) -> int:
     return NUMBER_BYTES[lowered.layout.precision] if name in lowered.weights else 4
 
 
-def _touched(step: Step) -> Iterator[Tensor | Table]:
+def _touched(step: Step) -> Iterator[Tensor | WeightTable]:
     match step:
         case Pack(target=target):
             yield target

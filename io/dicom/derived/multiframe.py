@@ -19,7 +19,7 @@ from .modules import (
     private_elements,
     source_image,
 )
-from .result import Result, derived_uid, shared_elements
+from .result import DerivedSeries, derived_uid, shared_elements
 from .storage import as_decimal, window
 
 _CLASSES = {"CT": EnhancedCTImageStorage, "MR": EnhancedMRImageStorage}
@@ -30,7 +30,7 @@ _STACK = "1"
 _WHOLE_BODY = ("38266002", "SCT", "Entire body")
 
 
-def fits_multiframe(result: Result) -> bool:
+def fits_multiframe(result: DerivedSeries) -> bool:
     """Whether the result is made as one enhanced object.
 
     An enhanced CT must name the irradiation that made it, which an MR source has not.
@@ -40,7 +40,7 @@ def fits_multiframe(result: Result) -> bool:
     )
 
 
-def multiframe_image(result: Result) -> DataSet:
+def multiframe_image(result: DerivedSeries) -> DataSet:
     """The one object of a CT or MR result."""
     header = result.header
     dataset = shared_elements(result)
@@ -73,7 +73,7 @@ def multiframe_image(result: Result) -> DataSet:
     return dataset
 
 
-def _kind(result: Result) -> DataSet:
+def _kind(result: DerivedSeries) -> DataSet:
     """What the pixels of a synthetic volume are, in the terms of PS3.3 C.8.16.2."""
     dataset = pydicom.Dataset()
     dataset.PixelPresentation = "MONOCHROME"
@@ -85,7 +85,7 @@ def _kind(result: Result) -> DataSet:
     return dataset
 
 
-def _evidence(result: Result) -> DataSet:
+def _evidence(result: DerivedSeries) -> DataSet:
     """All source objects, by study and series."""
     classes = {
         frame.instance: word(header, "SOPClassUID")
@@ -109,7 +109,7 @@ def _reference(sop_class: str, instance: str) -> DataSet:
     return item
 
 
-def _dimensions(result: Result) -> DataSet:
+def _dimensions(result: DerivedSeries) -> DataSet:
     uid = derived_uid(result.derivation, result.series_uid, "dimensions")
     dataset, organization = pydicom.Dataset(), pydicom.Dataset()
     organization.DimensionOrganizationUID = uid
@@ -127,7 +127,7 @@ def _dimension(organization: str, keyword: str) -> DataSet:
     return item
 
 
-def _shared_groups(result: Result) -> DataSet:
+def _shared_groups(result: DerivedSeries) -> DataSet:
     first, scale = result.header.frames[0], result.stored.scale
     groups, measures, orientation = (pydicom.Dataset() for _ in range(3))
     measures.PixelSpacing = [as_decimal(value) for value in first.spacing]
@@ -149,7 +149,7 @@ def _shared_groups(result: Result) -> DataSet:
     return groups
 
 
-def _per_frame_groups(result: Result) -> Iterator[DataSet]:
+def _per_frame_groups(result: DerivedSeries) -> Iterator[DataSet]:
     header = result.header
     sources = zip(header.frames, header.headers, _source_groups(header), strict=True)
     for at, (frame, source, own) in enumerate(sources, 1):

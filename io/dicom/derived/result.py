@@ -32,7 +32,7 @@ _ALWAYS_THERE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DerivedSeries:
     """A derived series before it becomes files."""
 
     header: DicomHeader
@@ -51,15 +51,17 @@ class Result:
         return "NO" if self.header.resampled else "YES"
 
 
-def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> Result:
+def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
     """The series that a translated volume becomes, of the target's modality where that is known."""
     modality = modality_of(derivation.target) or header.series.modality
     # Zero may be padding in an MR, and is water in a CT.
     padding = header.padding if modality == header.series.modality else None
-    return Result(header, stored_pixels(volume, padding), in_plain_text(derivation), modality)
+    return DerivedSeries(
+        header, stored_pixels(volume, padding), in_plain_text(derivation), modality
+    )
 
 
-def shared_elements(result: Result) -> DataSet:
+def shared_elements(result: DerivedSeries) -> DataSet:
     """Patient, study, series, frame of reference, equipment, derivation and kind of pixels."""
     source, series = result.header.headers[0], result.header.series
     dataset = kept(source, (*TEXT, *PATIENT, *STUDY, *SERIES, *FRAME_OF_REFERENCE))

@@ -12,7 +12,7 @@ from ..library import Template, pydicom
 from ..reading import DicomHeader
 from .modules import ACQUIRED, drop_private, kept, private_elements, source_image
 from .multiframe import fits_multiframe, multiframe_image
-from .result import Result, derived_uid, result_of, shared_elements
+from .result import DerivedSeries, derived_uid, result_of, shared_elements
 from .storage import as_decimal, window
 
 FEWEST_DIGITS = 4
@@ -43,7 +43,7 @@ _PLANE = (
 )
 
 
-def single_images(result: Result) -> Iterator[DataSet]:
+def single_images(result: DerivedSeries) -> Iterator[DataSet]:
     """One object a slice, in the order of the stack."""
     keep_private = result.header.series.keep_private
     shared = _template(result)
@@ -69,7 +69,7 @@ def single_images(result: Result) -> Iterator[DataSet]:
         yield dataset
 
 
-def _template(result: Result) -> DataSet:
+def _template(result: DerivedSeries) -> DataSet:
     dataset = shared_elements(result)
     dataset.SOPClassUID = _CLASSES.get(result.modality, SecondaryCaptureImageStorage)
     dataset.SOPInstanceUID = result.series_uid  # a stand-in, as every object has its own

@@ -20,9 +20,9 @@ from .state import (
     OPEN,
     BatchCount,
     JobRow,
+    JobState,
     Lane,
     Retried,
-    State,
     Submitted,
     json_object,
 )
@@ -100,11 +100,11 @@ class Queue:
             label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
             state, moment = state_of(status), submitted or 0.0
             before = counts.get(name, BatchCount(name, label, moment, {}))
-            states: dict[State, int] = {**before.jobs, state: before.jobs.get(state, 0) + count}
+            states: dict[JobState, int] = {**before.jobs, state: before.jobs.get(state, 0) + count}
             counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
         return sorted(counts.values(), key=lambda count: count.submitted)
 
-    def jobs(self, batch: str, states: Collection[State] = ()) -> list[JobRow]:
+    def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
         """The jobs of a batch in their order; with states, only those in one of them.
 
         batch: also one job of it, as `<batch>/<number>`.
@@ -212,7 +212,7 @@ class Queue:
         key = self._tables.jobs.c.deduplication_id
         return {text for (text,) in self._tables.read(sa.select(key).where(key.isnot(None)))}
 
-    def _within(self, batch: str, states: Collection[State]) -> list[Any]:
+    def _within(self, batch: str, states: Collection[JobState]) -> list[Any]:
         jobs = self._tables.jobs.c
         where = [jobs.application_name == APPLICATION]
         if "/" in batch:

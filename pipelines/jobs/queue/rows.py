@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from .state import JobRow, Lane, State, json_object
+from .state import JobRow, JobState, Lane, json_object
 
-STATES: dict[str, State] = {
+STATES: dict[str, JobState] = {
     "DELAYED": "waiting",
     "ENQUEUED": "queued",
     "PENDING": "running",
@@ -41,7 +41,7 @@ def job_row(
     )
 
 
-def state_of(status: Any) -> State:
+def state_of(status: Any) -> JobState:
     """A job's state; one that is none of DBOS's is past any help."""
     return STATES.get(status, "failed")
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-State: TypeAlias = Literal[
+JobState: TypeAlias = Literal[
     "waiting", "queued", "running", "done", "failed", "given up", "cancelled"
 ]
-STATES: tuple[State, ...] = get_args(State)
-OPEN: tuple[State, ...] = ("waiting", "queued", "running")
-ENDED_BADLY: tuple[State, ...] = ("failed", "given up", "cancelled")
+STATES: tuple[JobState, ...] = get_args(JobState)
+OPEN: tuple[JobState, ...] = ("waiting", "queued", "running")
+ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
 Priority: TypeAlias = Literal["urgent", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
@@ -41,7 +41,7 @@ class BatchCount:
     batch: str
     name: str
     submitted: float
-    jobs: Mapping[State, int]
+    jobs: Mapping[JobState, int]
 
     @property
     def total(self) -> int:
@@ -58,7 +58,7 @@ class JobRow:
     """
 
     job: str
-    state: State
+    state: JobState
     lane: Lane
     tries: int
     worker: str | None

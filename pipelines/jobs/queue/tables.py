@@ -21,7 +21,7 @@ from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
 from .rows import NAMES
-from .state import Lane, State
+from .state import JobState, Lane
 
 APPLICATION = "cuda-cyclegan"
 VERSION = "1"
@@ -125,7 +125,7 @@ class QueueTables:
         """The database's clock in milliseconds, for all hosts alike."""
         return self.dbos.now()
 
-    def are(self, states: Collection[State]) -> Any:
+    def are(self, states: Collection[JobState]) -> Any:
         """The condition that a job is in one of these states."""
         return self.jobs.c.status.in_([NAMES[state] for state in states])
 

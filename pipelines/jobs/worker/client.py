@@ -15,7 +15,7 @@ from ...report.writing import program_version
 from ..queue.claims import Claims
 from ..queue.job import StudyJob
 from ..queue.state import Claim, Lane
-from ..schedule import Window
+from ..schedule import StartWindow
 from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
 
 PAUSE_SECONDS = 1.0
@@ -150,6 +150,6 @@ class JobClient:
 
 def _is_open(lane: Lane) -> bool:
     try:
-        return not lane.window or Window.parse(lane.window).is_open(datetime.now())
+        return not lane.window or StartWindow.parse(lane.window).is_open(datetime.now())
     except SettingsError:
         return False  # made by a program that knows other windows

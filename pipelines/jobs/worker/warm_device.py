@@ -22,8 +22,8 @@ from ....io.errors import ScanError, UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
 from ...errors import OutputFolderError, SettingsError
-from ...execution.stages import Task
-from ...execution.study_pipeline import Lanes
+from ...execution.stages import StudyTask
+from ...execution.study_pipeline import Concurrency
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -104,7 +104,7 @@ class WarmDevice:
             manifest.append(planned.refreshed)
         return planned
 
-    def task(self, job: StudyJob, may_begin: Callable[[str], bool]) -> Task:
+    def task(self, job: StudyJob, may_begin: Callable[[str], bool]) -> StudyTask:
         """All that is needed for a job and those that are `like` it, with the model open.
 
         Raises EngineError, OutputFolderError or SettingsError.
@@ -113,7 +113,7 @@ class WarmDevice:
         manifest = self._open_folder(Path(job.output))
         tool = self._open_tool(job, settings.patch)
         tool.generator.open(settings.precision)  # what it raises is about this job
-        return Task(
+        return StudyTask(
             model=tool.model,
             settings=settings,
             share_generator=lambda _: nullcontext(tool.generator),
@@ -123,7 +123,7 @@ class WarmDevice:
             may_begin=may_begin,
         )
 
-    def lanes(self) -> Lanes:
+    def lanes(self) -> Concurrency:
         """How much may be under way here at a time."""
         return lanes_of(self._device, self._sharing)
 

@@ -11,7 +11,7 @@ from ...errors import OutputFolderError, QueueLostError, SettingsError
 from ...execution.batch import LAST_MOMENT, PATIENCE
 from ...execution.retry import QUEUE
 from ...execution.stages import DeviceLostError, opening_row
-from ...execution.study_pipeline import Conveyor
+from ...execution.study_pipeline import StudyPipeline
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy
@@ -40,7 +40,7 @@ class JobWorker:
         self._device = device
         self._settings = settings
         self._tell = tell
-        self._conveyor: Conveyor | None = None
+        self._conveyor: StudyPipeline | None = None
         self._on_it: dict[str, TakenJob] = {}
         self._next: TakenJob | None = None
         self._hurries = self._is_shaken = False
@@ -109,7 +109,7 @@ class JobWorker:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return
         studies = [planned] if taken.claim.alone else self._studies(planned, taken.job)
-        self._conveyor = Conveyor(task, studies, self._device.lanes())
+        self._conveyor = StudyPipeline(task, studies, self._device.lanes())
         try:
             self._carry(self._conveyor)
         except DeviceLostError as error:
@@ -159,7 +159,7 @@ class JobWorker:
     def _may_begin(self, study: str) -> bool:
         return self.jobs.may_start(self._on_it[study])
 
-    def _carry(self, conveyor: Conveyor) -> None:
+    def _carry(self, conveyor: StudyPipeline) -> None:
         conveyor.start()
         while not conveyor.is_over and not self._hurries:
             self._hear(conveyor.rest(TICK_SECONDS))

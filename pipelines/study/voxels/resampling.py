@@ -13,8 +13,8 @@ from ...errors import PreparationError
 
 sitk: Any = _SimpleITK  # the package ships no types
 
-Spacing: TypeAlias = tuple[float, float, float]
-Rows: TypeAlias = Callable[[int, int], FloatArray]
+VoxelSpacing: TypeAlias = tuple[float, float, float]
+ResampledRows: TypeAlias = Callable[[int, int], FloatArray]
 """Rows [start, stop) along D of some volume, as [rows, H, W]."""
 
 SAME_SPACING = 1e-3
@@ -41,7 +41,7 @@ class Resampling:
 
     extents: Triple
     target: Triple
-    steps: Spacing
+    steps: VoxelSpacing
 
     @property
     def inverse(self) -> "Resampling":
@@ -49,7 +49,7 @@ class Resampling:
         d, h, w = (1 / step for step in self.steps)
         return Resampling(self.target, self.extents, (d, h, w))
 
-    def rows(self, read: Rows, start: int, stop: int) -> FloatArray:
+    def rows(self, read: ResampledRows, start: int, stop: int) -> FloatArray:
         """Rows [start, stop) of the made grid; `read` is asked for those rows they lie between.
 
         Beyond the outermost voxel centres the outermost values continue.
@@ -77,7 +77,9 @@ class Resampling:
         return (self.extents[axis] - 1 - (self.target[axis] - 1) * self.steps[axis]) / 2
 
 
-def resampling(extents: Triple, spacing: Spacing, wanted: Spacing | None) -> Resampling | None:
+def resampling(
+    extents: Triple, spacing: VoxelSpacing, wanted: VoxelSpacing | None
+) -> Resampling | None:
     """How a scan comes to the wanted spacing; None if it has it, or if none is wanted.
 
     The new grid has exactly the wanted spacing and covers the whole field of view, so along each
@@ -111,5 +113,5 @@ def resampling(extents: Triple, spacing: Spacing, wanted: Spacing | None) -> Res
     return Resampling(extents, (d, h, w), steps)
 
 
-def _times(spacing: Spacing) -> str:
+def _times(spacing: VoxelSpacing) -> str:
     return " x ".join(f"{edge:g}" for edge in spacing)

@@ -7,7 +7,7 @@ import pytest
 from support.described_cards import H200
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit
+from cuda_cyclegan.engine.compiler.memory.fitting import MemoryBudget, ProgramRequest, fit
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan, plan_program, program_key
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
@@ -18,8 +18,8 @@ from cuda_cyclegan.pipelines.study.sliding_window import sweep_grid
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
-WANTED = Wanted((32, 32, 32), 2, "fp16", H200)
-ROOM = Room(8 << 30)
+WANTED = ProgramRequest((32, 32, 32), 2, "fp16", H200)
+ROOM = MemoryBudget(8 << 30)
 WORKSPACE = 100_000
 PATCH = (32, 32, 32)
 

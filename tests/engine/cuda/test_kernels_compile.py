@@ -50,7 +50,7 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeyp
     source = "".join(path.read_text() for path in (*headers, FOLDER / f"{name}.cu"))
     checks: list[str] = []
     for structure in ARGUMENTS[name]:
-        mirrored = getattr(kernel_arguments, structure)
+        mirrored = getattr(kernel_arguments, f"{structure}Arguments")
         names = [field for field, _ in mirrored._fields_]
         assert fields_of(structure, source) == names
         sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}

@@ -20,9 +20,9 @@ from cuda_cyclegan.engine.compiler.steps import (
     Pointwise,
     Region,
     Statistics,
-    Table,
     Tensor,
-    View,
+    TensorView,
+    WeightTable,
 )
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -65,10 +65,12 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     memory["target"] = (
         np.full((batch, *wide, channels), np.nan, number) if pad else memory["source"]
     )
-    view = View(Tensor("source", batch, extents, channels, stored), extents)
-    beside = View(Tensor("residual", batch, outer, channels, stored, scale), extents, (1, 1, 1))
+    view = TensorView(Tensor("source", batch, extents, channels, stored), extents)
+    beside = TensorView(
+        Tensor("residual", batch, outer, channels, stored, scale), extents, (1, 1, 1)
+    )
     target = Tensor("target", batch, wide, channels, stored, scale)
-    table = Table("table", batch, channels)
+    table = WeightTable("table", batch, channels)
     step = Normalise(
         Statistics(view, table, 1e-5, "scale", "shift"),
         Pointwise(
@@ -117,8 +119,8 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         patches, weight = 1 + patches / 256, np.abs(weight) + 30
     origin = tuple(-((taps - 1) // 2) for taps in kernel)
     target = Tensor("target", batch, extents, outputs, "fp16")
-    table = Table("table", batch, outputs)
-    statistics = Statistics(View(target, extents), table, 1e-5, "scale", None)
+    table = WeightTable("table", batch, outputs)
+    statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
     step = ConvolvePatches(
         "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics
     )

@@ -80,7 +80,7 @@ def search(monkeypatch):
     finder = plan_search.PlanSearch(None, None, None, cache)
 
     def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
-        asked = plan_search.Search(effort, seconds)
+        asked = plan_search.SearchSettings(effort, seconds)
         return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
 
     return find, measured

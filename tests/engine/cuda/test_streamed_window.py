@@ -25,7 +25,7 @@ from cuda_cyclegan.engine.cuda import window_buffers as sweeper
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PrecisionOverflowError
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
-from cuda_cyclegan.engine.sliding_window import Grid, ring_rows
+from cuda_cyclegan.engine.sliding_window import PatchGrid, ring_rows
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.blending import patch_weights
@@ -62,19 +62,19 @@ class FakeGenerator(FunctionGenerator):
             laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
-        with sweeper.open_sweeper(self.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
             return opened.run(source, window, target, opened.place(window, most), on_tiles)
 
 
 class KeepingGenerator(FakeGenerator):
     """One that keeps its sweeper, as the real one does."""
 
-    def keep(self, opened: sweeper.Sweeper) -> "KeepingGenerator":
+    def keep(self, opened: sweeper.WindowBuffers) -> "KeepingGenerator":
         object.__setattr__(self, "opened", opened)
         return self
 
     def sweep(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
-        kept: sweeper.Sweeper = self.opened  # type: ignore[attr-defined]
+        kept: sweeper.WindowBuffers = self.opened  # type: ignore[attr-defined]
         return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
 
 
@@ -298,7 +298,7 @@ def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> 
         fake.setattr(sweeper, "Stream", card.stream)
         generator = KeepingGenerator(bent)
         generator.on(card, patch, 2, None)
-        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for extents, blend in arrays:
                 array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
@@ -323,7 +323,7 @@ def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
         fake.setattr(FakeStream, "upload_now", counted)
         generator = KeepingGenerator(bent)
         generator.on(card, (8, 8, 8), 1, None)
-        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
                 array = np.ones((1, *following.tiling.extents), np.float32)
@@ -416,7 +416,7 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
         fake.setattr(sweeper, "PinnedBuffer", Scarce)
         generator = KeepingGenerator(bent)
         generator.on(card, patch, 1, None)
-        with sweeper.open_sweeper(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             told: list[int] = []
             for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
@@ -439,7 +439,7 @@ def test_memory_does_not_grow_with_the_depth() -> None:
         laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
         for depth in (400, 4000)
         for window in [
-            Grid(
+            PatchGrid(
                 (depth, 64, 64),
                 (32, 32, 32),
                 tile((depth, 64, 64), (32, 32, 32), 0.25).origins,

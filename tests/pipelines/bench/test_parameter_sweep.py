@@ -10,7 +10,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.pipelines.bench import parameter_sweep as bench_sweep
-from cuda_cyclegan.pipelines.bench.measurement import Bench, Outcome, Setting, Subject
+from cuda_cyclegan.pipelines.bench.measurement import Bench, BenchOutcome, Setting, Subject
 from cuda_cyclegan.pipelines.bench.parameter_sweep import (
     Candidates,
     Scan,
@@ -31,7 +31,7 @@ ROOM = 5 * 128**3
 SPEED = {"fp16": 1e9, "bf16": 1e9, "tf32": 4e8, "fp32": 1e8}
 
 
-def measured(bench: Bench, _: object) -> Outcome:
+def measured(bench: Bench, _: object) -> BenchOutcome:
     """A card that computes voxels at a rate, has a cost a launch, and little room."""
     setting = bench.setting
     patch = prod(setting.patch)
@@ -44,7 +44,7 @@ def measured(bench: Bench, _: object) -> Outcome:
     found = Measured(
         "a card", batch, patch, 1, *2 * [Latency(seconds, seconds, seconds, 3)], MemoryUse(1, 1)
     )
-    return Outcome(found, None)  # pyright: ignore[reportArgumentType]
+    return BenchOutcome(found, None)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_larger_ones_are_tried_as_long_as_they_help_and_fit() -> None:
 
 
 def test_a_batch_that_brings_nothing_ends_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flat(bench: Bench, network: object) -> Outcome:
+    def flat(bench: Bench, network: object) -> BenchOutcome:
         outcome = measured(bench, network)
         seconds = bench.setting.batch * 1e-3
         latency = Latency(seconds, seconds, seconds, 3)
@@ -96,7 +96,7 @@ def test_waste_is_counted() -> None:
 def test_other_troubles_are_rows_too_but_a_lost_card_is_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(bench: Bench, network: object) -> Outcome:
+    def failing(bench: Bench, network: object) -> BenchOutcome:
         if bench.setting.patch[0] == 64:
             raise CudaError("cuDNN", "no plan", "use another", is_sticky=bench.setting.batch > 1)
         return measured(bench, network)

@@ -18,8 +18,8 @@ from cuda_cyclegan.engine.network.graph import FloatArray, Graph
 from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import Event, StudyDone, StudyStarted, TilesDone
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
@@ -29,7 +29,7 @@ from cuda_cyclegan.pipelines.settings import TranslateSettings
 
 SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
 RECIPE = Recipe("model", "settings")
-LANES = Lanes(host_bytes=1 << 30)
+LANES = Concurrency(host_bytes=1 << 30)
 
 
 @dataclass
@@ -77,13 +77,13 @@ class World:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)
             scripted = Scripted(self.generator, script or {})
-            task = Task(
+            task = StudyTask(
                 self.model,
                 SETTINGS,
                 opened_for_a_batch(lambda *_: nullcontext(scripted)),
                 Store(manifest, RECIPE, CARD),
             )
-            return list(run_batch(planned, Conveyor(task, planned, LANES), self.events.append))
+            return list(run_batch(planned, StudyPipeline(task, planned, LANES), self.events.append))
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}

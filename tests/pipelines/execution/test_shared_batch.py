@@ -26,7 +26,7 @@ from cuda_cyclegan.pipelines.execution.batch_worker import Setup
 from cuda_cyclegan.pipelines.execution.failover import Failover
 from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.execution.stages import OpenGenerator
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
     Event,
@@ -77,10 +77,10 @@ class World:
         def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Failover:
             setups = self._setups([opener], manifest)
             [setup] = setups
-            lanes = Lanes(1 << 30, readers=2, networks=2)
+            lanes = Concurrency(1 << 30, readers=2, networks=2)
             return Failover(
                 planned,
-                Conveyor(setup.task(manifest, opener), planned, lanes),
+                StudyPipeline(setup.task(manifest, opener), planned, lanes),
                 lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
             )
 
@@ -107,7 +107,7 @@ class World:
         empty: Any = np.empty(0, np.float32)
         model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
         settings = TranslateSettings((8, 8, 8))
-        lanes = Lanes(1 << 30)
+        lanes = Concurrency(1 << 30)
         return [
             Setup(f"cpu:{n}", model, settings, opener, (), manifest.place, RECIPE, NO_EXTRAS, lanes)
             for n, opener in enumerate(openers)

@@ -26,8 +26,8 @@ from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution import batch
 from cuda_cyclegan.pipelines.execution import stages as stations
 from cuda_cyclegan.pipelines.execution.batch import run_batch
-from cuda_cyclegan.pipelines.execution.stages import Task, opened_for_a_batch
-from cuda_cyclegan.pipelines.execution.study_pipeline import Conveyor, Lanes
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
     Event,
@@ -63,7 +63,9 @@ class World:
             scan(self.root / "scans" / f"{name}.nii", seed, (16, 16, 16))
 
     def run(
-        self, network: Callable[[FloatArray], FloatArray] = lambda p: p, lanes: Lanes | None = None
+        self,
+        network: Callable[[FloatArray], FloatArray] = lambda p: p,
+        lanes: Concurrency | None = None,
     ) -> list[StudyReport]:
         opened: Any = nullcontext(FunctionGenerator(network))
         return self.run_opened(lambda *_: opened, lanes)
@@ -71,7 +73,7 @@ class World:
     def run_opened(
         self,
         opened: Callable[[Precision, Progress], Any],
-        lanes: Lanes | None = None,
+        lanes: Concurrency | None = None,
         precision: Precision = "fp32",
     ) -> list[StudyReport]:
         self.events.clear()
@@ -82,13 +84,13 @@ class World:
         with Manifest(output) as manifest:
             planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.root / "scans"], output).studies)
-            task = Task(
+            task = StudyTask(
                 model,
                 replace(SETTINGS, precision=precision),
                 opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
             )
-            line = Conveyor(task, planned, lanes or Lanes(PLENTY))
+            line = StudyPipeline(task, planned, lanes or Concurrency(PLENTY))
             return list(run_batch(planned, line, self.events.append))
 
     def made(self) -> list[str]:
@@ -210,7 +212,7 @@ def test_studies_that_do_not_fit_together_are_worked_on_one_by_one(world: World)
         under_way.append(len(list((world.root / "results").glob("*.nii"))))
         return patches
 
-    rows = world.run(network, Lanes(host_bytes=1))
+    rows = world.run(network, Concurrency(host_bytes=1))
     assert [row.status for row in rows] == ["translated"] * 5
     assert under_way == [0, 1, 2, 3, 4]
 
@@ -267,7 +269,7 @@ def threads_at_work() -> list[str]:
 
 
 def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -> None:
-    rows = world.run(lanes=Lanes(PLENTY, readers=3, writers=2))
+    rows = world.run(lanes=Concurrency(PLENTY, readers=3, writers=2))
     assert [row.name for row in rows] == ["a.nii", "b.nii", "c.nii", "d.nii", "e.nii"]
     assert {row.status for row in rows} == {"translated"}
     assert {entry.status for entry in load(world.root / "results").values()} == {"written"}

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from cuda_cyclegan.pipelines.jobs.arrivals import Arrivals
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.results.manifest import Entry, FileState, Manifest, Recipe
+from cuda_cyclegan.pipelines.results.manifest import FileState, Manifest, ManifestEntry, Recipe
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 
@@ -53,7 +53,9 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
         for file in (old, changed):
             file.write_bytes(b"scan")
             state = FileState.of(file)
-            manifest.append(Entry(file.name, "written", "1", Recipe("m", "s"), (state,), (state,)))
+            manifest.append(
+                ManifestEntry(file.name, "written", "1", Recipe("m", "s"), (state,), (state,))
+            )
     os.utime(changed, ns=(0, 0))
     arrivals = Arrivals(0.0, Clock())
     asked = [job(old), job(changed)]

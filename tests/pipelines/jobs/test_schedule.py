@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import SettingsError
-from cuda_cyclegan.pipelines.jobs.schedule import Window, parse_time
+from cuda_cyclegan.pipelines.jobs.schedule import StartWindow, parse_time
 
 DAY = datetime(2026, 11, 20)
 
@@ -31,13 +31,13 @@ def at(clock: str) -> datetime:
     ],
 )
 def test_a_window_opens_and_closes_on_the_minute(window: str, clock: str, is_open: bool) -> None:
-    assert Window.parse(window).is_open(at(clock)) is is_open
+    assert StartWindow.parse(window).is_open(at(clock)) is is_open
 
 
 @pytest.mark.parametrize("text", ["", "19-7", "24:00-07:00", "19:00", "07:00-07:00", "1:00-2:00"])
 def test_what_is_no_window_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="window"):
-        Window.parse(text)
+        StartWindow.parse(text)
 
 
 @given(st.times(), st.integers(0, 1439), st.integers(0, 1439))
@@ -46,13 +46,13 @@ def test_a_window_and_its_complement_share_the_day(clock: object, opens: int, cl
         return
     first, last = (f"{minute // 60:02}:{minute % 60:02}" for minute in (opens, closes))
     moment = datetime.combine(DAY, clock)  # pyright: ignore[reportArgumentType]
-    window, others = Window.parse(f"{first}-{last}"), Window.parse(f"{last}-{first}")
+    window, others = StartWindow.parse(f"{first}-{last}"), StartWindow.parse(f"{last}-{first}")
     assert window.is_open(moment) != others.is_open(moment)
 
 
 def test_the_wall_clock_counts_when_it_jumps_for_daylight_saving() -> None:
     zone = ZoneInfo("Europe/Berlin")
-    window = Window.parse("01:30-03:30")
+    window = StartWindow.parse("01:30-03:30")
     spring = datetime(2026, 3, 29, 0, 0, tzinfo=ZoneInfo("UTC"))  # 01:00; at 02:00 it is 03:00
     opened = [
         minute

@@ -14,17 +14,17 @@ from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.results.manifest import (
     FOLDER,
-    Entry,
     FileState,
     Manifest,
+    ManifestEntry,
     Recipe,
     load,
 )
 
 
-def entry(output: str, model: str = "m") -> Entry:
+def entry(output: str, model: str = "m") -> ManifestEntry:
     state = FileState("a.nii", 3, 10, 20, "00")
-    return Entry(output, "written", "0.1.0", Recipe(model, "s"), (state,), (state,))
+    return ManifestEntry(output, "written", "0.1.0", Recipe(model, "s"), (state,), (state,))
 
 
 def manifest_file(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from cuda_cyclegan.io.volume import Study
-from cuda_cyclegan.pipelines.results.manifest import Entry, FileState, Recipe
+from cuda_cyclegan.pipelines.results.manifest import FileState, ManifestEntry, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 
 RECIPE = Recipe("model", "settings")
@@ -24,7 +24,7 @@ class Folder:
         self.target = self.output / "sub" / "a.nii"
         self.target.parent.mkdir(parents=True)
         self.target.write_bytes(b"result")
-        self.entry = Entry(
+        self.entry = ManifestEntry(
             output="sub/a.nii",
             status="written",
             program="0.1.0",
@@ -34,7 +34,7 @@ class Folder:
         )
 
     def plan(
-        self, entry: Entry | None, recipe: Recipe = RECIPE, *, overwrite: bool = False
+        self, entry: ManifestEntry | None, recipe: Recipe = RECIPE, *, overwrite: bool = False
     ) -> PlannedStudy:
         entries = {entry.output: entry} if entry else {}
         study = Study(PurePosixPath("sub/a.nii"), (self.source,), "nifti")
@@ -165,7 +165,7 @@ class TestResultsOfTwoFiles:
         folder.entry = replace(folder.entry, output="sub/a.mhd", outputs=outputs)
         return folder
 
-    def plan(self, folder: Folder, entry: Entry | None) -> PlannedStudy:
+    def plan(self, folder: Folder, entry: ManifestEntry | None) -> PlannedStudy:
         planner = Planner(folder.output, {"sub/a.mhd": entry} if entry else {}, RECIPE, False)
         study = Study(PurePosixPath("sub/a.mhd"), (folder.source,), "metaimage")
         [planned] = planner.plan([study])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.settings import Blend
-from cuda_cyclegan.pipelines.study.blending import Blender, Slab, patch_weights
+from cuda_cyclegan.pipelines.study.blending import BlendedSlab, Blender, patch_weights
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 edges = st.tuples(st.integers(1, 14), st.integers(1, 14), st.integers(1, 14))
@@ -70,7 +70,7 @@ def test_rows_leave_once_no_later_tile_touches_them() -> None:
     blender = Blender(tiling, 1, "gaussian")
     slabs = [blender.add(one, np.zeros((1, 8, 8, 8), np.float32)) for one in tiling]
     assert [slab is not None for slab in slabs] == [False, True] * 3
-    rows = [(slab.start, slab.values.shape[1]) for slab in slabs if isinstance(slab, Slab)]
+    rows = [(slab.start, slab.values.shape[1]) for slab in slabs if isinstance(slab, BlendedSlab)]
     assert rows == [(0, 6), (6, 6), (12, 8)]
 
 

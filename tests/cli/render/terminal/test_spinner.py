@@ -11,7 +11,7 @@ import pytest
 from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.cli.render.terminal import spinner as sign
-from cuda_cyclegan.cli.render.terminal.spinner import at_work
+from cuda_cyclegan.cli.render.terminal.spinner import spinner
 
 SLOW = """
 import importlib, sys, time
@@ -53,7 +53,7 @@ def seen(screen: Screen, words: str) -> bool:
 def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(sign, "PATIENCE", 0.0)
-    with at_work("Looking for studies") as rename:
+    with spinner("Looking for studies") as rename:
         assert seen(screen, "Looking for studies")
         rename("Reading scans")
         assert seen(screen, "Reading scans")
@@ -65,7 +65,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
 
 def test_what_is_done_at_once_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
-    with at_work("Looking for studies"):
+    with spinner("Looking for studies"):
         pass
     assert screen.getvalue() == ""
 
@@ -74,7 +74,7 @@ def test_a_log_gets_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sign, "PATIENCE", 0.0)
-    with at_work("Looking for studies"):
+    with spinner("Looking for studies"):
         time.sleep(0.2)
     assert capsys.readouterr().err == ""
 

@@ -5,10 +5,10 @@ from rich.cells import cell_len
 
 from cuda_cyclegan.cli.render.progress_bars import shortened
 from cuda_cyclegan.cli.render.terminal.streams import broken
-from cuda_cyclegan.cli.render.terminal.tables import Row, Table, listing
+from cuda_cyclegan.cli.render.terminal.tables import Row, TextTable, listing
 from cuda_cyclegan.cli.render.terminal.text import duration, memory, printable, scaled, seconds
 
-TABLE = Table(
+TABLE = TextTable(
     head=Row("study", ["seconds", "status"]),
     rows=[
         Row("a.nii", ["0.12", "done"]),
@@ -31,7 +31,7 @@ def test_columns_stand_under_each_other_and_no_name_is_cut(columns: int | None) 
 
 
 def test_an_empty_table_has_no_lines() -> None:
-    assert list(Table(TABLE.head, []).lines(80)) == []
+    assert list(TextTable(TABLE.head, []).lines(80)) == []
 
 
 def test_a_sentence_breaks_between_words_and_never_within_a_path() -> None:

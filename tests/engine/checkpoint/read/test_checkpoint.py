@@ -21,7 +21,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cuda_cyclegan.engine.checkpoint.read.checkpoint import Checkpoint, Entry, read_checkpoint
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import (
+    Checkpoint,
+    CheckpointEntry,
+    read_checkpoint,
+)
 from cuda_cyclegan.engine.checkpoint.read.pickles import MOST_OPCODES
 from cuda_cyclegan.engine.checkpoint.read.tensors import Storage, StoredTensor
 from cuda_cyclegan.engine.checkpoint.recognise.networks import networks
@@ -53,7 +57,7 @@ def read(content: bytes, folder: Path) -> Checkpoint:
     return read_checkpoint(path)
 
 
-def array(entry: Entry) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+def array(entry: CheckpointEntry) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
     assert isinstance(entry, StoredTensor)
     return entry.read("tensor")
 

@@ -12,7 +12,7 @@ from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered,
 from cuda_cyclegan.engine.benchmark.layer_times import least_bytes
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
-from cuda_cyclegan.engine.compiler.memory.fitting import Wanted
+from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import Convolve, Step
 
 RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text())
@@ -23,7 +23,7 @@ RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text()
 @pytest.mark.parametrize("name", SPECS)
 def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
     for patch, batch in SIZES[name.split()[0]]:
-        wanted = Wanted(patch, batch, precision, H200)
+        wanted = ProgramRequest(patch, batch, precision, H200)
         recorded = RECORDED[f"{name} {precision} {'x'.join(map(str, patch))} x {batch}"]
         assert summary(lowered(name, wanted)) == recorded
 
@@ -31,7 +31,7 @@ def test_launches_on_an_h200_are_those_that_were_measured(name, precision):
 def launches_on(card: CardProperties) -> Iterator[tuple[Step, Launch]]:
     for name in SPECS:
         for (patch, batch), precision in zip(SIZES[name.split()[0]], ("fp16", "fp32"), strict=True):
-            wanted = Wanted(patch, batch, precision, card)
+            wanted = ProgramRequest(patch, batch, precision, card)
             for step, launches in launched(lowered(name, wanted)):
                 yield from ((step, launch) for launch in launches)
 

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from support.described_cards import H200
 from support.gpu_networks import random_network
 
-from cuda_cyclegan.engine.compiler.memory.fitting import Room, Wanted, fit, usual_batch
+from cuda_cyclegan.engine.compiler.memory.fitting import (
+    MemoryBudget,
+    ProgramRequest,
+    fit,
+    usual_batch,
+)
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -18,7 +23,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 MIB = 1 << 20
 RESERVE = 64 * MIB
 NETWORK = random_network(build(ResNetSpec(1, 1, width=16, blocks=1)), 0)
-WANTED = Wanted((32, 32, 32), 4, "fp16", H200)
+WANTED = ProgramRequest((32, 32, 32), 4, "fp16", H200)
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,8 @@ def modest(shapes: list[Convolution], workspace: int) -> Mapping[Convolution, Pl
     return {shape: Plan("modest", 0) for shape in shapes}
 
 
-def bytes_of(allowed: int, choose=modest, wanted: Wanted = WANTED) -> tuple[int, int]:
-    fitted = fit(NETWORK, wanted, Room(1 << 40, allowed), choose)
+def bytes_of(allowed: int, choose=modest, wanted: ProgramRequest = WANTED) -> tuple[int, int]:
+    fitted = fit(NETWORK, wanted, MemoryBudget(1 << 40, allowed), choose)
     return fitted.memory.bytes, fitted.lowered.layout.batch
 
 
@@ -74,11 +79,11 @@ def test_less_room_means_smaller_slabs_and_fewer_patches_and_at_last_none_for_th
 
 def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
     with pytest.raises(DeviceMemoryError, match=r"the card has 1 MiB to spare; end other programs"):
-        fit(NETWORK, WANTED, Room(RESERVE + MIB), modest)
+        fit(NETWORK, WANTED, MemoryBudget(RESERVE + MIB), modest)
     with pytest.raises(DeviceMemoryError, match=r"the card has 0 MiB to spare"):
-        fit(NETWORK, WANTED, Room(0, 1 << 30), modest)
+        fit(NETWORK, WANTED, MemoryBudget(0, 1 << 30), modest)
     with pytest.raises(DeviceMemoryError, match=r"but 1 MiB may be used; .* setting vram-limit"):
-        fit(NETWORK, WANTED, Room(1 << 30, MIB), modest)
+        fit(NETWORK, WANTED, MemoryBudget(1 << 30, MIB), modest)
 
 
 @pytest.mark.parametrize(
