@@ -80,7 +80,7 @@ class KeepingGenerator(FakeGenerator):
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "Event", FakeEvent)
+    monkeypatch.setattr(sweep, "CudaEvent", FakeEvent)
     monkeypatch.setattr(sweeper, "DeviceBuffer", FakeBuffer)
     monkeypatch.setattr(sweeper, "PinnedBuffer", FakeBuffer)
     for module in (sweep, sweeper):
