@@ -90,7 +90,7 @@ class BatchClient:
         if error:
             raise error
 
-    def obey(self, conveyor: StudyPipeline) -> None:
+    def obey(self, pipeline: StudyPipeline) -> None:
         """Take what the supervisor says; without one, end the process on the spot."""
         while True:
             try:
@@ -103,9 +103,9 @@ class BatchClient:
                 case ResultRecorded(error):
                     self._answers.put(error)
                 case StopWork():
-                    conveyor.stop()
+                    pipeline.stop()
                 case StopStoring():
-                    conveyor.cut()
+                    pipeline.cut()
 
 
 def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
@@ -118,11 +118,11 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
             channel.send(DeviceOpened(generator.device))  # before a study can end the process
             yield generator
 
-    conveyor = StudyPipeline(setup.task(client, opened), client.studies(), setup.lanes)
-    threading.Thread(target=client.obey, args=(conveyor,), daemon=True).start()
+    pipeline = StudyPipeline(setup.task(client, opened), client.studies(), setup.lanes)
+    threading.Thread(target=client.obey, args=(pipeline,), daemon=True).start()
     trouble = None
     try:
-        for event in conveyor.run():
+        for event in pipeline.run():
             channel.send(event)
     except (EngineError, DeviceLostError) as error:
         trouble = str(error)

@@ -18,26 +18,26 @@ device may have been lost.
 
 
 class Failover:
-    """A conveyor whose driver refuses all further work of its process can only hand it over."""
+    """A pipeline whose driver refuses all further work of its process can only hand it over."""
 
     def __init__(
-        self, studies: Sequence[PlannedStudy], conveyor: StudyPipeline, successor: Successor
+        self, studies: Sequence[PlannedStudy], pipeline: StudyPipeline, successor: Successor
     ) -> None:
         self._studies = studies
-        self._conveyor = conveyor
+        self._pipeline = pipeline
         self._successor = successor
-        self._current: Execution = conveyor
+        self._current: Execution = pipeline
 
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over."""
         try:
-            yield from self._conveyor.run()
+            yield from self._pipeline.run()
             return
         except DeviceLostError as error:
-            self._conveyor.stop()
+            self._pipeline.stop()
             why = str(error)
-        yield from self._conveyor.rest(threading.TIMEOUT_MAX)
-        rows = [(study, self._conveyor.row(study)) for study in self._studies]
+        yield from self._pipeline.rest(threading.TIMEOUT_MAX)
+        rows = [(study, self._pipeline.row(study)) for study in self._studies]
         left = [
             study.begun_again(why) if row else study
             for study, row in rows
@@ -63,4 +63,4 @@ class Failover:
 
     def row(self, planned: PlannedStudy) -> StudyReport | None:
         """What became of a study, if it was begun with."""
-        return self._current.row(planned) or self._conveyor.row(planned)
+        return self._current.row(planned) or self._pipeline.row(planned)

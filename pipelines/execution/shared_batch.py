@@ -47,7 +47,7 @@ class _AtWork:
 
 
 class SharedBatch:
-    """Stands where a `Conveyor` stands for one device, and owns the studies and the manifest.
+    """Stands where a `StudyPipeline` stands for one device, and owns the studies and the manifest.
 
     Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
     worker is replaced if its device had opened, unless too many die there one after another.

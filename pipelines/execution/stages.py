@@ -101,7 +101,7 @@ Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
 
 class StudyStages:
-    """Called by the threads of a conveyor, each study by one at a time.
+    """Called by the threads of a pipeline, each study by one at a time.
 
     Everything returns a study that goes on, with its ticket, or one that is over. memory: host
     bytes. tell: what hears the events. commits: what results pass. begun: tickets of the studies

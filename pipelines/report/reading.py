@@ -1,4 +1,4 @@
-"""Batch reports back from the JSON that `report_json` writes."""
+"""Batch reports back from the JSON that `report.writing` writes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class Machine(Struct, frozen=True, rename={"memory": "memory_bytes"}):
 
 
 class _Report(Struct, frozen=True, kw_only=True):
-    """What is read of the file; its fields are described in `report_json`.
+    """What is read of the file; its fields are described in `report.writing`.
 
     Those with a default were not there in earlier versions.
     """

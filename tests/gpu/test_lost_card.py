@@ -13,12 +13,13 @@ STUDIES = 6
 LOSING = """
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.cuda.generator import CudaGenerator
-from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
+from cuda_cyclegan.engine.compiler.launches.arguments import PackArguments, Three, Two
 
 sweep, calls = CudaGenerator.sweep, iter(range(99))
 nobody = 256  # an address that no process owns
 one = Three(1, 1, 1)
-damage = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
+off = Three(0, 0, 0)
+damage = PackArguments(nobody, nobody, 1, one, one, 8, off, Two(1, 1), Two(1, 1), 2, 1, 1)
 
 def sweep_or_lose(self, *arguments):
     if next(calls) == 2:

@@ -136,12 +136,13 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
 from cuda_cyclegan.engine.probe.cards import cuda_devices
 from cuda_cyclegan.engine.errors import CudaError
-from cuda_cyclegan.engine.compiler.launches.arguments import Pack, Three, Two
+from cuda_cyclegan.engine.compiler.launches.arguments import PackArguments, Three, Two
 
 network = untrained_network(build(ResNetSpec(1, 1, 16, 1)), 0)
 nobody = 256  # an address that no process owns
 one = Three(1, 1, 1)
-arguments = Pack(nobody, nobody, 1, one, one, 8, Three(0, 0, 0), Two(1, 1), Two(1, 1), 2, 1, 1)
+off = Three(0, 0, 0)
+arguments = PackArguments(nobody, nobody, 1, one, one, 8, off, Two(1, 1), Two(1, 1), 2, 1, 1)
 try:
     with open_cuda_generator(network, CudaOptions((16, 16, 16))) as generator:
         card = generator._card

@@ -1,6 +1,6 @@
 """What the queue takes of DBOS that DBOS keeps to itself, so that an update may change it.
 
-All else goes through DBOS's public client. tests/pipelines/test_queue_dbos.py names each of these.
+All else goes through DBOS's public client. test_dbos_internals.py names each of these.
 """
 
 from typing import Any

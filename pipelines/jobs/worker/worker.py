@@ -29,7 +29,7 @@ _FAULTS = (ScanError, EngineError, OutputFolderError, SettingsError, OSError)
 class JobWorker:
     """Does jobs in this thread and those that it starts.
 
-    Jobs that differ in their study only travel on one conveyor: it takes the next one when it has
+    Jobs that differ in their study only travel on one pipeline: it takes the next one when it has
     room to read it, and ends when there is none. A job that may have killed a worker goes alone.
     """
 
@@ -40,7 +40,7 @@ class JobWorker:
         self._device = device
         self._settings = settings
         self._tell = tell
-        self._conveyor: StudyPipeline | None = None
+        self._pipeline: StudyPipeline | None = None
         self._on_it: dict[str, TakenJob] = {}
         self._next: TakenJob | None = None
         self._hurries = self._is_shaken = False
@@ -64,9 +64,9 @@ class JobWorker:
 
     def leave(self, taken: TakenJob) -> None:
         """Let go of one job, which is not ours any more; for it to be sure, say so repeatedly."""
-        conveyor = self._conveyor
-        if conveyor and self._on_it.get(taken.job.study) is taken:
-            conveyor.leave(taken.job.study)
+        pipeline = self._pipeline
+        if pipeline and self._on_it.get(taken.job.study) is taken:
+            pipeline.leave(taken.job.study)
 
     def run(self) -> End:
         """Work until stopped. Raises QueueError or DeviceUnavailableError."""
@@ -96,7 +96,7 @@ class JobWorker:
             self._stopped.get(timeout=PAUSE_SECONDS)
 
     def _work_from(self, taken: TakenJob) -> None:
-        """Do a job, and then those that can follow it on its conveyor."""
+        """Do a job, and then those that can follow it on its pipeline."""
         planned = self._planned(taken)
         if planned is None:
             return
@@ -109,18 +109,18 @@ class JobWorker:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return
         studies = [planned] if taken.claim.alone else self._studies(planned, taken.job)
-        self._conveyor = StudyPipeline(task, studies, self._device.lanes())
+        self._pipeline = StudyPipeline(task, studies, self._device.lanes())
         try:
-            self._carry(self._conveyor)
+            self._carry(self._pipeline)
         except DeviceLostError as error:
-            self._conveyor.stop()
-            self._conveyor.cut()
+            self._pipeline.stop()
+            self._pipeline.cut()
             self._blame(error)
         finally:
-            self._conveyor = None
+            self._pipeline = None
 
     def _planned(self, taken: TakenJob) -> PlannedStudy | None:
-        """What is to be done on a conveyor about a job; None if it has ended without one."""
+        """What is to be done on a pipeline about a job; None if it has ended without one."""
         try:
             planned = self._device.plan(taken.job)
         except _FAULTS as error:
@@ -133,7 +133,7 @@ class JobWorker:
         return planned
 
     def _studies(self, first: PlannedStudy, job: StudyJob) -> Iterator[PlannedStudy]:
-        """Called by the conveyor's readers, one at a time."""
+        """Called by the pipeline's readers, one at a time."""
         yield first
         while taken := self._following(job):
             planned = self._planned(taken)
@@ -159,15 +159,15 @@ class JobWorker:
     def _may_begin(self, study: str) -> bool:
         return self.jobs.may_start(self._on_it[study])
 
-    def _carry(self, conveyor: StudyPipeline) -> None:
-        conveyor.start()
-        while not conveyor.is_over and not self._hurries:
-            self._hear(conveyor.rest(TICK_SECONDS))
+    def _carry(self, pipeline: StudyPipeline) -> None:
+        pipeline.start()
+        while not pipeline.is_over and not self._hurries:
+            self._hear(pipeline.rest(TICK_SECONDS))
         if self._hurries:
-            conveyor.stop()
-            self._hear(conveyor.rest(PATIENCE))
-            conveyor.cut()
-            self._hear(conveyor.rest(LAST_MOMENT))
+            pipeline.stop()
+            self._hear(pipeline.rest(PATIENCE))
+            pipeline.cut()
+            self._hear(pipeline.rest(LAST_MOMENT))
 
     def _hear(self, events: Iterable[Event]) -> None:
         for event in events:
