@@ -13,8 +13,7 @@ from .dicom import reading as dicom
 from .errors import UnreadableScanError
 from .files.header_limits import check_start
 from .files.streams import GZIP_ERRORS, TooManyBytesError
-from .formats import nifti
-from .formats import nrrd_metaimage as itk
+from .formats import nifti, nrrd_metaimage
 from .volume import Empty, Study, Volume
 
 nibabel: Any = _nibabel  # typed only in part
@@ -36,7 +35,7 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
             return nifti.read(study, volume_index, empty)
         if study.format == "dicom":
             return dicom.read(study, volume_index, empty)
-        return itk.read(study, volume_index)
+        return nrrd_metaimage.read(study, volume_index)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from .dicom.derived.writing import write_series
 from .errors import WriteError
 from .files.atomic import Gate, whole_file, whole_files, whole_folder
 from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
-from .formats import nrrd_metaimage as itk
+from .formats import nrrd_metaimage
 from .formats.nifti import (
     Header,
     affine_of,
@@ -61,7 +61,7 @@ def write(
         return {}
     if volume.format != "nifti":
         with whole_files(target, gate) as part:
-            itk.write(volume, part, target)
+            nrrd_metaimage.write(volume, part, target)
         return {}
     header = _header_for(volume, target)
     if is_single_file(target):

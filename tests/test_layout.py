@@ -132,8 +132,7 @@ MAY_IMPORT = {
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
-        "engine.checkpoint.read engine.decoding engine.errors engine.network engine.onnxruntime "
-        "engine.sliding_window"
+        "engine.decoding engine.errors engine.network engine.onnxruntime engine.sliding_window"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.network",

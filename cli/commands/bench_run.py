@@ -12,8 +12,7 @@ from ...pipelines.bench.child import in_child
 from ...pipelines.bench.measurement import Bench, BenchOutcome, measure
 from ...pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask
 from ...pipelines.errors import MissingLibraryError, SettingsError
-from ..render.bench import json_output as bench_json
-from ..render.bench import text as bench_rivals
+from ..render.bench import json_output
 from ..render.bench import text as bench_text
 from ..render.bench.outputs import View
 from ..render.progress_lines import tuning_line
@@ -86,9 +85,9 @@ def _compare(bench: Bench, outcome: BenchOutcome, view: View, rivals: Rivals) ->
             with spinner(f"at most {rivals.patience:g} s"):
                 results.append(in_child(task, rivals.patience))
     finally:  # whoever stops a long one keeps what there is
-        view.show(bench_rivals.table(bench, measured, results, view.columns))
-        view.tell(bench_rivals.notes(measured, results))
-        view.store(bench_json.of_measurement(bench, measured, results))
+        view.show(bench_text.table(bench, measured, results, view.columns))
+        view.tell(bench_text.notes(measured, results))
+        view.store(json_output.of_measurement(bench, measured, results))
 
 
 def _tasks(bench: Bench, outcome: BenchOutcome, rivals: Rivals) -> Iterator[RivalTask]:

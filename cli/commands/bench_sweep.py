@@ -17,7 +17,7 @@ from ...pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sw
 from ...pipelines.config import user_config, write_defaults
 from ...pipelines.errors import SettingsError
 from ..options.config import options_of
-from ..render.bench import json_output as bench_json
+from ..render.bench import json_output
 from ..render.bench.outputs import View
 from ..render.bench.text import BAR, few, milliseconds
 from ..render.terminal.settings import flagged
@@ -62,7 +62,7 @@ def run_sweep(bench: Bench, network: Network, asked: SweepView) -> Tried:
         raise SettingsError(f"None of these settings can run; the first: {rows[0].reason}")
     view.show(_table(rows, scan, view.columns))
     view.tell(_proposal(bench, rows, fastest, scan))
-    view.store(bench_json.of_sweep(bench, rows, fastest, scan))
+    view.store(json_output.of_sweep(bench, rows, fastest, scan))
     return fastest
 
 

@@ -61,17 +61,16 @@ def discover(
     choice = Filters(modality, series, min_slices, allow_uneven, show_phi, links).choice()
     with stop_signals(), told(verbose=verbose):
         from ...pipelines.results.earlier_results import discover_scans
-        from ..render import discovery as discovery_json
-        from ..render import discovery as discovery_listing
+        from ..render import discovery
 
         with spinner(SEARCHING):
             found = discover_scans(inputs, None, choice)
         if json:
-            say(discovery_json.text(found, show_phi=show_phi), sys.stdout)
+            say(discovery.text(found, show_phi=show_phi), sys.stdout)
         else:
-            for line in discovery_listing.lines(found, columns_of(sys.stdout)):
+            for line in discovery.lines(found, columns_of(sys.stdout)):
                 say(line, sys.stdout)
-            tell(discovery_listing.reasons(found), sys.stdout)
+            tell(discovery.reasons(found), sys.stdout)
         tell(missed(found.skipped), sys.stderr)
         if not found.studies:
             complain(f"No study found in {', '.join(map(str, inputs))}.")

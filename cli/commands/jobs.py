@@ -72,17 +72,16 @@ def show(
 ) -> None:
     """Show all batches, or the jobs of one."""
     with _open(queue) as jobs:
-        from ..render import jobs as jobs_json
-        from ..render import jobs as jobs_listing
+        from ..render import jobs as listing
         from ..render import jobs_watch
 
         rows = None if batch is None else _known(jobs, batch)
         if watch:
             jobs_watch.watch(jobs, batch)
         elif json:
-            say(jobs_json.text(jobs, rows), sys.stdout)
+            say(listing.text(jobs, rows), sys.stdout)
         else:
-            for line in jobs_listing.lines(jobs, rows, columns_of(sys.stdout)):
+            for line in listing.lines(jobs, rows, columns_of(sys.stdout)):
                 say(line, sys.stdout)
 
 
@@ -100,13 +99,13 @@ def summary(batch: Batch, queue: QueueOption = None) -> None:
     """
     with _open(queue) as jobs:
         from ...pipelines.jobs.summary import report_of
-        from ..render import batch_summary as tables
+        from ..render import batch_summary
 
         report = report_of(_known(jobs, batch))
-        for line in tables.table(report, columns_of(sys.stdout)):
+        for line in batch_summary.table(report, columns_of(sys.stdout)):
             say(line, sys.stdout)
-        tell(tables.totals(report, not_reached="open"), sys.stdout)
-        tell(tables.failures(report), sys.stderr)
+        tell(batch_summary.totals(report, not_reached="open"), sys.stdout)
+        tell(batch_summary.failures(report), sys.stderr)
     raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
 
 

@@ -54,18 +54,17 @@ def inspect(
     with stop_signals(), told(verbose=verbose):
         from ...engine.model.model import Model
         from ...pipelines.model_import.inspection import inspect as look_into
-        from ..render import models as inspect_json
-        from ..render import models as model_listing
+        from ..render import models
 
         found = look_into(file)
         if json:
-            say(inspect_json.text(found, file), sys.stdout)
+            say(models.text(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         for line in (
-            model_listing.model_lines(found, width)
+            models.model_lines(found, width)
             if isinstance(found, Model)
-            else model_listing.checkpoint_lines(found, width)
+            else models.checkpoint_lines(found, width)
         ):
             say(line, sys.stdout)
 

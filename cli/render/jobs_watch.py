@@ -4,7 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from . import jobs as jobs_listing
+from . import jobs as listing
 from .terminal.streams import columns_of, say
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ def watch(jobs: "Queue", batch: str | None) -> None:
 def fitting(jobs: "Queue", batch: str | None, room: int) -> list[str]:
     """What there is room for: all, or the jobs that run and first failures, or newest batches."""
     columns, rows = columns_of(sys.stdout), _rows(jobs, batch)
-    lines = list(jobs_listing.lines(jobs, rows, columns))
+    lines = list(listing.lines(jobs, rows, columns))
     if len(lines) > room and rows is not None:
-        return list(jobs_listing.lines(jobs, rows, columns, listed=("running",)))[:room]
+        return list(listing.lines(jobs, rows, columns, listed=("running",)))[:room]
     return lines[-room:]
 
 
 def _as_lines(jobs: "Queue", batch: str | None) -> None:
     told: list[str] = []
     while True:
-        lines = list(jobs_listing.lines(jobs, _rows(jobs, batch), None))
+        lines = list(listing.lines(jobs, _rows(jobs, batch), None))
         for line in lines:
             if line not in told:
                 say(line, sys.stdout)

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ...engine.checkpoint.recognise.recognition import Fact, Question
+from ...engine.checkpoint.recognise.recognition import Fact, Question, Recognised
 from ...engine.decoding import encode
 from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore
 from ...engine.model.model import Model
-from ...engine.model.reference import TOLERANCE
+from ...engine.model.reference import TOLERANCE, Verification
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
 from .terminal.settings import flagged, option
 from .terminal.tables import listing
 from .terminal.text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
-    from ...engine.checkpoint.recognise.recognition import Recognised
-    from ...engine.model.reference import Verification
     from ...engine.network.architectures import Spec
     from ...pipelines.model_import.importing import Imported, Survey
 

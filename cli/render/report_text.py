@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ...pipelines.report.comparison import Comparison, compare
 from ...pipelines.report.reading import StoredReport
 from ...pipelines.report.report import BatchReport, StudyReport
-from . import batch_summary as summary
+from . import batch_summary
 from .terminal.tables import Row, TextTable
 from .terminal.text import bar, counted, memory, printable, seconds
 
@@ -29,7 +29,9 @@ def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Se
     """Each batch, then the comparison of two, and every failure last."""
     for one in stored:
         yield Section([], [_heading(one)])
-        yield Section(["", *summary.table(one.batch, columns)], summary.totals(one.batch))
+        yield Section(
+            ["", *batch_summary.table(one.batch, columns)], batch_summary.totals(one.batch)
+        )
         yield Section([*_stage_bars(one), ""])
         yield Section(_moments(one.batch, columns))
     if len(stored) == 2:
@@ -58,7 +60,7 @@ def _failures(stored: Sequence[StoredReport]) -> Iterator[str]:
     """What failed in every batch said once, all else with the name of its report."""
     places: dict[str, list[str]] = {}
     for one in stored:
-        for line in summary.failures(one.batch):
+        for line in batch_summary.failures(one.batch):
             places.setdefault(line, []).append(_name(one))
     for line, names in places.items():
         yield line if len(names) == len(stored) else f"{', '.join(names)}: {line}"

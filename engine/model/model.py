@@ -15,11 +15,10 @@ import numpy as np
 import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
-from ..checkpoint.read.tensors import LARGEST_WEIGHTS
 from ..decoding import Json
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
-from ..network.graph import FloatArray, Graph, Network
+from ..network.graph import LARGEST_WEIGHTS, FloatArray, Graph, Network
 from .card import ModelCard, card_from_json, card_to_json, strict_json
 
 

@@ -221,6 +221,10 @@ class Graph:
             )
 
 
+LARGEST_WEIGHTS = 2 << 30
+"""Bytes; ONNX Runtime takes a model in one protocol buffer, which cannot be larger."""
+
+
 @dataclass(frozen=True, slots=True)
 class Network:
     """A graph with its numbers; weights are float32 and keyed by the names the layers use."""

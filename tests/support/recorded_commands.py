@@ -56,13 +56,13 @@ class Command:
     name: str
     arguments: tuple[str, ...]
     made: tuple[str, ...] = ()
-    folder: str = "work"
+    folder: str = "made"
     prepare: Callable[[Path], None] | None = None
     is_needed: bool = False
 
 
 def command(
-    name: str, line: str, *made: str, folder: str = "work", is_needed: bool = False
+    name: str, line: str, *made: str, folder: str = "made", is_needed: bool = False
 ) -> Command:
     """A command from its line; '' stands for an argument without letters."""
     arguments = ("" if word == "''" else word for word in line.split())
@@ -435,11 +435,11 @@ def _still_reports(root: Path) -> None:
 
 
 def _machine() -> Iterator[Command]:
-    yield command("doctor", "doctor --folder <root>/work --queue <root>/queue/none.db")
+    yield command("doctor", "doctor --folder <root>/made --queue <root>/queue/none.db")
     yield command(
-        "doctor as JSON", "doctor --json --folder <root>/work --queue <root>/queue/none.db"
+        "doctor as JSON", "doctor --json --folder <root>/made --queue <root>/queue/none.db"
     )
     small = "--device cpu --ngf 4 --blocks 1 --patch 16,16,16 --seconds 0.01"
-    yield command("bench", f"bench {small} --json <root>/work/bench.json", "work/bench.json")
+    yield command("bench", f"bench {small} --json <root>/made/bench.json", "made/bench.json")
     line = f"bench --model {model('unet')} --device cpu --seconds 0.01 --json -"
     yield command("bench a model", line)

@@ -10,9 +10,8 @@ from typing import Any, Literal, TypeAlias, cast
 import safetensors as _safetensors
 
 from ...errors import CheckpointError, quoted
-from . import file_formats as archive
 from .dangerous_names import LONGEST_NAME
-from .file_formats import read_archive, read_legacy
+from .file_formats import ZIP_MAGIC, read_archive, read_legacy
 from .pickles import Inert
 from .tensors import ELEMENT_BYTES, Storage, StoredTensor
 
@@ -140,7 +139,7 @@ def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
             raise CheckpointError(f"This is {what}.")
     if not data:
         raise CheckpointError("The file is empty.")
-    if data.startswith(archive.MAGIC):
+    if data.startswith(ZIP_MAGIC):
         return "PyTorch zip", *read_archive(data)
     if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= _LARGEST_HEADER:
         return "safetensors", _safetensors_entries(data), []

@@ -14,7 +14,7 @@ from .pickles import Global, Inert, PickleReader
 from .tensors import ELEMENT_BYTES, Storage
 from .torch_objects import TypedStorage, construct, items_of, storage_element
 
-MAGIC = b"PK\x03\x04"
+ZIP_MAGIC = b"PK\x03\x04"
 _LARGEST_PICKLE = 64 << 20
 _CHUNK = 1 << 20
 _NAME_LENGTH, _LOCAL_HEADER = 26, 30  # where an entry's own header tells its lengths, and ends
@@ -169,7 +169,7 @@ def _damaged(why: str) -> CheckpointError:
     return CheckpointError(f"The checkpoint's archive is damaged: {why}.")
 
 
-_MAGIC = 0x1950A86A20F9469CFC6C
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _LENGTH_BYTES = 8
 
@@ -231,7 +231,7 @@ def read_legacy(data: bytes) -> tuple[object, list[Inert]]:
     stream = BytesIO(data)
     storages = _Storages(data)
     reader = PickleReader(construct, storages.fetch, refuse_dangerous)
-    if reader.read(stream) != _MAGIC or reader.read(stream) != _PROTOCOL:
+    if reader.read(stream) != _LEGACY_MAGIC or reader.read(stream) != _PROTOCOL:
         raise CheckpointError(
             "This is a pickle, but not a PyTorch checkpoint; in the training code run "
             "torch.save(model.state_dict(), 'generator.pth') and import that file."

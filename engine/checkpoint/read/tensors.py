@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CheckpointError
-from ...network.graph import FloatArray
+from ...network.graph import LARGEST_WEIGHTS, FloatArray
 
 ELEMENT_BYTES = {
     "float64": 8,
@@ -38,9 +38,6 @@ ELEMENT_BYTES = {
 # NumPy has no bfloat16; its bits are the upper half of a float32.
 _READ_AS = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 MOST_AXES = 8
-
-LARGEST_WEIGHTS = 2 << 30
-"""Bytes; ONNX Runtime takes a model in one protocol buffer, which cannot be larger."""
 
 _LARGEST_EMPTY = 1 << 31
 _MOST_SHARING = 32
