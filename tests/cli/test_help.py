@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.errors import Exit
 
-README = Path(__file__).parents[2] / "README.md"
+REPORTS_PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 WIDTH = 80
 LONGEST_SECONDS = 0.3
 PARSER_ALONE = """
@@ -47,8 +47,8 @@ def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None
     assert "..." not in overview, "a first sentence is cut off"
 
 
-def test_the_readme_lists_every_exit_status() -> None:
-    table = README.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
+def test_the_page_on_reports_lists_every_exit_status() -> None:
+    table = REPORTS_PAGE.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
     listed = [row.split("|")[1] for row in table.splitlines()[2:]]
     assert sorted(int(status) for cell in listed for status in cell.split(",")) == sorted(Exit)
 

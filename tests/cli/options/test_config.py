@@ -195,9 +195,9 @@ def test_a_file_that_others_can_change_counts_only_by_name() -> None:
     assert run("--config", "cuda-cyclegan.toml", "doctor", "--help").exit_code == 0
 
 
-def test_the_example_of_the_readme_is_taken(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
-    example = readme.partition("```toml\n")[2].partition("```")[0]
+def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    example = page.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
     user_config(tmp_path, example)
     taken = run("plan", ".", "--output", "results")
     assert "Model /share/t1-to-t2.safetensors does not exist" in taken.stderr

@@ -1,0 +1,147 @@
+"""README and docs/: every example runs, every link leads somewhere, every figure is a kept one."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import typer.main
+from support.bench_batches import write_model
+from support.dicom_phantoms import Phantom
+
+from cuda_cyclegan.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+SAMPLE = ROOT / "sample_data"
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+
+nibabel: Any = nib  # the package leaves much untyped
+
+
+def examples(page: Path) -> Iterator[str]:
+    """Commands of a page's ```sh blocks; those that set a clone up are run by CI itself."""
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("cuda-cyclegan "):
+                yield line
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with all that the pages speak of, small."""
+    for name in ("a", "b"):
+        voxels = np.random.default_rng(len(name)).integers(0, 900, (20, 18, 16), np.int16)
+        (tmp_path / "scans").mkdir(exist_ok=True)
+        nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(tmp_path / "scans" / f"{name}.nii.gz")
+    Phantom(modality="MR").write(tmp_path / "dicom", edit=_described)
+    shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
+    shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
+    model = write_model(tmp_path / "t1-to-t2.safetensors", 2, 1, (16, 16, 16))
+    (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{model}"\n')
+    return tmp_path
+
+
+def _described(slice_: Any, _: int) -> None:
+    slice_.SeriesDescription = "t1 mprage"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_runs_as_it_is_written(page: Path, workplace: Path) -> None:
+    surroundings = {
+        **os.environ,
+        "CUDA_CYCLEGAN_QUEUE": str(workplace / "queue.db"),
+        "XDG_CONFIG_HOME": str(workplace / "config"),
+    }
+    for example in examples(page):
+        words = shlex.split(example.partition(" > ")[0])
+        if words[1:3] == ["model", "import"]:
+            Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "cuda_cyclegan", *words[1:]],
+            cwd=workplace,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text("utf-8")
+    ours = re.sub(
+        r"```text\n[^`]*```|`(pip|sbatch) [^`]*`|^\.venv/.*|^python3 .*",
+        "",
+        text,
+        flags=re.MULTILINE,
+    )
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ours))
+    assert named - {"--help", *_options(typer.main.get_command(app))} == set()
+
+
+def _options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for inner in getattr(command, "commands", {}).values():
+        yield from _options(inner)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    linked = re.findall(r"\]\(([^)#]+)", page.read_text("utf-8"))
+    assert [
+        link for link in linked if "://" not in link and not (page.parent / link).exists()
+    ] == []
+
+
+def test_the_readme_links_every_page() -> None:
+    linked = set(re.findall(r"\((docs/[a-z-]+\.md)", README.read_text("utf-8")))
+    assert linked == {f"docs/{page.name}" for page in PAGES[1:]}
+
+
+def ours(width: int) -> dict[str, Any]:
+    """One patch of 128^3 in fp16 by the engine, as it was last measured."""
+    found = json.loads((RESULTS / "engine_against_pytorch.json").read_text())
+    [case] = [
+        each
+        for each in found["cases"]
+        if (each["case"]["width"], each["case"]["batch"], each["case"]["patch"][0])
+        == (width, 1, 128)
+    ]
+    return case["cuda_cyclegan"]["fp16"]
+
+
+def test_the_engine_is_as_fast_as_the_pages_say() -> None:
+    narrow, wide = (
+        f"{figures['median'] * 1e3:.1f} ms, {figures['reserved'] / 2**20:.0f} MiB"
+        for figures in (ours(32), ours(64))
+    )
+    assert f"| cuda-cyclegan, fp16 | {narrow} | {wide} |" in BENCHMARKS
+    assert f"| one 128^3 patch, fp16 | {narrow} | {wide} |" in README.read_text("utf-8")
+
+
+def test_a_batch_is_as_fast_as_the_pages_say() -> None:
+    found = json.loads((RESULTS / "batch_on_a_card.json").read_text())
+    plain, packed = (found[suffix]["seconds"] for suffix in (".nii", ".nii.gz"))
+    told = f"`.nii` {plain['batch']:.2f} s, `.nii.gz` {packed['batch']:.2f} s"
+    assert f"{told}; the network alone {packed['compute']:.2f} s" in BENCHMARKS
+
+
+def test_a_screen_of_bench_is_told_apart_from_the_table() -> None:
+    caption = BENCHMARKS.partition("The screen, shortened, is of")[2].partition("\n\n")[0]
+    [now] = re.findall(r"takes\s(\d+\.\d+) ms", caption)
+    assert float(now) == round(ours(32)["median"] * 1e3, 2)
