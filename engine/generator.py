@@ -1,4 +1,4 @@
-"""What computes a patch, or sweeps a whole array: the protocols that every device fulfils."""
+"""What computes a patch, or a whole array in a sliding window: protocols of all devices."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -33,7 +33,7 @@ class Generator(Protocol):
 class WindowStreaming(Protocol):
     """A generator that cuts and blends on its own device, too."""
 
-    def sweep(
+    def run_window(
         self,
         source: Stored,
         window: PatchWindow,

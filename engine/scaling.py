@@ -12,7 +12,7 @@ from .network.graph import FloatArray
 VoxelArray: TypeAlias = npt.NDArray[Any]
 
 VOXEL_TYPES = ("float32", "int8", "uint8", "int16", "uint16")
-"""What the card reads and writes by itself, in the order of `enum Voxel` in kernels/sweep.cu."""
+"""What the card reads and writes by itself, in the order of `enum Voxel` in sliding_window.cu."""
 
 
 @dataclass(frozen=True, slots=True)

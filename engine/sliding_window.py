@@ -53,7 +53,7 @@ class PatchGrid:
 class PatchWindow(PatchGrid):
     """A grid and how it is gone over.
 
-    weights: of the voxels of a patch in the blend, along the array's axes, in C order; a sweeper
+    weights: of the voxels of a patch in the blend, along the array's axes, in C order; a device
     keeps them on the card for as long as it is given the same array. padding: what fills patches
     beyond the array.
     """

@@ -12,9 +12,9 @@ from .report.failures import failure_of
 from .report.report import Failure
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
-from .study.sliding_window import sweep_grid
+from .study.sliding_window import window_grid
 from .study.translation import plan_read_study, prepare_study, read_study
-from .translate import Job, lanes_of
+from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
@@ -75,7 +75,7 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
         tell(len(rows), len(studies))
         rows.append(foresight.row(planned))
     grids = [row.grid for row in rows if row.grid]
-    at_once = lanes_of(job.devices[0], len(job.devices)).networks
+    at_once = concurrency_of(job.devices[0], len(job.devices)).networks
     held = tuple(card.held(grids, at_once) for card in cards)
     return DryRun(tuple(rows), cards, held, foresight.wall(rows))
 
@@ -98,7 +98,7 @@ class _Foresight:
             extras = job.options.extras
             plan = plan_read_study(volume, job.model, job.settings, watch, extras)
             study = prepare_study(volume, plan, job.model, watch, extras=extras)
-            grid = sweep_grid(study.prepared.given.values, plan.tiling)
+            grid = window_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
@@ -112,11 +112,14 @@ class _Foresight:
         if not due or len(works) < len(due):
             return None
         count = len(self._job.devices)
-        lanes = lanes_of(self._job.devices[0], count)
+        concurrency = concurrency_of(self._job.devices[0], count)
         last = self._cache.get(NetworkRates, self._job.network_key, self._job.opening_key)
         opening = last.opening if last else 0.0
         return wall_seconds(
-            works, StageConcurrency(lanes.readers * count, count, lanes.writers * count, opening)
+            works,
+            StageConcurrency(
+                concurrency.readers * count, count, concurrency.writers * count, opening
+            ),
         )
 
     def _work(self, planned: PlannedStudy, voxels: int, tiles: int) -> Work | None:

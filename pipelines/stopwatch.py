@@ -15,12 +15,12 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 class Span:
     """One stretch of work on a study; start and stop on the clock of `time.perf_counter`.
 
-    lane: the thread or device queue that did it.
+    track: the thread or device queue that did it.
     """
 
     study: str
     stage: Stage
-    lane: str
+    track: str
     start: float
     stop: float
 
@@ -62,10 +62,10 @@ class Stopwatch:
         finally:
             self.add(stage, threading.current_thread().name, start, self._clock())
 
-    def add(self, stage: Stage, lane: str, start: float, stop: float) -> None:
+    def add(self, stage: Stage, track: str, start: float, stop: float) -> None:
         """Count a stretch that was measured elsewhere."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + stop - start
-        self._record(Span(self._study, stage, lane, start, stop))
+        self._record(Span(self._study, stage, track, start, stop))
 
     def total(self) -> float:
         """Seconds of all stages."""

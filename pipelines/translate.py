@@ -205,7 +205,7 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
     task = setup.task(manifest, setup.open_generator)
     return Failover(
         planned,
-        StudyPipeline(task, planned, setup.lanes),
+        StudyPipeline(task, planned, setup.concurrency),
         lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
     )
 
@@ -220,7 +220,7 @@ def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
         place=place,
         recipe=job.recipe,
         extras=job.options.extras,
-        lanes=lanes_of(device, sharing=len(job.devices)),
+        concurrency=concurrency_of(device, sharing=len(job.devices)),
     )
 
 
@@ -238,7 +238,7 @@ class Opener:
         return open_generator(self.network, self.device, precision, self.patch, progress)
 
 
-def lanes_of(device: Device, sharing: int = 1) -> Concurrency:
+def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
     """How much of this machine goes to one of `sharing` devices.
 
     Half of the memory that is free, at most. On the CPU the network needs all cores, so one study

@@ -12,7 +12,7 @@ from ...io.errors import ScanError
 from ...pipelines.errors import QueueLostError
 from ..errors import told
 from ..options.groups import StudyOptions, grouped
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import say
 from ..render.terminal.text import counted, printable
@@ -21,7 +21,7 @@ from ..signals import stop_signals
 if TYPE_CHECKING:
     from ...pipelines.jobs.queue.job import StudyJob
     from ...pipelines.jobs.queue.queue import Queue
-    from ...pipelines.jobs.queue.state import Lane
+    from ...pipelines.jobs.queue.state import SchedulingClass
     from ...pipelines.jobs.submission import Submission
 
 EXAMPLE = """\b
@@ -65,7 +65,7 @@ def watch(
         from ...pipelines.jobs.submission import jobs_of
 
         request = study.request((folder,), links="none")
-        lane = lane_of(priority, window)
+        scheduling = scheduling_of(priority, window)
         arrivals, refused = Arrivals(settle), set[str]()
         with open_queue(queue_place(queue), create=True) as jobs:
             _log(f"watching {folder}")
@@ -73,7 +73,7 @@ def watch(
                 try:
                     found = jobs_of(request)
                     _tell_refused(found, refused)
-                    _take(arrivals.complete(found.jobs), jobs, lane, name)
+                    _take(arrivals.complete(found.jobs), jobs, scheduling, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
@@ -88,9 +88,9 @@ def _tell_refused(found: "Submission", told: set[str]) -> None:
             _log(f"{study} is not queued: {flagged(reason)}")
 
 
-def _take(ready: "list[StudyJob]", jobs: "Queue", lane: "Lane", name: str) -> None:
+def _take(ready: "list[StudyJob]", jobs: "Queue", scheduling: "SchedulingClass", name: str) -> None:
     if ready:
-        submitted = jobs.submit(ready, lane, name=name)
+        submitted = jobs.submit(ready, scheduling, name=name)
         if submitted.added:
             _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
 

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from ...pipelines.jobs.queue.state import Lane, Priority
+from ...pipelines.jobs.queue.state import Priority, SchedulingClass
 from ..render.terminal.streams import tell
 
 
@@ -53,8 +53,8 @@ BatchName: TypeAlias = Annotated[
 ]
 
 
-def lane_of(priority: Priority, window: str | None) -> Lane:
-    """The lane of these options. Raises SettingsError."""
+def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:
+    """The scheduling class of these options. Raises SettingsError."""
     from ...pipelines.jobs.schedule import StartWindow
 
-    return Lane(priority, str(StartWindow.parse(window)) if window else "")
+    return SchedulingClass(priority, str(StartWindow.parse(window)) if window else "")

@@ -84,8 +84,8 @@ def _state(row: JobRow) -> str:
     match row.state:
         case "waiting" if row.not_before:
             return f"waiting until {_moment(row.not_before)}"
-        case "queued" if row.lane.window:
-            return f"queued for {row.lane.window}"
+        case "queued" if row.scheduling.window:
+            return f"queued for {row.scheduling.window}"
         case "running" if row.worker:
             return f"running on {row.worker}"
         case "done" if row.was_up_to_date:
@@ -117,11 +117,11 @@ def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
 
 def _job(row: JobRow) -> dict[str, Any]:
     fields = asdict(row)
-    del fields["payload"], fields["result"], fields["lane"]
+    del fields["payload"], fields["result"], fields["scheduling"]
     return {
         **fields,
-        "priority": row.lane.priority,
-        "window": row.lane.window or None,
+        "priority": row.scheduling.priority,
+        "window": row.scheduling.window or None,
         **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},
         "reason": row.reason and flagged(row.reason),
         "result": row.result.get("row", {}),

@@ -1,4 +1,4 @@
-"""What a sweep holds on the card besides the program: how many bytes, and where they lie."""
+"""What a sliding window holds on the card besides the program: how many bytes, and where."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -10,7 +10,7 @@ from ..sliding_window import PatchGrid, ring_rows
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Device addresses of what a sweep holds, and rows of the rings."""
+    """Device addresses of what a sliding window holds, and rows of the rings."""
 
     source: int
     mean: int

@@ -29,8 +29,8 @@ def stored_channels(channels: int, precision: Precision) -> int:
 class Tensor:
     """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
 
-    scale: where set, the tensor is float and each number stored as two fp16 halves of its product
-    with this power of two; of 8 channels first the high halves, then the low ones.
+    scale: where set, the tensor is float and each number stored as two fp16 parts of its product
+    with this power of two; of 8 channels first the high parts, then the low ones.
     """
 
     name: str
@@ -168,7 +168,7 @@ class Convolution:
 
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis.
-    halves: source and weight are stored as fp16 halves; such a convolution is not transposed.
+    split_fp16: source and weight are stored as fp16 pairs; such a convolution is not transposed.
     """
 
     batch: int
@@ -182,15 +182,15 @@ class Convolution:
     after: Triple
     precision: Precision
     transposed: bool = False
-    halves: bool = False
+    split_fp16: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
     """Source * weight * scale -> region of target.
 
-    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for halves, of which it takes
-    the powers of two away.
+    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for split fp16, of which it
+    takes the powers of two away.
     """
 
     layer: str
@@ -305,8 +305,8 @@ class Layout:
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
     the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
-    used. transposed: form of transposed convolutions by layer. halves: whether a float program does
-    convolutions on fp16 halves where their input allows it (`halves.scales`).
+    used. transposed: form of transposed convolutions by layer. split_fp16: whether a float program
+    does convolutions on split fp16 where their input allows it (`split_fp16.scales`).
     """
 
     patch: Triple
@@ -315,7 +315,7 @@ class Layout:
     slab_bytes: int = 112 << 20
     matrix_kernels: bool = False
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
-    halves: bool = False
+    split_fp16: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,16 +129,16 @@ def subpixels(
     return filled.reshape(8 * target, *extents, source)
 
 
-def split(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """High and low fp16 half of each number, as float32; their sum is 2^-23 off at most."""
+def split_fp16(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """High and low fp16 part of each number, as float32; their sum is 2^-23 off at most."""
     high = values.astype(np.float16).astype(np.float32)
     return high, (values - high).astype(np.float16).astype(np.float32)
 
 
-def halves(weight: FloatArray, scale: float) -> FloatArray:
-    """[..., C] -> [..., C]: fp16 halves [C / 8, 2, 8] of the products with scale, in pairs."""
+def split_fp16_pairs(weight: FloatArray, scale: float) -> FloatArray:
+    """[..., C] -> [..., C]: fp16 parts [C / 8, 2, 8] of the products with scale, as pairs."""
     eights = (weight * np.float32(scale)).reshape(*weight.shape[:-1], -1, 8)
-    pair = np.stack(split(eights), axis=-2).astype(np.float16)
+    pair = np.stack(split_fp16(eights), axis=-2).astype(np.float16)
     return pair.reshape(*weight.shape[:-1], -1).view(np.float32)
 
 

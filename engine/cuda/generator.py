@@ -127,7 +127,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             )
         )
         staging = opening.enter_context(_open_staging(network.graph, fitted.lowered.layout))
-        sweepers = opening.enter_context(ExitStack())
+        windows = opening.enter_context(ExitStack())
         generator = CudaGenerator(
             graph=network.graph,
             options=options,
@@ -136,7 +136,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
             fitted=fitted,
             program=program,
             staging=staging,
-            opened=sweepers,
+            opened=windows,
         )
         generator.warm_up()
         try:
@@ -197,7 +197,7 @@ class CudaGenerator:
         staging: _Staging,
         opened: ExitStack,
     ) -> None:
-        """opened: what closes the sweepers that are opened on the way."""
+        """opened: what closes the window buffers that are opened on the way."""
         self.graph = graph
         self.options = options
         self._card = card
@@ -207,7 +207,7 @@ class CudaGenerator:
         self._staging = staging
         self._opened = opened
         self._turn, self._placing = threading.Lock(), threading.Lock()
-        self._sweepers: list[WindowBuffers] = []
+        self._windows: list[WindowBuffers] = []
         self._idle: list[WindowBuffers] = []
 
     @property
@@ -227,7 +227,7 @@ class CudaGenerator:
     @property
     def held(self) -> int:
         """Bytes of device memory that are allocated now."""
-        return self.memory.bytes + sum(sweeper.held for sweeper in self._sweepers)
+        return self.memory.bytes + sum(buffers.held for buffers in self._windows)
 
     def warm_up(self) -> None:
         """Leave zeros as input; have the time of a run known to later plans first.
@@ -247,7 +247,7 @@ class CudaGenerator:
         into = self._staging.into
         self._card.stream.upload(self._program.patches, into.ctypes.data, into.nbytes)
 
-    def sweep(
+    def run_window(
         self,
         source: Stored,
         window: PatchWindow,
@@ -256,31 +256,31 @@ class CudaGenerator:
     ) -> list[Timing]:
         """Translate [C, D, H, W] into `target`, cut and blended on the card.
 
-        Threads may sweep at the same time; their runs take turns. on_tiles: told how many more
+        Threads may call this at the same time; their runs take turns. on_tiles: told how many more
         tiles are done. Raises DeviceMemoryError if the card has no room for the array's rows or the
         host none to copy them from, and PrecisionOverflowError.
         """
         self._card.context.use()
-        with self._sweeper() as sweeper:
+        with self._window_buffers() as buffers:
             with self._placing:
-                free = self._room.bytes - self.held + sweeper.held
-                placed = sweeper.place(window, free)
-            return sweeper.run(source, window, target, placed, on_tiles)
+                free = self._room.bytes - self.held + buffers.held
+                placed = buffers.place(window, free)
+            return buffers.run(source, window, target, placed, on_tiles)
 
     @contextmanager
-    def _sweeper(self) -> Generator[WindowBuffers]:
+    def _window_buffers(self) -> Generator[WindowBuffers]:
         try:
-            sweeper = self._idle.pop()
+            buffers = self._idle.pop()
         except IndexError:
             channels = self.graph.in_channels, self.graph.out_channels
             kernels, stream = self._card.kernels, self._card.stream
             compiled = Compiled(self._program, kernels, stream, self._turn, self.batch, channels)
-            sweeper = self._opened.enter_context(open_window_buffers(compiled))
-            self._sweepers.append(sweeper)
+            buffers = self._opened.enter_context(open_window_buffers(compiled))
+            self._windows.append(buffers)
         try:
-            yield sweeper
+            yield buffers
         finally:
-            self._idle.append(sweeper)
+            self._idle.append(buffers)
 
     def __call__(self, patches: FloatArray) -> FloatArray:
         """Translate patches [N, C, D, H, W] of the compiled extents, any number of them.

@@ -24,6 +24,9 @@ def unheard(_what: str, _share: float) -> None:
     """Progress that nobody wants to hear of."""
 
 
+_KEPT_AS = {"split_fp16": "halves"}
+"""Names of fields in the caches of version 0.1, which stay valid."""
+
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
 
@@ -73,7 +76,8 @@ class Measurements:
 
 def key_of(shape: "Convolution") -> str:
     """Under which the findings of a convolution are kept."""
-    return " ".join(f"{name}={value}" for name, value in asdict(shape).items())
+    kept = (f"{_KEPT_AS.get(name, name)}={value}" for name, value in asdict(shape).items())
+    return " ".join(kept)
 
 
 class TuningCache:

@@ -132,7 +132,7 @@ class PlanSearch:
         return ready
 
     def _plans(self, shape: Convolution) -> ConvolutionPlans | None:
-        if shape.halves:
+        if shape.split_fp16:
             return None
         try:
             return ConvolutionPlans(self._library, shape)
@@ -222,7 +222,7 @@ def _fastest(found: list[Candidate]) -> float:
 def _lone_step(
     shape: Convolution, addresses: tuple[int, int, int, int]
 ) -> tuple[Convolve, dict[str, int]]:
-    scale = 1.0 if shape.halves else None
+    scale = 1.0 if shape.split_fp16 else None
     source = Tensor(
         "source", shape.batch, shape.source_extents, shape.source_channels, shape.precision, scale
     )
@@ -244,7 +244,7 @@ def _open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator
     with DeviceBuffer(source + weight + target + workspace or ALIGNMENT) as buffer:
         first = buffer.address
         behind = first + source + weight
-        precision: Precision = "fp16" if shape.halves else shape.precision
+        precision: Precision = "fp16" if shape.split_fp16 else shape.precision
         _fill_with_noise(stream, first, source + weight, precision)
         yield _Bench(stream, (first, first + source, behind, behind + target))
 

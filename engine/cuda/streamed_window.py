@@ -36,7 +36,7 @@ SLOT_BYTES = 16 << 20
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A program and what it runs with. turn: held while a run is queued, as its input and output
-    are shared by all sweeps.
+    are shared by all windows.
     """
 
     program: "Program"
@@ -49,7 +49,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What one sweep has for itself: streams in and out, two pinned slots for each, events."""
+    """What one window has for itself: streams in and out, two pinned slots for each, events."""
 
     into: Stream
     out_of: Stream

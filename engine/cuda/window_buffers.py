@@ -1,4 +1,4 @@
-"""Streams, pinned slots and device memory for sweeps of arrays, kept from one to the next."""
+"""Streams, pinned slots and device memory for sliding windows, kept from one array to the next."""
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,7 +16,7 @@ from .streamed_window import SLOT_BYTES, Compiled, Own, StreamedWindow
 
 @contextmanager
 def open_window_buffers(compiled: Compiled) -> Generator["WindowBuffers"]:
-    """What sweeps through the program that is compiled, one at a time."""
+    """What runs arrays through the program that is compiled, one at a time."""
     with Stream() as into, Stream() as out_of, ExitStack() as device, ExitStack() as pinned:
         yield WindowBuffers(compiled, (into, out_of), device, pinned)
 
@@ -77,8 +77,8 @@ class WindowBuffers:
             own = Own(self._into, self._out_of, self._slots, owned)
             try:
                 self._put_weights(placed.places.weights, window.weights)
-                sweep = StreamedWindow(self._compiled, window, placed, own, (source, target))
-                return sweep.run(on_tiles)
+                streamed = StreamedWindow(self._compiled, window, placed, own, (source, target))
+                return streamed.run(on_tiles)
             except BaseException:
                 with suppress(CudaError):  # of a lost context, which the caller hears of anyway
                     for stream in (self._into, self._compiled.stream, self._out_of):

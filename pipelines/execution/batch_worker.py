@@ -49,7 +49,7 @@ class Setup:
     place: OutputPlace
     recipe: Recipe
     extras: Extras
-    lanes: Concurrency
+    concurrency: Concurrency
 
     def task(self, record: Record, open_generator: OpenGenerator) -> StudyTask:
         """What is done with every study, each recorded there."""
@@ -118,7 +118,7 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
             channel.send(DeviceOpened(generator.device))  # before a study can end the process
             yield generator
 
-    pipeline = StudyPipeline(setup.task(client, opened), client.studies(), setup.lanes)
+    pipeline = StudyPipeline(setup.task(client, opened), client.studies(), setup.concurrency)
     threading.Thread(target=client.obey, args=(pipeline,), daemon=True).start()
     trouble = None
     try:

@@ -188,7 +188,7 @@ class SharedBatch:
                 if span.study in self._begun:
                     spent = self._begun[span.study]
                     spent[span.stage] = spent.get(span.stage, 0.0) + span.seconds
-                event = Worked(replace(span, lane=f"{device}: {span.lane}"))
+                event = Worked(replace(span, track=f"{device}: {span.track}"))
             case StudyDone(row):
                 self._rows[row.name] = row
                 worker.in_hand.pop(row.name, None)

@@ -53,29 +53,29 @@ class StudyPipeline:
     """
 
     def __init__(
-        self, task: StudyTask, studies: Iterable[PlannedStudy], lanes: Concurrency
+        self, task: StudyTask, studies: Iterable[PlannedStudy], concurrency: Concurrency
     ) -> None:
         self._task = task
         self._studies = iter(studies)
         self._next_study = threading.Lock()
-        self._lanes = lanes
+        self._concurrency = concurrency
         self._ahead, self._behind = (
-            WeightedSemaphore(lanes.readers),
-            WeightedSemaphore(lanes.writers),
+            WeightedSemaphore(concurrency.readers),
+            WeightedSemaphore(concurrency.writers),
         )
         self._stopped, self._commits = threading.Event(), CommitBarrier()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
         self._heard: SimpleQueue[Event | ThreadEnded] = SimpleQueue()
         self._stations = StudyStages(
-            task, WeightedSemaphore(lanes.host_bytes), self._heard.put, self._commits
+            task, WeightedSemaphore(concurrency.host_bytes), self._heard.put, self._commits
         )
-        self._reading, self._storing = lanes.readers, lanes.writers
+        self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._threads = [
-            *self._workers(_READ, lanes.readers, self._read_all),
+            *self._workers(_READ, concurrency.readers, self._read_all),
             *self._workers(_INFER, 1, self._infer_all),
-            *self._workers(_WRITE, lanes.writers, self._store_all),
+            *self._workers(_WRITE, concurrency.writers, self._store_all),
         ]
 
     @property
@@ -171,7 +171,9 @@ class StudyPipeline:
             self._heard.put(DeviceOpened(generator.open(task.settings.precision)))
             others = list(
                 self._workers(
-                    f"{_INFER} beside", self._lanes.networks - 1, lambda: self._infer(generator)
+                    f"{_INFER} beside",
+                    self._concurrency.networks - 1,
+                    lambda: self._infer(generator),
                 )
             )
             for other in others:
@@ -228,5 +230,5 @@ class StudyPipeline:
         return self._stations.finish(inferred)
 
     def _end_writers(self) -> None:
-        for _ in range(self._lanes.writers):
+        for _ in range(self._concurrency.writers):
             self._inferred.put(None)

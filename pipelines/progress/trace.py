@@ -23,14 +23,14 @@ class Trace:
     def write(self, path: Path) -> None:
         """Store the spans, for chrome://tracing or ui.perfetto.dev; raises WriteError.
 
-        One row a lane; times count from the first span, in microseconds.
+        One row a track; times count from the first span, in microseconds.
         """
         spans = self._spans
-        lanes = {lane: row for row, lane in enumerate(dict.fromkeys(s.lane for s in spans), 1)}
+        tracks = {track: row for row, track in enumerate(dict.fromkeys(s.track for s in spans), 1)}
         start = min((span.start for span in spans), default=0.0)
         events: list[dict[str, Any]] = [
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": lane}}
-            for lane, row in lanes.items()
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": track}}
+            for track, row in tracks.items()
         ]
         events += [
             {
@@ -40,7 +40,7 @@ class Trace:
                 "ts": (span.start - start) * 1e6,
                 "dur": span.seconds * 1e6,
                 "pid": 1,
-                "tid": lanes[span.lane],
+                "tid": tracks[span.track],
                 "args": {"study": span.study},
             }
             for span in spans

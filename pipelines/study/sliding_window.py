@@ -64,13 +64,13 @@ def translate_array(
         return ()
     has_begun = False
 
-    def on_swept(tiles: int) -> None:
+    def on_streamed(tiles: int) -> None:
         nonlocal has_begun
         has_begun = True
         on_tiles(tiles)
 
     try:
-        _sweep(source, target, generator, window, watch, on_swept)
+        _stream(source, target, generator, window, watch, on_streamed)
         return ()
     except DeviceMemoryError as error:
         if has_begun:
@@ -103,7 +103,7 @@ def _tile_by_tile(
         on_tiles(1)
 
 
-def _sweep(
+def _stream(
     source: Stored,
     target: Stored,
     generator: WindowStreaming,
@@ -111,17 +111,17 @@ def _sweep(
     watch: Stopwatch,
     on_tiles: Callable[[int], None],
 ) -> None:
-    plan = _sweep_window(source.values, window)
+    plan = _patch_window(source.values, window)
     seen, made = (
         Stored(_as_it_lies(array.values, plan), array.scaling) for array in (source, target)
     )
-    for timing in generator.sweep(seen, plan, made, on_tiles):
-        lane = timing.part if "copy" in timing.part else "card"
-        watch.add(_STAGES[timing.part], lane, timing.start, timing.stop)
+    for timing in generator.run_window(seen, plan, made, on_tiles):
+        track = timing.part if "copy" in timing.part else "card"
+        watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
 
 
-def _sweep_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
-    grid = sweep_grid(array, window.tiling)
+def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
+    grid = window_grid(array, window.tiling)
     return PatchWindow(
         extents=grid.extents,
         patch=grid.patch,
@@ -134,7 +134,7 @@ def _sweep_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
     )
 
 
-def sweep_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
+def window_grid(array: VoxelArray, tiling: Tiling) -> PatchGrid:
     """Tiles of an array [C, D, H, W] along its axes as they lie in memory."""
     axes = memory_order(array[0])
     d, h, w = (array.strides[1 + axis] < 0 for axis in range(3))

@@ -45,9 +45,9 @@ from cuda_cyclegan.pipelines.settings import TranslateSettings
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
-from cuda_cyclegan.pipelines.translate import lanes_of
+from cuda_cyclegan.pipelines.translate import concurrency_of
 
-QUIET_SWEEPS = 5
+QUIET_PASSES = 5
 TARGETS = {
     "wall_by_larger_part": "<= 1.25",
     "copy_and_blend_by_compute": "<= 0.05",
@@ -65,7 +65,7 @@ class Copying:
     def __call__(self, patches: FloatArray) -> FloatArray:
         return patches
 
-    def sweep(
+    def run_window(
         self,
         source: Stored,
         _: PatchWindow,
@@ -83,7 +83,7 @@ class Case:
 
     model: Model
     settings: TranslateSettings
-    lanes: Concurrency
+    concurrency: Concurrency
     scans: list[Path]
     results: Path
     seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
@@ -112,7 +112,7 @@ class Case:
                 store,
             )
             begin = time.perf_counter()
-            rows = run_batch(planned, StudyPipeline(task, planned, self.lanes), hear)
+            rows = run_batch(planned, StudyPipeline(task, planned, self.concurrency), hear)
             self.seconds.setdefault(name, []).append(time.perf_counter() - begin)
         if failures := [row.failure for row in rows if row.failure]:
             raise SystemExit(f"studies failed: {failures}")
@@ -131,8 +131,8 @@ class Case:
         ]
         begin = time.perf_counter()
         together(
-            *workers(reads, self.lanes.readers),
-            *workers(writes, self.lanes.writers),
+            *workers(reads, self.concurrency.readers),
+            *workers(writes, self.concurrency.writers),
         )
         self.seconds.setdefault("files", []).append(time.perf_counter() - begin)
 
@@ -185,10 +185,10 @@ def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     infer_study(prepared, translator, watch, lambda *_: None)
     watch = Stopwatch()
     begin = time.perf_counter()
-    for _ in range(QUIET_SWEEPS):
+    for _ in range(QUIET_PASSES):
         infer_study(prepared, translator, watch, lambda *_: None)
     seconds = {**watch.seconds, "wall": time.perf_counter() - begin}
-    return {name: spent / QUIET_SWEEPS for name, spent in seconds.items()}
+    return {name: spent / QUIET_PASSES for name, spent in seconds.items()}
 
 
 def covered(spans: Sequence[Span]) -> float:
@@ -249,11 +249,11 @@ def main() -> None:
     parser.add_argument("--writers", type=int, help="the same")
     asked = parser.parse_args()
     device = choose_device(asked.device)
-    lanes, precision = lanes_of(device), device.default_precision
-    lanes = replace(
-        lanes,
-        readers=asked.readers or lanes.readers,
-        writers=asked.writers or lanes.writers,
+    concurrency, precision = concurrency_of(device), device.default_precision
+    concurrency = replace(
+        concurrency,
+        readers=asked.readers or concurrency.readers,
+        writers=asked.writers or concurrency.writers,
     )
     settings = TranslateSettings(asked.patch, precision=precision)
     record: dict[str, Any] = {
@@ -262,7 +262,7 @@ def main() -> None:
         "volume": asked.shape,
         "patch": asked.patch,
         "network": f"ResNet of width {asked.width} with {asked.blocks} blocks",
-        "lanes": str(lanes),
+        "concurrency": str(concurrency),
         "targets": TARGETS,
     }
     with tempfile.TemporaryDirectory(dir=asked.folder) as root:
@@ -274,7 +274,7 @@ def main() -> None:
             record["device"] = generator.device
             for suffix in asked.suffixes:
                 scans = make_scans(folder / f"scans{suffix}", asked.studies, asked.shape, suffix)
-                case = Case(model, settings, lanes, scans, folder / f"results{suffix}")
+                case = Case(model, settings, concurrency, scans, folder / f"results{suffix}")
                 record[suffix] = measure(case, generator, asked.rounds)
     keep(record, asked.output)
 

@@ -36,7 +36,7 @@ def workers(run: Observed) -> dict[str, dict[str, float]]:
     """When each worker first read, and first and last computed; from the first work of any."""
     rows: dict[str, dict[str, float]] = {}
     for span in sorted(run.spans, key=lambda span: span["ts"]):
-        row = rows.setdefault(span["lane"].rpartition(": ")[0], {"reads": span["ts"] / 1e6})
+        row = rows.setdefault(span["track"].rpartition(": ")[0], {"reads": span["ts"] / 1e6})
         if span["name"] == "infer":
             row.setdefault("computes", span["ts"] / 1e6)
             row["has_computed"] = (span["ts"] + span["dur"]) / 1e6

@@ -129,8 +129,8 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
             model, settings, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
         )
         planned = PlannedStudy(study, target, "translate", replaces=True)
-        lanes = Concurrency(available_memory() // 2)
-        [row] = run_batch([planned], StudyPipeline(task, [planned], lanes), lambda _: None)
+        concurrency = Concurrency(available_memory() // 2)
+        [row] = run_batch([planned], StudyPipeline(task, [planned], concurrency), lambda _: None)
     if row.peak_memory is None or row.failure:
         raise RuntimeError(row.failure)
     return {

@@ -29,7 +29,7 @@ from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
-from cuda_cyclegan.pipelines.jobs.queue.state import Lane
+from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 from cuda_cyclegan.pipelines.jobs.worker.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
@@ -118,7 +118,7 @@ def _done_batch(tables: QueueTables, folder: Path, number: int) -> str:
         )
         for study in range(BATCH)
     ]
-    batch = Queue(tables).submit(made, Lane("normal"), name=f"batch {number}").batch
+    batch = Queue(tables).submit(made, SchedulingClass("normal"), name=f"batch {number}").batch
     rows, outputs = tables.jobs.c, tables.outputs
     mine = rows.workflow_uuid.startswith(f"{batch}/")
     ended = {

@@ -55,7 +55,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
     network = random_network(graph, 0)
     has_matrix = precision in ("fp16", "bf16")
     layout = Layout(
-        patch, batch, precision, 200_000, has_matrix, halves=precision in ("fp32", "tf32")
+        patch, batch, precision, 200_000, has_matrix, split_fp16=precision in ("fp32", "tf32")
     )
     lowered = lower(network, layout, kernels.card)
     plan = plan_memory(lowered, (graph.in_channels, graph.out_channels), {})
@@ -72,13 +72,13 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
         stream.download(got.ctypes.data, program.translated, got.nbytes)
         stream.wait()
         channels = graph.in_channels, graph.out_channels
-        sweep(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
+        run_window(Compiled(program, kernels, stream, threading.Lock(), batch, channels), patch)
     error = np.linalg.norm(got - right) / np.linalg.norm(right)
     print(f"{precision} {name}, batch {batch}: relative error {error:.1e}", flush=True)
     assert error < LIMITS[precision]
 
 
-def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
+def run_window(compiled: Compiled, patch: tuple[int, int, int]) -> None:
     """Two patches that overlap and are wider than their array."""
     extents = patch[0] + 3, patch[1], patch[2] - 2
     grid = PatchGrid(extents, patch, ((0, 3), (0,), (-1,)), (0, 1, 2))
@@ -89,10 +89,10 @@ def sweep(compiled: Compiled, patch: tuple[int, int, int]) -> None:
         plan = replace(grid, voxel_bytes=voxels.itemsize)
         window = PatchWindow(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
         scaling = Scaling(50, 50, clips=True)
-        with open_window_buffers(compiled) as sweeper:
-            placed = sweeper.place(window, 1 << 30)
+        with open_window_buffers(compiled) as buffers:
+            placed = buffers.place(window, 1 << 30)
             ends = Stored(voxels, scaling), Stored(target, scaling)
-            sweeper.run(ends[0], window, ends[1], placed, lambda _: None)
+            buffers.run(ends[0], window, ends[1], placed, lambda _: None)
         assert (target <= 100).all()
 
 

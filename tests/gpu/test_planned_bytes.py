@@ -13,7 +13,7 @@ from support.numerics_models import through
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, sweep_grid
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, window_grid
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ EXTENTS = (160, 100, 120)
 NETWORK = untrained_network(build(ResNetSpec(1, 1, width=32, blocks=2)), seed=1)
 WINDOW = SlidingWindow(tile(EXTENTS, PATCH, 0.25), "gaussian", "edge")
 ARRAY = np.random.default_rng(0).uniform(-1, 1, (1, *EXTENTS)).astype(np.float32)
-GRID = sweep_grid(ARRAY, WINDOW.tiling)
+GRID = window_grid(ARRAY, WINDOW.tiling)
 COARSE = 96 * MIB
 """What the driver may add: code of kernels, and the rest of the pages that it gives out."""
 

@@ -37,7 +37,7 @@ class Sample:
 class Observed:
     """A run of the command.
 
-    seconds: from its start to its end. spans: those of its trace, with their lanes' names.
+    seconds: from its start to its end. spans: those of its trace, with their tracks' names.
     """
 
     seconds: float
@@ -88,8 +88,8 @@ def translate(
     if told["totals"]["translated"] != told["totals"]["studies"]:
         raise SystemExit(f"not all studies were translated: {told['totals']}")
     events = json.loads(trace.read_text())["traceEvents"]
-    lanes = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    spans = [{**event, "lane": lanes[event["tid"]]} for event in events if event["ph"] == "X"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    spans = [{**event, "track": tracks[event["tid"]]} for event in events if event["ph"] == "X"]
     return Observed(seconds, told, spans, samples, before)
 
 

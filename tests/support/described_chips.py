@@ -102,7 +102,7 @@ def main() -> None:
             for name, spec in NETWORKS.items():
                 steps = lower(random_network(build(spec), seed=0), layout, card).steps
                 shapes = dict.fromkeys(s.shape for s in steps if isinstance(s, Convolve))
-                counts = [plans(shape) for shape in shapes if not shape.halves]
+                counts = [plans(shape) for shape in shapes if not shape.split_fp16]
                 found[text][precision][name] = counts
     print(json.dumps(found))
 

@@ -120,7 +120,7 @@ class FakeBuffer:
 
 
 class FakeKernels:
-    """The kernels of sweep.cu in numpy, on addresses."""
+    """The kernels of sliding_window.cu in numpy, on addresses."""
 
     def launch(self, stream: FakeStream, launch: Launch) -> None:
         values: Any = type(launch.arguments).from_buffer_copy(launch.arguments)

@@ -40,14 +40,14 @@ def main() -> None:
         with open_cuda_generator(NETWORK, options) as generator:
             opened = held()
             results = generator(np.zeros((3, 1, *PATCH), np.float32))
-            timings = sweep(generator)
-            swept = held()
+            timings = run_window(generator)
+            streamed = held()
         found = {
             "device": generator.device,
             "batch": generator.batch,
             "program": generator.memory.bytes,
             "opened": opened,
-            "swept": swept,
+            "streamed": streamed,
             "closed": held(),
             "results": results.shape,
             "parts": sorted({timing.part for timing in timings}),
@@ -62,7 +62,7 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def sweep(generator: Any) -> Any:
+def run_window(generator: Any) -> Any:
     """Three rows of one tile."""
     extents, row = (40, 16, 16), np.zeros((1, 40, 16, 16), np.int16)
     grid = PatchGrid(extents, PATCH, ((0, 12, 24), (0,), (0,)), (0, 1, 2))
@@ -75,7 +75,7 @@ def sweep(generator: Any) -> Any:
         weights=np.ones(PATCH, np.float32),
         padding="edge",
     )
-    return generator.sweep(Stored(row), window, Stored(row.copy()), lambda _: None)
+    return generator.run_window(Stored(row), window, Stored(row.copy()), lambda _: None)
 
 
 if __name__ == "__main__":

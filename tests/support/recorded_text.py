@@ -110,7 +110,7 @@ class Stilled:
         match path.suffix:
             case ".json":
                 found = json.loads(path.read_text())
-                shown = _lanes(found) if "traceEvents" in found else self.json(found)
+                shown = _tracks(found) if "traceEvents" in found else self.json(found)
                 return json.dumps(shown, indent=1)
             case ".jsonl":
                 return "\n".join(sorted(_manifest_lines(path)))
@@ -177,7 +177,7 @@ def _manifest_lines(path: Path) -> Iterator[str]:
         yield json.dumps(entry)
 
 
-def _lanes(trace: Any) -> list[list[str]]:
+def _tracks(trace: Any) -> list[list[str]]:
     """What ran, by name, and how often."""
     return sorted([event["name"], event["ph"]] for event in trace["traceEvents"])
 

@@ -77,7 +77,7 @@ class _Memory:
     def read(self, view: TensorView) -> FloatArray:
         stored = self.of(view.tensor)
         if view.tensor.scale is not None:
-            stored = sum(halves(stored)) / np.float32(view.tensor.scale)
+            stored = sum(high_and_low(stored)) / np.float32(view.tensor.scale)
         if view.shuffled:
             n, d, h, w, c = stored.shape
             cells = stored.reshape(n, d, h, w, 2, 2, 2, c // 8)
@@ -180,15 +180,15 @@ class _Memory:
         assert self.of(step.source).shape[1:4] == shape.source_extents
         weight = self.lowered.constants[step.weight]
         source = self.of(step.source)
-        if shape.halves:
-            self.convolve_halves(step, source, weight, target)
+        if shape.split_fp16:
+            self.convolve_split_fp16(step, source, weight, target)
             return
         target[...] = self.convolved(step, source, weight, target)
 
-    def convolve_halves(
+    def convolve_split_fp16(
         self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> None:
-        (high, low), (weight_high, weight_low) = halves(source), halves(weight)
+        (high, low), (weight_high, weight_low) = high_and_low(source), high_and_low(weight)
         total = self.convolved(step, low, weight_high, target)
         total += self.convolved(step, high, weight_low, target)
         total += self.convolved(step, high, weight_high, target)
@@ -265,8 +265,8 @@ class _Memory:
             self.translated[patches, o, planes] = activated(total, step.activation)
 
 
-def halves(stored: FloatArray) -> list[FloatArray]:
-    """High and low halves of numbers that are stored as two of them."""
+def high_and_low(stored: FloatArray) -> list[FloatArray]:
+    """High and low parts of numbers that are stored as split fp16."""
     pair = np.ascontiguousarray(stored).view(np.float16).reshape(*stored.shape[:-1], -1, 2, 8)
     parts = (pair[..., half, :].astype(np.float32) for half in range(2))
     return [part.reshape(stored.shape) for part in parts]

@@ -93,7 +93,7 @@ def layer_notes(measured: Measured) -> Iterator[str]:
         yield "More than 100% of a copy's bytes: the cache held them"
     if any((group.flop_rate or 0) > ceilings.flops for group in groups):
         yield (
-            "More than 100% of a product's FLOP/s: fp32 is faster as fp16 halves, or the machine "
+            "More than 100% of a product's FLOP/s: fp32 is faster as split fp16, or the machine "
             "was busy while the product was measured"
         )
 

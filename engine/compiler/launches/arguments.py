@@ -217,7 +217,7 @@ class ConvolveArguments(Structure):
     )
 
 
-class ConvolveHalvesArguments(Structure):
+class ConvolveSplitFp16Arguments(Structure):
     __slots__ = ()
     _fields_ = (*ConvolveArguments._fields_, ("scale", c_float))
 

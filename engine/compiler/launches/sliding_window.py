@@ -1,4 +1,4 @@
-"""The kernels of a sweep: a patch cut out of a ring of rows, blended into one, and rows stored."""
+"""The kernels of a sliding window: cut a patch out of a ring of rows, blend one in, store rows."""
 
 from math import prod
 
@@ -32,7 +32,7 @@ def cut(
         scaling=_scaling(source),
     )
     grid = -(-height * width // BLOCK), depth, len(source.values)
-    return Launch("sweep", "cut", grid, (BLOCK, 1, 1), 0, values)
+    return Launch("sliding_window", "cut", grid, (BLOCK, 1, 1), 0, values)
 
 
 def blend(
@@ -65,7 +65,7 @@ def blend(
         channels=channels,
     )
     grid = -(-count[1] * count[2] // BLOCK), count[0], 1
-    return Launch("sweep", "blend", grid, (BLOCK, 1, 1), 0, values)
+    return Launch("sliding_window", "blend", grid, (BLOCK, 1, 1), 0, values)
 
 
 def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed: int) -> Launch:
@@ -84,7 +84,9 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
         highest=float(limits.max),
         scaling=_scaling(target),
     )
-    return Launch("sweep", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)
+    return Launch(
+        "sliding_window", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values
+    )
 
 
 def patch_bytes(window: PatchWindow, channels: int) -> int:

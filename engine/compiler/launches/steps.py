@@ -53,12 +53,12 @@ _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass over voxels are spread over, at most."""
 
 _JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
-_STAGES, _PIECE_BYTES = 3, 128  # of convolve_halves.cu
+_STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
-    """Bytes of the partial sums between the two halves of a normalisation's statistics."""
+    """Bytes of the partial sums between the two parts of a normalisation's statistics."""
     match step:
         case Normalise(statistics=statistics):
             tensor, parts, size = (
@@ -246,7 +246,7 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
 
 
 def _unit(view: TensorView | None) -> float:
-    """What 1 stands for in a tensor of halves; 0 for any other."""
+    """What 1 stands for in a tensor of split fp16; 0 for any other."""
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
@@ -259,20 +259,20 @@ def _columns(across: int, width: int) -> int:
 
 
 def _convolve(step: Convolve, at: Addresses) -> Launch:
-    return _convolve_halves(step, at) if step.shape.halves else _convolve_plainly(step, at)
+    return _convolve_split_fp16(step, at) if step.shape.split_fp16 else _convolve_plainly(step, at)
 
 
-def _convolve_halves(step: Convolve, at: Addresses) -> Launch:
+def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
     shape, width = step.shape, _outputs_of_a_block(step)
     tile = 64 if width == 128 else 128
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
-        source="convolve_halves",
-        kernel=f"convolve_halves_{width}{border}",
+        source="convolve_split_fp16",
+        kernel=f"convolve_split_fp16_{width}{border}",
         grid=_tiles(step, tile, width),
         block=(tile * width // 64, 1, 1),
         shared=_STAGES * (tile + width) * _PIECE_BYTES,
-        arguments=arguments.ConvolveHalvesArguments(**_convolved(step, at), scale=step.scale),
+        arguments=arguments.ConvolveSplitFp16Arguments(**_convolved(step, at), scale=step.scale),
     )
 
 

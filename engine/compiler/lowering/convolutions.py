@@ -117,6 +117,6 @@ def emit(
     scale = 1.0
     if source.scale is not None:
         power = power_of_two(float(np.abs(weight).max()))
-        weight, scale = weight_layout.halves(weight, power), 1 / (power * source.scale)
+        weight, scale = weight_layout.split_fp16_pairs(weight, power), 1 / (power * source.scale)
     key = writer.weight(f"{layer}.stored", weight)
     writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))

@@ -1,9 +1,10 @@
-"""Which tensors a float program may keep as two fp16 halves, and the power of two that fits them.
+"""Which tensors a float program may keep as split fp16, and the power of two that fits them.
 
-Halves carry the digits of float but not its range: only values whose bound is known before any
-scan is seen are kept so, those behind an instance normalisation.
+Split fp16 is a number as a high and a low fp16 part, which add up to it. It carries the digits of
+float but not its range: only values whose bound is known before any scan is seen are kept so, those
+behind an instance normalisation.
 
-A tf32 program does the convolutions that shrink the grid on halves: what they lose, all layers
+A tf32 program does the convolutions that shrink the grid on split fp16: what they lose, all layers
 behind them pass on. Of the 24 convolutions of a generator with 9 blocks, those two make two fifths
 of the error's variance, at a twentieth of the work.
 """
@@ -38,7 +39,7 @@ _FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))
 other cards, three products take about as long as one in plain float."""
 
 CHANNELS = 32
-"""Whole multiples of these are what convolve_halves.cu takes from its source."""
+"""Whole multiples of these are what convolve_split_fp16.cu takes from its source."""
 
 _MOST_TAPS = 10
 """Along each axis of its kernel."""
@@ -52,28 +53,28 @@ def power_of_two(largest: float) -> float:
     return 2.0 ** floor(log2(_HIGHEST / largest)) if largest > 0 else 1.0
 
 
-def halves_pay(precision: str, capability: tuple[int, int]) -> bool:
-    """Whether a program does its convolutions on halves where it can."""
+def split_fp16_pays(precision: str, capability: tuple[int, int]) -> bool:
+    """Whether a program does its convolutions on split fp16 where it can."""
     return precision in ("fp32", "tf32") and capability in _FULL_RATE
 
 
 def scales(network: Network, patch: Triple, precision: Precision) -> dict[str, float]:
-    """Scale of each node's value that may go into memory as halves.
+    """Scale of each node's value that may go into memory as split fp16.
 
     Only convolutions and passes over voxels may read it there.
     """
     bounds = value_bounds(network, patch)
-    takers = [node for node in network.graph.nodes if _takes_halves(node)]
+    takers = [node for node in network.graph.nodes if _takes_split(node)]
     if precision == "tf32":
         takers = [node for node in takers if _shrinks(node)]
     return {
         name: power_of_two(bounds[name])
         for name in {node.inputs[0] for node in takers}
-        if bounds[name] <= _HIGHEST and _may_be_halves(network.graph, name, takers)
+        if bounds[name] <= _HIGHEST and _may_be_split(network.graph, name, takers)
     }
 
 
-def _may_be_halves(graph: Graph, name: str, takers: Collection[Node]) -> bool:
+def _may_be_split(graph: Graph, name: str, takers: Collection[Node]) -> bool:
     readers = [node for node in graph.nodes if name in node.inputs]
     [made_by] = [node for node in graph.nodes if node.name == name]
     inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
@@ -85,7 +86,7 @@ def _may_be_halves(graph: Graph, name: str, takers: Collection[Node]) -> bool:
     )
 
 
-def _takes_halves(node: Node) -> bool:
+def _takes_split(node: Node) -> bool:
     layer = node.layer
     if isinstance(layer, ConvTranspose3d) and not can_be_subpixels(layer):
         return False

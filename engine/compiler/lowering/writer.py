@@ -124,7 +124,7 @@ class Writer:
         self.shapes = network.graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
-        self.scales = scales(network, layout.patch, layout.precision) if layout.halves else {}
+        self.scales = scales(network, layout.patch, layout.precision) if layout.split_fp16 else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
         self._stored_weights: set[str] = set()
@@ -145,7 +145,7 @@ class Writer:
         batch: int | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """A new tensor; `channels` as stored; scale: that of halves."""
+        """A new tensor; `channels` as stored; scale: that of split fp16."""
         self._tensors += 1
         name = f"{self._tensors}.{name}"
         batch = self.layout.batch if batch is None else batch
@@ -240,7 +240,7 @@ class Writer:
         return tensor
 
     def scale(self, name: str) -> float | None:
-        """Scale of a value that goes into memory as halves; None where it does not."""
+        """Scale of a value that goes into memory as split fp16; None where it does not."""
         value = self.values[name]
         fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
         return self.scales.get(name) if fits else None

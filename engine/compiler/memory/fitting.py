@@ -11,7 +11,7 @@ from ...network.graph import Graph, Network, Triple
 from ...options import Precision
 from ..card_properties import CardProperties
 from ..lowering.lowering import lower
-from ..lowering.split_fp16 import halves_pay
+from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolution, Convolve, Layout, Lowered
 from .plan import MemoryPlan, plan_memory
 
@@ -77,12 +77,12 @@ class ProgramRequest:
         """From what is fast to what is small."""
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
-        halves = halves_pay(self.precision, capability)
+        split_fp16 = split_fp16_pays(self.precision, capability)
         batch = self.batch
         while batch:
             for slab_bytes in _SLABS:
                 yield Layout(
-                    self.patch, batch, self.precision, slab_bytes, has_matrix, halves=halves
+                    self.patch, batch, self.precision, slab_bytes, has_matrix, split_fp16=split_fp16
                 )
             batch //= 2
 

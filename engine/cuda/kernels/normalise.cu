@@ -3,7 +3,7 @@
 //
 // source [patches, D, H, W, C] -> target [patches, D', H', W', C']. Reads the source twice, the
 // second time from the cache, and moves residual and target once. All blocks are on the card at
-// the same time and wait for each other between both halves; a block has a share of the voxels of
+// the same time and wait for each other between both parts; a block has a share of the voxels of
 // some columns, a column being a few channels of one patch. Sums are taken of deviations from a
 // voxel of the channel, so that a mean far from zero costs no digits, and in a fixed order: the
 // result is the same in every run.

@@ -24,7 +24,7 @@ struct Pointwise {
     int origin[3];            // of the target, in the sampled value
     int factors[3];           // of the sampling
     int border, shuffled, rows;
-    float source_unit, residual_unit, target_scale;  // of halves; 0 for numbers kept as such
+    float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
     Activation activation;
 };
 

@@ -1,8 +1,9 @@
-// Vectors of a tensor in memory: numbers, or in a float program fp16 halves of them.
+// Vectors of a tensor in memory: numbers, or in a float program split fp16.
 //
-// Of 8 channels kept as halves the high ones come first, then the low ones, in the same 32 bytes.
+// Split fp16 is a number as a high and a low fp16 part, which add up to it. Of 8 channels kept so
+// the high parts come first, then the low ones, in the same 32 bytes.
 // They stand for (high + low) * unit, unit being a power of two and 0 for numbers kept as such.
-// So of two lanes that own 4 channels each, the even one moves all high halves and the odd one all
+// So of two lanes that own 4 channels each, the even one moves all high parts and the odd one all
 // low ones, 16 bytes as ever, and they exchange what is not theirs.
 #pragma once
 
@@ -15,12 +16,12 @@ struct Four {
     __half lanes[LANES];
 };
 
-// The halves of a lane's channels.
-struct alignas(16) Halves {
+// The high and low parts of a lane's channels.
+struct alignas(16) SplitFp16 {
     Four high, low;
 };
 
-// From halves as they are moved to those of a lane's own channels, and back.
+// From parts as they are moved to those of a lane's own channels, and back.
 __device__ __forceinline__ Vector exchanged(const Vector& vector) {
     const bool is_odd = threadIdx.x & 1;
     const unsigned both = 3u << ((threadIdx.y * blockDim.x + threadIdx.x) % 32 & ~1);
@@ -40,11 +41,11 @@ __device__ __forceinline__ void values_of(
 #ifdef ELEMENT_FLOAT
     if (unit != 0.0f) {
         const Vector own = exchanged(vector);
-        const Halves& halves = reinterpret_cast<const Halves&>(own);
+        const SplitFp16& parts = reinterpret_cast<const SplitFp16&>(own);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            const float high = __half2float(halves.high.lanes[lane]);
-            values[lane] = (high + __half2float(halves.low.lanes[lane])) * unit;
+            const float high = __half2float(parts.high.lanes[lane]);
+            values[lane] = (high + __half2float(parts.low.lanes[lane])) * unit;
         }
         return;
     }
@@ -57,14 +58,14 @@ __device__ __forceinline__ void values_of(
 __device__ __forceinline__ Vector vector_of(const float (&values)[LANES], float scale) {
 #ifdef ELEMENT_FLOAT
     if (scale != 0.0f) {
-        Halves halves;
+        SplitFp16 parts;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float value = values[lane] * scale;
-            halves.high.lanes[lane] = __float2half_rn(value);
-            halves.low.lanes[lane] = __float2half_rn(value - __half2float(halves.high.lanes[lane]));
+            parts.high.lanes[lane] = __float2half_rn(value);
+            parts.low.lanes[lane] = __float2half_rn(value - __half2float(parts.high.lanes[lane]));
         }
-        return exchanged(reinterpret_cast<const Vector&>(halves));
+        return exchanged(reinterpret_cast<const Vector&>(parts));
     }
 #endif
     Vector vector;

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from ...execution.retry import QUEUE
 from .queue import ALONE, PAUSED
 from .rows import NAMES, payload_of, whole
-from .state import PRIORITIES, Claim, Lane
+from .state import PRIORITIES, Claim, SchedulingClass
 from .tables import APPLICATION, VERSION, QueueTables
 
 
@@ -26,21 +26,21 @@ class Claims:
         self._tables = tables
         self.worker = worker
 
-    def lanes(self) -> list[Lane]:
+    def scheduling_classes(self) -> list[SchedulingClass]:
         """Where jobs may stand, the most urgent first; none while all work is paused."""
         with self._tables.told():
-            names = {lane.name for lane in self._tables.client.list_queues()}
+            names = {queue.name for queue in self._tables.client.list_queues()}
         if PAUSED in names:
             return []
-        lanes = [lane for name in names if (lane := Lane.parse(name))]
+        classes = [found for name in names if (found := SchedulingClass.parse(name))]
         # Of equal priority, those that may start only now go first.
-        return sorted(lanes, key=lambda lane: (PRIORITIES.index(lane.priority), not lane.window))
+        return sorted(classes, key=lambda one: (PRIORITIES.index(one.priority), not one.window))
 
-    def take(self, lane: Lane) -> Claim | None:
-        """The oldest job of a lane, which is ours from now on; None if there is none."""
+    def take(self, scheduling: SchedulingClass) -> Claim | None:
+        """The oldest job of a class, which is ours from now on; None if there is none."""
         token = str(uuid4())
         with self._tables.told():
-            queue = self._tables.client.retrieve_queue(str(lane))
+            queue = self._tables.client.retrieve_queue(str(scheduling))
             if queue is None:
                 return None
             job = self._tables.dbos.claim(queue, self.worker, VERSION, token)
@@ -52,7 +52,7 @@ class Claims:
             token=token,
             tries=whole(tries),
             payload=payload_of(inputs),
-            lane=lane,
+            scheduling=scheduling,
             alone=priority == ALONE,
         )
 

@@ -34,13 +34,13 @@ class Internals:
             return get_sqlite_migration_versions(self.engine)
         return get_migration_versions(self.engine, schema, self._database.use_listen_notify)
 
-    def claim(self, lane: Queue, worker: str, version: str, token: str) -> str | None:
-        """Give a worker the first job that is queued in a lane; its name, None if there is none.
+    def claim(self, queue: Queue, worker: str, version: str, token: str) -> str | None:
+        """Give a worker the first job that is queued in a queue; its name, None if there is none.
 
         Two workers that ask at once never get the same one.
         """
         taken, _ = self._database.start_queued_workflows(
-            lane, worker, version, None, owner_xid=token
+            queue, worker, version, None, owner_xid=token
         )
         return taken[0] if taken else None
 

@@ -21,18 +21,18 @@ from .state import (
     BatchCount,
     JobRow,
     JobState,
-    Lane,
     Retried,
+    SchedulingClass,
     Submitted,
     json_object,
 )
 from .tables import APPLICATION, VERSION, QueueTables
 
 PAUSED = "paused"
-"""While all work is paused, a lane of this name is registered."""
+"""While all work is paused, a queue of this name is registered."""
 
 ALONE, _WITH_OTHERS = 1, 2
-"""Order within a lane: a job that may have killed a worker goes first, and by itself."""
+"""Order within a class: a job that may have killed a worker goes first, and by itself."""
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 10_000
@@ -60,7 +60,7 @@ class Queue:
     def submit(
         self,
         jobs: Sequence[StudyJob],
-        lane: Lane,
+        scheduling: SchedulingClass,
         *,
         name: str = "",
         not_before: datetime | None = None,
@@ -69,12 +69,12 @@ class Queue:
         keys = {job.key(): job for job in jobs}
         batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
         with self._tables.told():
-            self._tables.register(lane)
+            self._tables.register(scheduling)
             while True:
                 known = self._open_keys()
                 new = [(key, job) for key, job in keys.items() if key not in known]
                 rows = [
-                    (_options(f"{batch}/{number:05}", lane, key, name, not_before), job)
+                    (_options(f"{batch}/{number:05}", scheduling, key, name, not_before), job)
                     for number, (key, job) in enumerate(new, start=1)
                 ]
                 try:
@@ -139,8 +139,8 @@ class Queue:
         rows = self.jobs(batch, ENDED_BADLY)
         keys = {row.job: _key(row) for row in rows}
         with self._tables.told():
-            for lane in {row.lane for row in rows}:
-                self._tables.register(lane)
+            for scheduling in {row.scheduling for row in rows}:
+                self._tables.register(scheduling)
             while True:
                 known = self._open_keys()
                 due = {keys[row.job] or row.job: row for row in rows if keys[row.job] not in known}
@@ -153,7 +153,7 @@ class Queue:
     def _queue_again(self, rows: Sequence[JobRow], keys: Mapping[str, str | None]) -> int:
         values: dict[str, Any] = {
             "status": NAMES["queued"],
-            "queue_name": sa.bindparam("to_lane"),
+            "queue_name": sa.bindparam("to_queue"),
             "deduplication_id": sa.bindparam("key"),
             "recovery_attempts": 0,
             "priority": _WITH_OTHERS,
@@ -167,7 +167,7 @@ class Queue:
             {
                 "job": row.job,
                 "was": NAMES[row.state],
-                "to_lane": str(row.lane),
+                "to_queue": str(row.scheduling),
                 "key": keys[row.job],
             }
             for row in rows
@@ -197,7 +197,7 @@ class Queue:
     def is_paused(self) -> bool:
         """Whether no job may start."""
         with self._tables.told():
-            return any(lane.name == PAUSED for lane in self._tables.client.list_queues())
+            return any(queue.name == PAUSED for queue in self._tables.client.list_queues())
 
     def _add(self, rows: Sequence[tuple[EnqueueOptions, StudyJob]]) -> None:
         with self._tables.begin() as connection:
@@ -223,16 +223,16 @@ class Queue:
 
 
 def _options(
-    job: str, lane: Lane, key: str, name: str, not_before: datetime | None
+    job: str, scheduling: SchedulingClass, key: str, name: str, not_before: datetime | None
 ) -> EnqueueOptions:
     options = EnqueueOptions(
         workflow_name="translate_study",
-        queue_name=str(lane),
+        queue_name=str(scheduling),
         workflow_id=job,
         app_version=VERSION,
         deduplication_id=key,
         priority=_WITH_OTHERS,
-        attributes={"name": name, "lane": str(lane)},
+        attributes={"name": name, "lane": str(scheduling)},
     )
     if not_before is not None:
         options["delay_seconds"] = max(not_before.timestamp() - time.time(), 0.0)

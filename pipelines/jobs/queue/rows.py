@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .state import JobRow, JobState, Lane, json_object
+from .state import JobRow, JobState, SchedulingClass, json_object
 
 STATES: dict[str, JobState] = {
     "DELAYED": "waiting",
@@ -29,7 +29,7 @@ def job_row(
     return JobRow(
         job=job,
         state=state_of(status),
-        lane=Lane.parse(str(json_object(attributes).get("lane"))),
+        scheduling=SchedulingClass.parse(str(json_object(attributes).get("lane"))),
         tries=whole(tries),
         worker=None if worker is None else str(worker),
         submitted=seconds_of(submitted) or 0.0,

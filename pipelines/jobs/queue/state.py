@@ -17,7 +17,7 @@ PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class SchedulingClass:
     """Jobs of one priority that may start in one window of the day; "" is any time."""
 
     priority: Priority
@@ -27,8 +27,8 @@ class Lane:
         return f"{self.priority} {self.window}".rstrip()
 
     @classmethod
-    def parse(cls, text: str) -> "Lane":
-        """The lane of a name that `str` made; one of another kind counts as normal."""
+    def parse(cls, text: str) -> "SchedulingClass":
+        """The class of a name that `str` made; one of another kind counts as normal."""
         word, _, window = text.partition(" ")
         known: dict[str, Priority] = {priority: priority for priority in PRIORITIES}
         return cls(known.get(word, "normal"), window)
@@ -59,7 +59,7 @@ class JobRow:
 
     job: str
     state: JobState
-    lane: Lane
+    scheduling: SchedulingClass
     tries: int
     worker: str | None
     submitted: float
@@ -131,7 +131,7 @@ class Claim:
     token: str
     tries: int
     payload: str
-    lane: Lane
+    scheduling: SchedulingClass
     alone: bool
 
 

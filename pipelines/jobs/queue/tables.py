@@ -21,7 +21,7 @@ from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
 from .rows import NAMES
-from .state import JobState, Lane
+from .state import JobState, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
 VERSION = "1"
@@ -129,9 +129,11 @@ class QueueTables:
         """The condition that a job is in one of these states."""
         return self.jobs.c.status.in_([NAMES[state] for state in states])
 
-    def register(self, lane: Lane) -> None:
-        """Let workers know of a lane."""
-        self.client.register_queue(str(lane), worker_concurrency=1, on_conflict="never_update")
+    def register(self, scheduling: SchedulingClass) -> None:
+        """Let workers know of a scheduling class."""
+        self.client.register_queue(
+            str(scheduling), worker_concurrency=1, on_conflict="never_update"
+        )
 
     def _prepare(self) -> None:
         with self.told():

@@ -14,7 +14,7 @@ from ...report.study_row import to_json
 from ...report.writing import program_version
 from ..queue.claims import Claims
 from ..queue.job import StudyJob
-from ..queue.state import Claim, Lane
+from ..queue.state import Claim, SchedulingClass
 from ..schedule import StartWindow
 from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
 
@@ -97,9 +97,9 @@ class JobClient:
         if not self.is_open or self.hindrance():
             return False
         try:
-            return taken.claim.lane in self._open_lanes()
+            return taken.claim.scheduling in self._open_classes()
         except QueueLostError:
-            return _is_open(taken.claim.lane)
+            return _is_open(taken.claim.scheduling)
 
     def hand_in(self, taken: TakenJob, row: StudyReport) -> None:
         """Record how a job ended; an interrupted one goes back to its place in the queue."""
@@ -122,11 +122,18 @@ class JobClient:
         if not self.is_open or self.hindrance():
             return None
         return next(
-            (claim for lane in self._open_lanes() if (claim := self._claims.take(lane))), None
+            (
+                claim
+                for scheduling in self._open_classes()
+                if (claim := self._claims.take(scheduling))
+            ),
+            None,
         )
 
-    def _open_lanes(self) -> list[Lane]:
-        return [lane for lane in self._claims.lanes() if _is_open(lane)]
+    def _open_classes(self) -> list[SchedulingClass]:
+        return [
+            scheduling for scheduling in self._claims.scheduling_classes() if _is_open(scheduling)
+        ]
 
     def _end(self, claim: Claim, row: StudyReport) -> None:
         if row.status == "interrupted":
@@ -148,8 +155,8 @@ class JobClient:
                 time.sleep(PAUSE_SECONDS)
 
 
-def _is_open(lane: Lane) -> bool:
+def _is_open(scheduling: SchedulingClass) -> bool:
     try:
-        return not lane.window or StartWindow.parse(lane.window).is_open(datetime.now())
+        return not scheduling.window or StartWindow.parse(scheduling.window).is_open(datetime.now())
     except SettingsError:
         return False  # made by a program that knows other windows

@@ -31,7 +31,7 @@ from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import TranslateSettings
-from ...translate import lanes_of
+from ...translate import concurrency_of
 from ..links import refused_link
 from ..queue.job import StudyJob
 from .messages import Tell, WorkerSettings
@@ -123,9 +123,9 @@ class WarmDevice:
             may_begin=may_begin,
         )
 
-    def lanes(self) -> Concurrency:
+    def concurrency(self) -> Concurrency:
         """How much may be under way here at a time."""
-        return lanes_of(self._device, self._sharing)
+        return concurrency_of(self._device, self._sharing)
 
     def _settings(self, job: StudyJob) -> TranslateSettings:
         return replace(job.options, precision=self._precision(job)).settings()

@@ -109,7 +109,7 @@ class JobWorker:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return
         studies = [planned] if taken.claim.alone else self._studies(planned, taken.job)
-        self._pipeline = StudyPipeline(task, studies, self._device.lanes())
+        self._pipeline = StudyPipeline(task, studies, self._device.concurrency())
         try:
             self._carry(self._pipeline)
         except DeviceLostError as error:

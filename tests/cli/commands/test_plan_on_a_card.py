@@ -15,7 +15,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys
-from cuda_cyclegan.pipelines.study.sliding_window import sweep_grid
+from cuda_cyclegan.pipelines.study.sliding_window import window_grid
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 MIB = 1 << 20
@@ -63,7 +63,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def arrays(extents: tuple[int, int, int], voxel: str = "int16") -> int:
     """Bytes of the rings; a NIfTI file's last axis is the slowest in memory."""
     array = np.empty(extents, voxel, order="F")[None]
-    found = rings(sweep_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
+    found = rings(window_grid(array, tile(extents, (16, 16, 16), 0.25)), (1, 1), 1 << 40)
     assert found is not None
     return found.bytes
 

@@ -22,7 +22,7 @@ from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import Lane
+from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
 
@@ -267,7 +267,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
         with QueueTables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
-                claim = claims.take(Lane("normal"))
+                claim = claims.take(SchedulingClass("normal"))
                 assert claim
                 if not claim.job.endswith("20"):
                     claims.end(claim, {}, well=True)
@@ -353,7 +353,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
     with QueueTables(queue_place(world.queue), create=False) as tables:
         for name in ("first", "second", "third"):
             claims = Claims(tables, name)
-            taken = claims.take(Lane("normal"))
+            taken = claims.take(SchedulingClass("normal"))
             assert taken is not None
             assert taken.job == f"{batch}/00001"
             claims.take_over(claims.held()[name])

@@ -14,8 +14,7 @@ from support.driver_in_memory import needs_compiler, output_of
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from cuda_cyclegan.engine.cuda import driver as cuda_call
-from cuda_cyclegan.engine.cuda import nvrtc
+from cuda_cyclegan.engine.cuda import driver, nvrtc
 
 TREES = [ast.parse(path.read_text()) for path in Path(nvrtc.__file__).parents[1].rglob("*.py")]
 
@@ -97,7 +96,7 @@ def test_all_errors_that_end_a_process_are_known() -> None:
     plain = {name: re.sub(r"[\s*]+", " ", words) for words, name in said}
     ending = {name for name, words in plain.items() if "must be terminated" in words}
     assert "ILLEGAL_ADDRESS" in ending
-    assert ending <= set(cuda_call._STICKY)
+    assert ending <= set(driver._STICKY)
 
 
 @needs_compiler

@@ -21,6 +21,6 @@ def test_an_open_generator_is_ready_and_a_closed_one_leaves_nothing(tmp_path: Pa
     assert found["parts"] == ["blend", "compute", "copy in", "copy out", "cut"]
     assert found["opened"] == found["program"] + STAGING
     assert found["planned"] == found["program"]
-    assert found["swept"] > found["opened"]
+    assert found["streamed"] > found["opened"]
     assert found["closed"] == 0
     assert found["refused"] == 0

@@ -32,14 +32,14 @@ def test_kernels_compile_for_the_chips_between(chip):
 
 ARGUMENTS = {
     "convolve": ["Convolve"],
-    "convolve_halves": ["ConvolveHalves"],
+    "convolve_split_fp16": ["ConvolveSplitFp16"],
     "convolve_patches": ["ConvolvePatches"],
     "convolve_to_patches": ["ConvolveToPatches", "Strides"],
     "normalise": ["Normalise", "Pointwise"],
     "pack": ["Pack"],
     "pointwise": ["Pointwise", "Strides", "Activation"],
     "statistics": ["Measure", "Conclude"],
-    "sweep": ["Cut", "Blend", "StoreVoxels", "Scaling"],
+    "sliding_window": ["Cut", "Blend", "StoreVoxels", "Scaling"],
     "unpack": ["Unpack", "SumTaps"],
 }
 

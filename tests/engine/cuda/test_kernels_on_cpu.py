@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support import cuda_on_cpu
 from support.described_cards import H200
-from support.step_interpreter import halves
+from support.step_interpreter import high_and_low
 
 from cuda_cyclegan.engine.compiler import weight_layout
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
@@ -40,13 +40,13 @@ def folder(tmp_path_factory):
         (1, 32, (5, 6, 7), 1, "reflect", "fp32", (2, 2)),
         (2, 40, (3, 5, 4), 1, "zero", "fp16", (2, 3)),
         (1, 12, (2, 3, 130), 2, "replicate", "fp32", (3, 1)),
-        (1, 32, (6, 5, 9), 0, "zero", "halves", (2, 2)),
-        (2, 32, (4, 5, 3), 1, "reflect", "halves", (1, 1)),
+        (1, 32, (6, 5, 9), 0, "zero", "split fp16", (2, 2)),
+        (2, 32, (4, 5, 3), 1, "reflect", "split fp16", (1, 1)),
     ],
 )
 def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid):
     random = np.random.default_rng(0)
-    scale = 16.0 if precision == "halves" else None
+    scale = 16.0 if precision == "split fp16" else None
     stored = "fp16" if precision == "fp16" else "fp32"
     number = np.float16 if precision == "fp16" else np.float32
     spread, middle = random.uniform(0.5, 3, channels), random.normal(0, 5, channels)
@@ -55,7 +55,7 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     residual = random.normal(0, 1, (batch, *outer, channels)).astype(number)
     memory = {
         "source": source.copy(),
-        "residual": residual if scale is None else weight_layout.halves(residual, scale),
+        "residual": residual if scale is None else weight_layout.split_fp16_pairs(residual, scale),
         "scale": random.uniform(0.5, 2, channels).astype(np.float32),
         "shift": random.normal(0, 1, channels).astype(np.float32),
         "barrier": np.zeros(1, np.float32),
@@ -96,7 +96,7 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
     wanted = wanted * memory["scale"] + memory["shift"]
     wanted = np.where(wanted < 0, 0.2 * wanted, wanted) + residual[:, 1:-1, 1:-1, 1:-1]
     wanted = np.pad(wanted, [(0, 0), *[(pad, pad)] * 3, (0, 0)], mode=PADS[mode])
-    got = memory["target"] if scale is None else sum(halves(memory["target"])) / scale
+    got = memory["target"] if scale is None else sum(high_and_low(memory["target"])) / scale
     assert np.abs(got - wanted).max() < (1e-2 if precision == "fp16" else 1e-4)
     assert memory["barrier"].view(np.uint32)[0] % 2**31 == 0
 
@@ -157,7 +157,9 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
         (1, 32, 72, (4, 4, 4), (2, 2, 1), (2, 1, 1), 1),
     ],
 )
-def test_convolution_on_halves(folder, batch, channels, outputs, extents, kernel, stride, border):
+def test_convolution_on_split_fp16(
+    folder, batch, channels, outputs, extents, kernel, stride, border
+):
     random = np.random.default_rng(0)
     image = random.normal(0, 1, (batch, *extents, channels)).astype(np.float32)
     weight = random.normal(0, 0.1, (outputs, *kernel, channels)).astype(np.float32)
@@ -179,12 +181,12 @@ def test_convolution_on_halves(folder, batch, channels, outputs, extents, kernel
         before,
         before,
         "fp32",
-        halves=True,
+        split_fp16=True,
     )
     step = Convolve("layer", shape, source, target, Region(0, batch), "weight", 1 / (8.0 * 64.0))
     memory = {
-        "source": weight_layout.halves(image, 8.0),
-        "weight": weight_layout.halves(weight, 64.0),
+        "source": weight_layout.split_fp16_pairs(image, 8.0),
+        "weight": weight_layout.split_fp16_pairs(weight, 64.0),
         "target": np.full((batch, depth, height, width, outputs), np.nan, np.float32),
     }
     [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)

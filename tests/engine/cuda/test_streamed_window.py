@@ -20,8 +20,7 @@ from support.numerics_models import FunctionGenerator, through, translated
 
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
-from cuda_cyclegan.engine.cuda import streamed_window as sweep
-from cuda_cyclegan.engine.cuda import window_buffers as sweeper
+from cuda_cyclegan.engine.cuda import streamed_window, window_buffers
 from cuda_cyclegan.engine.errors import DeviceMemoryError, PrecisionOverflowError
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
@@ -45,7 +44,7 @@ class FakeGenerator(FunctionGenerator):
     ) -> "FakeGenerator":
         stream = card.stream()
         program = FakeProgram(stream, (batch, 1, *patch), self.function)
-        made: Any = sweep.Compiled(
+        made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
             kernels,
             stream,  # type: ignore[arg-type]
@@ -57,33 +56,33 @@ class FakeGenerator(FunctionGenerator):
         object.__setattr__(self, "most", most)
         return self
 
-    def sweep(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
         size = [
             laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
-        with sweeper.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
+        with window_buffers.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
             return opened.run(source, window, target, opened.place(window, most), on_tiles)
 
 
 class KeepingGenerator(FakeGenerator):
-    """One that keeps its sweeper, as the real one does."""
+    """One that keeps its window buffers, as the real one does."""
 
-    def keep(self, opened: sweeper.WindowBuffers) -> "KeepingGenerator":
+    def keep(self, opened: window_buffers.WindowBuffers) -> "KeepingGenerator":
         object.__setattr__(self, "opened", opened)
         return self
 
-    def sweep(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
-        kept: sweeper.WindowBuffers = self.opened  # type: ignore[attr-defined]
+    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        kept: window_buffers.WindowBuffers = self.opened  # type: ignore[attr-defined]
         return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
 
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "CudaEvent", FakeEvent)
-    monkeypatch.setattr(sweeper, "DeviceBuffer", FakeBuffer)
-    monkeypatch.setattr(sweeper, "PinnedBuffer", FakeBuffer)
-    for module in (sweep, sweeper):
+    monkeypatch.setattr(streamed_window, "CudaEvent", FakeEvent)
+    monkeypatch.setattr(window_buffers, "DeviceBuffer", FakeBuffer)
+    monkeypatch.setattr(window_buffers, "PinnedBuffer", FakeBuffer)
+    for module in (streamed_window, window_buffers):
         monkeypatch.setattr(module, "SLOT_BYTES", 256)
 
 
@@ -98,13 +97,13 @@ class KernelsOnCpu:
         stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
 
 
-def swept(array: Any, window: SlidingWindow, function: Any, **choices: Any) -> Any:
+def streamed(array: Any, window: SlidingWindow, function: Any, **choices: Any) -> Any:
     made = np.empty_like(array)
-    sweep_into(Stored(array), Stored(made), window, function, **choices)
+    run_window_into(Stored(array), Stored(made), window, function, **choices)
     return made
 
 
-def sweep_into(
+def run_window_into(
     source: Stored,
     target: Stored,
     window: SlidingWindow,
@@ -117,7 +116,7 @@ def sweep_into(
 ) -> None:
     card = Card(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeper, "Stream", card.stream)
+        patch.setattr(window_buffers, "Stream", card.stream)
         generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most, kernels)
         tiles: list[int] = []
         translate_array(source, target, generator, window, Stopwatch(), tiles.append)
@@ -145,7 +144,7 @@ def bent(given_patches: Any) -> Any:
     st.sampled_from([None, 0]),
     st.integers(0, 10**6),
 )
-def test_a_sweep_gives_what_tiles_one_by_one_give(
+def test_a_window_gives_what_tiles_one_by_one_give(
     extents: Any,
     patch: Any,
     overlap: float,
@@ -158,7 +157,7 @@ def test_a_sweep_gives_what_tiles_one_by_one_give(
     array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents)).astype(np.float32)
     window = SlidingWindow(tile(extents, patch, overlap), blend, padding)
     here = translated(array, FunctionGenerator(bent), window.tiling, blend, padding)
-    there = swept(array, window, bent, seed=seed, batch=batch, most=most)
+    there = streamed(array, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there, here)
 
 
@@ -171,7 +170,7 @@ def test_a_sweep_gives_what_tiles_one_by_one_give(
     st.sampled_from(get_args(SmallVolumePadding)),
     st.integers(0, 10**6),
 )
-def test_an_array_is_swept_as_it_lies_in_memory(
+def test_an_array_is_gone_over_as_it_lies_in_memory(
     extents: Any,
     patch: Any,
     axes: list[int],
@@ -189,7 +188,7 @@ def test_an_array_is_swept_as_it_lies_in_memory(
     array, made = seen(lying.astype(np.float32)), seen(np.empty(lying.shape, np.float32))
     window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
     here = translated(array, FunctionGenerator(bent), window.tiling, "gaussian", padding)
-    sweep_into(Stored(array), Stored(made), window, bent, seed=seed)
+    run_window_into(Stored(array), Stored(made), window, bent, seed=seed)
     np.testing.assert_allclose(made, here, rtol=0, atol=2e-6)
 
 
@@ -231,14 +230,14 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
     generator = FunctionGenerator(bent)
     translate_array(source, here, generator, window, Stopwatch(), lambda _: None)
-    sweep_into(source, there, window, bent, seed=seed, batch=batch, most=most)
+    run_window_into(source, there, window, bent, seed=seed, batch=batch, most=most)
     np.testing.assert_array_equal(there.values, here.values)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize(("kind", "result"), [*pairwise(VOXEL_TYPES), ("uint16", "float32")])
-def test_the_kernels_of_a_sweep_do_as_the_host_does(
+def test_the_kernels_of_a_window_do_as_the_host_does(
     tmp_path_factory: pytest.TempPathFactory, kind: str, result: str, padding: SmallVolumePadding
 ) -> None:
     """Along axes in another order and against them, wider than the array, and out of range."""
@@ -251,10 +250,10 @@ def test_the_kernels_of_a_sweep_do_as_the_host_does(
         for outward in [Scaling(40.1, 90.3)] * 2
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
-    folder = tmp_path_factory.getbasetemp() / "sweep"
+    folder = tmp_path_factory.getbasetemp() / "sliding_window"
     folder.mkdir(exist_ok=True)
-    sweep_into(source, here, window, bent)
-    sweep_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
+    run_window_into(source, here, window, bent)
+    run_window_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
     np.testing.assert_array_equal(there.values, here.values)
 
 
@@ -273,11 +272,11 @@ def test_what_overflows_after_the_network_is_noticed(
     array = np.ones((1, 12, 4, 4), np.float32)
     target = Stored(np.empty_like(array, result), Scaling(0, 1 if huge == "blended" else 3e38))
     window = SlidingWindow(tile((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
-    folder = tmp_path_factory.getbasetemp() / "sweep"
+    folder = tmp_path_factory.getbasetemp() / "sliding_window"
     folder.mkdir(exist_ok=True)
 
     def run() -> None:
-        sweep_into(Stored(array), target, window, function, kernels=KernelsOnCpu(folder))
+        run_window_into(Stored(array), target, window, function, kernels=KernelsOnCpu(folder))
 
     if huge == "stored" and result == "int8":  # clipped, as ever
         run()
@@ -295,10 +294,10 @@ def test_what_overflows_after_the_network_is_noticed(
 def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
     patch, card = (8, 6, 6), Card(seed)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(sweeper, "Stream", card.stream)
+        fake.setattr(window_buffers, "Stream", card.stream)
         generator = KeepingGenerator(bent)
         generator.on(card, patch, 2, None)
-        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for extents, blend in arrays:
                 array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
@@ -319,11 +318,11 @@ def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
     window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
     other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(sweeper, "Stream", card.stream)
+        fake.setattr(window_buffers, "Stream", card.stream)
         fake.setattr(FakeStream, "upload_now", counted)
         generator = KeepingGenerator(bent)
         generator.on(card, (8, 8, 8), 1, None)
-        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             for following in (window, window, other, window):
                 array = np.ones((1, *following.tiling.extents), np.float32)
@@ -349,7 +348,7 @@ def test_only_the_last_run_of_an_array_has_patches_to_spare(
         done.append(len(given_patches))
         return bent(given_patches)
 
-    swept(array, window, counted, batch=batch, most=most)
+    streamed(array, window, counted, batch=batch, most=most)
     assert done == [batch] * runs
 
 
@@ -362,7 +361,7 @@ def test_patches_of_an_earlier_array_do_not_overflow_in_this_one() -> None:
     arrays = [np.full((1, *e), value, np.float32) for e, value in zip(extents, (7, 1), strict=True)]
     card = Card(0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeper, "Stream", card.stream)
+        patch.setattr(window_buffers, "Stream", card.stream)
         generator = FakeGenerator(overflowing).on(card, (4, 6, 6), 3, None)
         with pytest.raises(PrecisionOverflowError):
             through(arrays[0], generator, windows[0])
@@ -374,7 +373,7 @@ def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> No
     array = np.ones((1, 20, 6, 6), np.float32)
     window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
     here = translated(array, FunctionGenerator(bent), window.tiling)
-    np.testing.assert_array_equal(swept(array, window, bent, most=-1), here)
+    np.testing.assert_array_equal(streamed(array, window, bent, most=-1), here)
 
 
 def test_why_the_host_had_to_blend_is_told() -> None:
@@ -384,7 +383,7 @@ def test_why_the_host_had_to_blend_is_told() -> None:
     for most in (None, 0, -1):
         card = Card(0)
         with pytest.MonkeyPatch.context() as fake:
-            fake.setattr(sweeper, "Stream", card.stream)
+            fake.setattr(window_buffers, "Stream", card.stream)
             generator = FakeGenerator(bent).on(card, patch, 1, most)
             ends = Stored(array), Stored(np.empty_like(array))
             notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
@@ -412,11 +411,11 @@ def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_n
 
     card = Card(0)
     with pytest.MonkeyPatch.context() as fake:
-        fake.setattr(sweeper, "Stream", card.stream)
-        fake.setattr(sweeper, "PinnedBuffer", Scarce)
+        fake.setattr(window_buffers, "Stream", card.stream)
+        fake.setattr(window_buffers, "PinnedBuffer", Scarce)
         generator = KeepingGenerator(bent)
         generator.on(card, patch, 1, None)
-        with sweeper.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
             generator.keep(opened)
             told: list[int] = []
             for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
@@ -459,4 +458,4 @@ def test_one_overflow_among_many_tiles_is_noticed() -> None:
         return np.where(given_patches > 5, np.inf, given_patches)
 
     with pytest.raises(PrecisionOverflowError):
-        swept(array, window, overflowing)
+        streamed(array, window, overflowing)

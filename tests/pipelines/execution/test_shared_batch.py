@@ -77,10 +77,10 @@ class World:
         def line(planned: Sequence[PlannedStudy], manifest: Manifest) -> Failover:
             setups = self._setups([opener], manifest)
             [setup] = setups
-            lanes = Concurrency(1 << 30, readers=2, networks=2)
+            concurrency = Concurrency(1 << 30, readers=2, networks=2)
             return Failover(
                 planned,
-                StudyPipeline(setup.task(manifest, opener), planned, lanes),
+                StudyPipeline(setup.task(manifest, opener), planned, concurrency),
                 lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
             )
 
@@ -107,9 +107,19 @@ class World:
         empty: Any = np.empty(0, np.float32)
         model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
         settings = TranslateSettings((8, 8, 8))
-        lanes = Concurrency(1 << 30)
+        concurrency = Concurrency(1 << 30)
         return [
-            Setup(f"cpu:{n}", model, settings, opener, (), manifest.place, RECIPE, NO_EXTRAS, lanes)
+            Setup(
+                f"cpu:{n}",
+                model,
+                settings,
+                opener,
+                (),
+                manifest.place,
+                RECIPE,
+                NO_EXTRAS,
+                concurrency,
+            )
             for n, opener in enumerate(openers)
         ]
 
@@ -132,8 +142,8 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> No
     assert {row.status for row in rows} == {"translated"}
     assert len(opener.processes()) == 2
     assert sum(isinstance(event, DeviceOpened) for event in world.events) == 2
-    lanes = {event.span.lane for event in world.events if isinstance(event, Worked)}
-    assert lanes == {f"cpu:{n}: {lane}" for n in range(2) for lane in ("read", "infer", "write")}
+    tracks = {event.span.track for event in world.events if isinstance(event, Worked)}
+    assert tracks == {f"cpu:{n}: {track}" for n in range(2) for track in ("read", "infer", "write")}
     entries = load(world.output)
     assert {name: entry.status for name, entry in entries.items()} == dict.fromkeys(
         NAMES, "written"

@@ -65,15 +65,15 @@ class World:
     def run(
         self,
         network: Callable[[FloatArray], FloatArray] = lambda p: p,
-        lanes: Concurrency | None = None,
+        concurrency: Concurrency | None = None,
     ) -> list[StudyReport]:
         opened: Any = nullcontext(FunctionGenerator(network))
-        return self.run_opened(lambda *_: opened, lanes)
+        return self.run_opened(lambda *_: opened, concurrency)
 
     def run_opened(
         self,
         opened: Callable[[Precision, Progress], Any],
-        lanes: Concurrency | None = None,
+        concurrency: Concurrency | None = None,
         precision: Precision = "fp32",
     ) -> list[StudyReport]:
         self.events.clear()
@@ -90,7 +90,7 @@ class World:
                 opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
             )
-            line = StudyPipeline(task, planned, lanes or Concurrency(PLENTY))
+            line = StudyPipeline(task, planned, concurrency or Concurrency(PLENTY))
             return list(run_batch(planned, line, self.events.append))
 
     def made(self) -> list[str]:
@@ -188,7 +188,7 @@ def test_a_study_that_changes_while_it_is_read_fails_alone(
     assert [row.status for row in world.run()].count("translated") == 1
 
 
-def test_no_more_is_under_way_than_the_lanes_hold(
+def test_no_more_is_under_way_than_the_concurrency_allows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even where reading is much faster than the network."""
@@ -269,7 +269,7 @@ def threads_at_work() -> list[str]:
 
 
 def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -> None:
-    rows = world.run(lanes=Concurrency(PLENTY, readers=3, writers=2))
+    rows = world.run(concurrency=Concurrency(PLENTY, readers=3, writers=2))
     assert [row.name for row in rows] == ["a.nii", "b.nii", "c.nii", "d.nii", "e.nii"]
     assert {row.status for row in rows} == {"translated"}
     assert {entry.status for entry in load(world.root / "results").values()} == {"written"}
@@ -342,17 +342,17 @@ def test_a_trace_shows_every_span_on_the_row_of_its_thread(world: World, tmp_pat
         trace.hear(event)
     trace.write(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     spans = [e for e in events if e["ph"] == "X"]
-    seen = {(lanes[e["tid"]], e["name"]) for e in spans}
+    seen = {(tracks[e["tid"]], e["name"]) for e in spans}
     assert seen == {
         *(("read", stage) for stage in ("read", "prepare")),
         *(("infer", stage) for stage in ("infer", "blend")),
         *(("write", stage) for stage in ("finish", "write")),
     }
     assert {e["args"]["study"] for e in spans} == {f"{name}.nii" for name in "abcde"}
-    for lane in lanes:
-        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["tid"] == lane)
+    for track in tracks:
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["tid"] == track)
         assert all(stop <= start for (_, stop), (start, _) in pairwise(own))
 
 
@@ -485,7 +485,7 @@ def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: World) -> 
 
         studies = 0
 
-        def sweep(self, source: Any, _: Any, target: Any, on_tiles: Any) -> list[Any]:
+        def run_window(self, source: Any, _: Any, target: Any, on_tiles: Any) -> list[Any]:
             FullGenerator.studies += 1
             if FullGenerator.studies == 2:
                 raise DeviceMemoryError("The card is full.")
@@ -503,7 +503,7 @@ def test_why_a_study_was_blended_on_the_host_stands_in_its_row(world: World) -> 
 
 def test_memory_that_runs_out_in_the_middle_fails_the_study(world: World) -> None:
     class FullGenerator(FunctionGenerator):
-        def sweep(self, _source: Any, _window: Any, _target: Any, on_tiles: Any) -> list[Any]:
+        def run_window(self, _source: Any, _window: Any, _target: Any, on_tiles: Any) -> list[Any]:
             on_tiles(1)
             raise DeviceMemoryError("The card is full.")
 

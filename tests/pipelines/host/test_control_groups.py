@@ -9,7 +9,7 @@ from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.pipelines.host import control_groups
 from cuda_cyclegan.pipelines.host.control_groups import cores_granted, memory_left
 from cuda_cyclegan.pipelines.host.memory import available_memory
-from cuda_cyclegan.pipelines.translate import lanes_of
+from cuda_cyclegan.pipelines.translate import concurrency_of
 
 MIB = 1 << 20
 CPU = Device("cpu", "fp32", ("fp32",))
@@ -37,8 +37,8 @@ def test_a_container_of_version_2_with_its_cache_as_free(kernel: Path) -> None:
     lay(kernel, "0::/\n", files)
     assert memory_left() == 362 * MIB
     assert available_memory() == 362 * MIB
-    assert lanes_of(CPU).host_bytes == 181 * MIB
-    assert lanes_of(CPU, sharing=2).host_bytes == 181 * MIB // 2
+    assert concurrency_of(CPU).host_bytes == 181 * MIB
+    assert concurrency_of(CPU, sharing=2).host_bytes == 181 * MIB // 2
 
 
 def test_the_tightest_of_the_groups_around_a_job_of_slurm(kernel: Path) -> None:

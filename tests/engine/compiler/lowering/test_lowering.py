@@ -105,34 +105,34 @@ def test_a_first_layer_that_measures_what_it_makes_agrees():
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
-    """Whether each convolution of a float program is done on halves, where it may be."""
-    layout = Layout(patch, 1, "fp32", halves=True)
+    """Whether each convolution of a float program is done on split fp16, where it may be."""
+    layout = Layout(patch, 1, "fp32", split_fp16=True)
     steps = lower(random_network(graph, 0), layout, H200).steps
-    return {step.layer: step.shape.halves for step in steps if isinstance(step, Convolve)}
+    return {step.layer: step.shape.split_fp16 for step in steps if isinstance(step, Convolve)}
 
 
 @pytest.mark.parametrize("padding", ["reflect", "zero"])
 @pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
-def test_convolutions_on_halves_agree(padding, upsampling):
+def test_convolutions_on_split_fp16_agree(padding, upsampling):
     spec = structs.replace(
         RESNET, width=32, padding=padding, upsampling=upsampling, norm="instance_affine"
     )
     graph = build(spec)
-    check(graph, (8, 8, 8), 2, "fp32", halves=True, slab_bytes=400_000)
+    check(graph, (8, 8, 8), 2, "fp32", split_fp16=True, slab_bytes=400_000)
 
 
-def test_tf32_programs_with_some_convolutions_on_halves_agree():
+def test_tf32_programs_with_some_convolutions_on_split_fp16_agree():
     for spec in (structs.replace(RESNET, width=32), structs.replace(UNET, width=32)):
         graph = build(spec)
-        layout = Layout((16, 8, 8), 1, "tf32", halves=True)
+        layout = Layout((16, 8, 8), 1, "tf32", split_fp16=True)
         steps = lower(random_network(graph, 0), layout, H200).steps
-        halves = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.halves}
-        assert halves
-        assert all(layer.startswith("down") for layer in halves)
-        check(graph, (16, 8, 8), 2, "tf32", halves=True)
+        layers = {s.layer for s in steps if isinstance(s, Convolve) and s.shape.split_fp16}
+        assert layers
+        assert all(layer.startswith("down") for layer in layers)
+        check(graph, (16, 8, 8), 2, "tf32", split_fp16=True)
 
 
-def test_convolutions_behind_a_norm_may_be_on_halves():
+def test_convolutions_behind_a_norm_may_be_on_split_fp16():
     by_layer = convolutions(build(structs.replace(RESNET, width=32)), (8, 8, 8))
     assert by_layer.pop("first") is False  # nothing bounds what comes in
     assert all(by_layer.values())
@@ -140,10 +140,10 @@ def test_convolutions_behind_a_norm_may_be_on_halves():
     assert not any(unbounded.values())
 
 
-def test_unet_convolutions_on_halves_agree():
+def test_unet_convolutions_on_split_fp16_agree():
     graph = build(structs.replace(UNET, width=32))
     assert any(convolutions(graph, (16, 8, 8)).values())
-    check(graph, (16, 8, 8), 1, "fp32", halves=True)
+    check(graph, (16, 8, 8), 1, "fp32", split_fp16=True)
 
 
 def test_a_residual_block_is_two_convolutions_and_two_normalisations():

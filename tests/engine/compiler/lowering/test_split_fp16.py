@@ -1,4 +1,4 @@
-"""Numbers as two fp16 halves: how near they come, and which values may be kept so."""
+"""Numbers as split fp16: how near they come, and which values may be kept so."""
 
 import numpy as np
 from hypothesis import given
@@ -7,12 +7,12 @@ from msgspec import structs
 from support.gpu_networks import chain, random_network
 
 from cuda_cyclegan.engine.compiler.lowering.split_fp16 import (
-    halves_pay,
     power_of_two,
     scales,
+    split_fp16_pays,
     value_bounds,
 )
-from cuda_cyclegan.engine.compiler.weight_layout import halves, split
+from cuda_cyclegan.engine.compiler.weight_layout import split_fp16, split_fp16_pairs
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import (
     Add,
@@ -30,17 +30,17 @@ RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
 
 
 @given(st.floats(2.0**-10, 1.0, width=32), st.floats(2.0**-12, 1.0, width=32))
-def test_halves_are_a_last_place_of_float_off_at_most(largest, share):
+def test_split_fp16_is_a_last_place_of_float_off_at_most(largest, share):
     scale = power_of_two(largest)
     value = np.array([largest * share, -largest * share], np.float32)
-    high, low = split(value * np.float32(scale))
+    high, low = split_fp16(value * np.float32(scale))
     assert np.isfinite(high).all()
     assert (np.abs((high + low) / scale - value) <= 2.0**-23 * np.abs(value)).all()
 
 
-def test_weights_lie_as_eight_high_and_eight_low_halves():
+def test_weights_lie_as_eight_high_and_eight_low_parts():
     weight = np.random.default_rng(0).normal(0, 1, (3, 1, 1, 1, 32)).astype(np.float32)
-    stored = halves(weight, 4.0).view(np.float16).reshape(3, 4, 2, 8).astype(np.float32)
+    stored = split_fp16_pairs(weight, 4.0).view(np.float16).reshape(3, 4, 2, 8).astype(np.float32)
     eights = weight.reshape(3, 4, 8)
     np.testing.assert_array_equal(stored[:, :, 0], (eights * 4).astype(np.float16))
     np.testing.assert_allclose(stored.sum(2) / 4, eights, rtol=2.0**-23, atol=2.0**-27)
@@ -68,7 +68,7 @@ def test_no_value_exceeds_its_bound():
         assert 0.5 * bound < highest <= 1.0001 * bound
 
 
-def test_what_nothing_bounds_is_not_kept_as_halves():
+def test_what_nothing_bounds_is_not_kept_as_split_fp16():
     bounded = scales(random_network(build(RESNET), 0), (16, 16, 16), "fp32")
     assert len(bounded) == 9  # all convolutions but the first
     assert all(2.0 <= scale <= 2.0**15 for scale in bounded.values())
@@ -81,11 +81,11 @@ def test_what_nothing_bounds_is_not_kept_as_halves():
     assert not scales(Network(large.graph, weights), (16, 16, 16), "fp32")
 
 
-def test_only_float_programs_on_fast_cards_use_halves():
-    assert halves_pay("fp32", (9, 0))
-    assert halves_pay("tf32", (9, 0))
-    assert not halves_pay("fp32", (8, 6))
-    assert not halves_pay("fp16", (9, 0))
+def test_only_float_programs_on_fast_cards_use_split_fp16():
+    assert split_fp16_pays("fp32", (9, 0))
+    assert split_fp16_pays("tf32", (9, 0))
+    assert not split_fp16_pays("fp32", (8, 6))
+    assert not split_fp16_pays("fp16", (9, 0))
 
 
 def test_in_tf32_what_all_later_layers_pass_on_is_exact():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
-from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, Lane
+from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.report.study_row import from_json, to_json
@@ -47,8 +47,8 @@ JOB = StudyJob(
 
 
 def row(payload: str, **result: object) -> JobRow:
-    lane = Lane("normal")
-    return JobRow("b/1", "done", lane, 1, "w", 0.0, None, 1.0, 2.0, payload, result)
+    scheduling = SchedulingClass("normal")
+    return JobRow("b/1", "done", scheduling, 1, "w", 0.0, None, 1.0, 2.0, payload, result)
 
 
 def test_a_job_is_stored_as_the_version_before_stored_it() -> None:

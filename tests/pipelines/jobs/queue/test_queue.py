@@ -23,11 +23,11 @@ from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.liveness import CLASS, ServerLocks, life
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import Lane, Retried, Submitted
+from cuda_cyclegan.pipelines.jobs.queue.state import Retried, SchedulingClass, Submitted
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-NORMAL = Lane("normal")
+NORMAL = SchedulingClass("normal")
 
 
 @pytest.fixture(scope="module")
@@ -158,24 +158,29 @@ def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) ->
         assert states(queue, batch) == ["done"] * 60
 
 
-def test_urgent_lanes_go_first_and_a_window_before_any_time(
+def test_urgent_jobs_go_first_and_a_window_before_any_time(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
-    lanes = [Lane("low"), NORMAL, Lane("normal", "19:00-07:00"), Lane("urgent")]
-    for lane, job in zip(lanes, jobs(tmp_path, 4), strict=True):
-        queue.submit([job], lane)
-    expected = [lanes[3], lanes[2], lanes[1], lanes[0]]
-    assert Claims(tables, "one").lanes() == expected
+    classes = [
+        SchedulingClass("low"),
+        NORMAL,
+        SchedulingClass("normal", "19:00-07:00"),
+        SchedulingClass("urgent"),
+    ]
+    for scheduling, job in zip(classes, jobs(tmp_path, 4), strict=True):
+        queue.submit([job], scheduling)
+    expected = [classes[3], classes[2], classes[1], classes[0]]
+    assert Claims(tables, "one").scheduling_classes() == expected
 
 
-def test_no_lane_is_open_while_paused(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
+def test_no_class_is_open_while_paused(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
     queue.submit(jobs(tmp_path, 1), NORMAL)
     queue.pause()
-    queue.submit([study_job(tmp_path / "000.nii", output="/b")], Lane("urgent"))
+    queue.submit([study_job(tmp_path / "000.nii", output="/b")], SchedulingClass("urgent"))
     assert queue.is_paused()
-    assert Claims(tables, "one").lanes() == []
+    assert Claims(tables, "one").scheduling_classes() == []
     queue.resume()
-    assert Claims(tables, "one").lanes() == [Lane("urgent"), NORMAL]
+    assert Claims(tables, "one").scheduling_classes() == [SchedulingClass("urgent"), NORMAL]
 
 
 def test_a_job_waits_for_its_time(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
@@ -209,10 +214,10 @@ def test_cancelled_jobs_never_run_and_a_running_one_is_lost(
     assert states(queue, batch) == ["cancelled"] * 3
 
 
-def test_what_ended_badly_is_done_again_in_its_lane(
+def test_what_ended_badly_is_done_again_in_its_class(
     queue: Queue, tables: QueueTables, tmp_path: Path
 ) -> None:
-    night = Lane("low", "19:00-07:00")
+    night = SchedulingClass("low", "19:00-07:00")
     batch = queue.submit(jobs(tmp_path, 4), night).batch
     claims = Claims(tables, "one")
     done, failed, lost = (claims.take(night) for _ in range(3))
@@ -243,7 +248,7 @@ def test_what_was_submitted_again_is_not_queued_again(queue: Queue, tmp_path: Pa
     asked = jobs(tmp_path, 3)
     old = queue.submit(asked, NORMAL).batch
     queue.cancel(old)
-    new = queue.submit(asked[:2], Lane("urgent")).batch
+    new = queue.submit(asked[:2], SchedulingClass("urgent")).batch
     assert queue.retry(old) == Retried(again=1, known=2)
     assert states(queue, old) == ["cancelled", "cancelled", "queued"]
     queue.cancel(new)

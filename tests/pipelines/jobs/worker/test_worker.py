@@ -27,10 +27,8 @@ from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.state import Claim, Lane
-from cuda_cyclegan.pipelines.jobs.worker import client as job_desk
-from cuda_cyclegan.pipelines.jobs.worker import warm_device
-from cuda_cyclegan.pipelines.jobs.worker import watch as job_watch
+from cuda_cyclegan.pipelines.jobs.queue.state import Claim, SchedulingClass
+from cuda_cyclegan.pipelines.jobs.worker import client, warm_device, watch
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     JobEnded,
     TuningBegan,
@@ -128,7 +126,7 @@ def test_what_was_read_ahead_goes_back_when_its_window_closes(
             assert second_is_read.wait(SOON)
             Clock.moment = datetime(2026, 11, 21, 7, 0)
 
-    monkeypatch.setattr(job_desk, "datetime", Clock)
+    monkeypatch.setattr(client, "datetime", Clock)
     watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
     watch_calls(monkeypatch, "infer_study", close)
     world.scans(3)
@@ -231,14 +229,14 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
     """The server recorded who has it and then went away, before it could say so."""
     take, answers = Claims.take, iter([False])
 
-    def take_deaf(claims: Claims, lane: Lane) -> Claim | None:
-        claim = take(claims, lane)
+    def take_deaf(claims: Claims, scheduling: SchedulingClass) -> Claim | None:
+        claim = take(claims, scheduling)
         if claim and not next(answers, True):
             raise QueueLostError("the connection is closed")
         return claim
 
     monkeypatch.setattr(Claims, "take", take_deaf)
-    monkeypatch.setattr(job_watch, "STRAY_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "STRAY_SECONDS", 0.5)
     world.scans(2)
     batch = world.submit()
     world.work()
@@ -247,7 +245,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 
 
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_watch, "STRAY_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "STRAY_SECONDS", 0.0)
     watch_calls(monkeypatch, "infer_study", lambda _: threading.Event().wait(2.5))
     world.scans(1)
     batch = world.submit()

@@ -1,4 +1,4 @@
-// A float convolution as three products of fp16 halves on the matrix units.
+// A float convolution as three products of split fp16 on the matrix units.
 //
 // source [N, D, H, W, C / 8, 2, 8], weight [K, kD, kH, kW, C / 8, 2, 8] -> target float
 // [N, D', H', W', K]; C in whole 32s. Each number x is stored as high = fp16(x s) and
@@ -23,7 +23,7 @@
 
 #include <cuda_fp16.h>
 
-struct ConvolveHalves {
+struct ConvolveSplitFp16 {
     const __half* source;
     const __half* weight;
     float* target;
@@ -38,7 +38,7 @@ struct ConvolveHalves {
 #ifdef ELEMENT_FLOAT
 
 constexpr int DEPTH = 32;       // channels of a piece
-constexpr int VECTORS = 8;      // of 16 bytes in them: high and low halves of 8 channels in turn
+constexpr int VECTORS = 8;      // of 16 bytes in them: high and low parts of 8 channels in turn
 constexpr int STEPS = DEPTH / 16;
 constexpr int STAGES = 3;       // of the ring
 constexpr int WARP_VOXELS = 64, WARP_OUTPUTS = 32;
@@ -100,7 +100,7 @@ struct Piece {
 };
 
 template <bool HAS_BORDER, int VOXELS, int OUTPUTS>
-__device__ __forceinline__ void convolve(const ConvolveHalves& p) {
+__device__ __forceinline__ void convolve(const ConvolveSplitFp16& p) {
     constexpr int WARPS_ACROSS = OUTPUTS / WARP_OUTPUTS;
     constexpr int THREADS = VOXELS / WARP_VOXELS * WARPS_ACROSS * 32;
     constexpr int ROW_STEP = THREADS / VECTORS;
@@ -181,7 +181,7 @@ __device__ __forceinline__ void convolve(const ConvolveHalves& p) {
         end_of_piece();
     };
 
-    // Where this lane's rows of the operands lie within a stage, by step; low halves one vector on.
+    // Where this lane's rows of the operands lie within a stage, by step; low parts one vector on.
     const int warp_voxel = warp / WARPS_ACROSS * WARP_VOXELS;
     const int warp_output = warp % WARPS_ACROSS * WARP_OUTPUTS;
     const int source_row = warp_voxel + lane % 16, source_half = lane / 16;
@@ -271,15 +271,15 @@ __device__ __forceinline__ void convolve(const ConvolveHalves& p) {
 
 #define CONVOLVE(name, has_border, voxels, outputs)                                               \
     extern "C" __global__ void __launch_bounds__(voxels * outputs / 64, 2)                        \
-    name(ConvolveHalves p) {                                                                      \
+    name(ConvolveSplitFp16 p) {                                                                      \
         convolve<has_border, voxels, outputs>(p);                                                 \
     }
 
-CONVOLVE(convolve_halves_128, false, 64, 128)
-CONVOLVE(convolve_halves_64, false, 128, 64)
-CONVOLVE(convolve_halves_32, false, 128, 32)
-CONVOLVE(convolve_halves_128_border, true, 64, 128)
-CONVOLVE(convolve_halves_64_border, true, 128, 64)
-CONVOLVE(convolve_halves_32_border, true, 128, 32)
+CONVOLVE(convolve_split_fp16_128, false, 64, 128)
+CONVOLVE(convolve_split_fp16_64, false, 128, 64)
+CONVOLVE(convolve_split_fp16_32, false, 128, 32)
+CONVOLVE(convolve_split_fp16_128_border, true, 64, 128)
+CONVOLVE(convolve_split_fp16_64_border, true, 128, 64)
+CONVOLVE(convolve_split_fp16_32_border, true, 128, 32)
 
 #endif

@@ -124,15 +124,15 @@ def test_a_ring_without_spare_rows_and_no_room_at_all(opened):
     tight = laid_out(plan, ring_rows(plan, spare=False), (1, 1))[1]
     for most, fits in ((tight, True), (tight - 1, False)):
         target = np.empty_like(array)
-        with generator._sweeper() as sweeper:
+        with generator._window_buffers() as buffers:
             fields = {name: getattr(plan, name) for name in ("extents", "patch", "origins", "axes")}
-            sweep = PatchWindow(**fields, weights=_weights(window), padding="edge")
+            patches = PatchWindow(**fields, weights=_weights(window), padding="edge")
             if not fits:
                 with pytest.raises(DeviceMemoryError):
-                    sweeper.place(sweep, most)
+                    buffers.place(patches, most)
                 continue
-            sweeper.run(
-                Stored(array), sweep, Stored(target), sweeper.place(sweep, most), lambda _: None
+            buffers.run(
+                Stored(array), patches, Stored(target), buffers.place(patches, most), lambda _: None
             )
         np.testing.assert_array_equal(target, roomy)
 
@@ -159,7 +159,7 @@ def _weights(window):
     return patch_weights(window.tiling, window.blend)
 
 
-def test_threads_sweep_at_the_same_time(opened):
+def test_threads_run_at_the_same_time(opened):
     extents = (100, 60, 60)
     window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
     arrays = [array_of(extents, seed) for seed in range(4)]
@@ -178,7 +178,7 @@ def test_threads_sweep_at_the_same_time(opened):
         np.testing.assert_array_equal(one, other)
 
 
-def test_an_interrupted_sweep_leaves_the_generator_usable(opened):
+def test_an_interrupted_window_leaves_the_generator_usable(opened):
     class StopError(BaseException):
         pass
 
