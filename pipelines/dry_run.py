@@ -94,10 +94,9 @@ class _Foresight:
             return DryRow(planned, failure=planned.refusal)
         job, watch = self._job, Stopwatch()
         try:
-            volume = read_study(planned.study, job.settings, watch)
-            extras = job.options.extras
-            plan = plan_read_study(volume, job.model, job.settings, watch, extras)
-            study = prepare_study(volume, plan, job.model, watch, extras=extras)
+            volume = read_study(planned.study, job.options, watch)
+            plan = plan_read_study(volume, job.model, job.options, watch)
+            study = prepare_study(volume, plan, job.model, job.options, watch)
             grid = window_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, failure=failure_of(error, watch.stage))

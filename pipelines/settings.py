@@ -16,17 +16,6 @@ METHOD = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Extras:
-    """What a batch makes besides the results. Nothing here changes a voxel."""
-
-    preview: bool = False
-    seam_score: bool = False
-
-
-NO_EXTRAS = Extras()
-
-
-@dataclass(frozen=True, slots=True)
 class TranslateSettings:
     """Everything besides model and scan that changes a result, and nothing that does not.
 
@@ -56,8 +45,9 @@ class TranslateOptions:
     """What was asked for about each study, from the command line through the queue to the report.
 
     patch: None takes the model's. precision: None takes the device's default. overwrite: make
-    everything anew and replace foreign files, instead of keeping what is up to date. All others
-    mean what they do in TranslateSettings, Choice and Extras, which are made from them.
+    everything anew and replace foreign files, instead of keeping what is up to date. preview,
+    seam_score: what is made besides the results. All others mean what they do in TranslateSettings
+    and Choice, which are made from them.
     """
 
     patch: tuple[int, int, int] | None = None
@@ -73,11 +63,6 @@ class TranslateOptions:
     seam_score: bool = False
     keep_private: bool = False
     links: Links = "inside"
-
-    @property
-    def extras(self) -> Extras:
-        """What is made besides the results."""
-        return Extras(self.preview, self.seam_score)
 
     def settings(self) -> TranslateSettings:
         """What changes a result. Raises ValueError while patch or precision is left open."""

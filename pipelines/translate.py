@@ -206,7 +206,7 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
     return Failover(
         planned,
         StudyPipeline(task, planned, setup.concurrency),
-        lambda left, suspects: SharedBatch(setups, left, manifest, suspects),
+        lambda left, outcomes: SharedBatch(setups, left, manifest, outcomes),
     )
 
 
@@ -214,12 +214,11 @@ def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
     return Setup(
         name=f"{device.kind}:{device.index}",
         model=job.model,
-        settings=job.settings,
+        options=job.options,
         open_generator=Opener(job.model.network, device, job.settings.patch),
         precisions=device.precisions,
         place=place,
         recipe=job.recipe,
-        extras=job.options.extras,
         concurrency=concurrency_of(device, sharing=len(job.devices)),
     )
 

@@ -75,8 +75,9 @@ MAY_IMPORT = {
         "cli.signals engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices "
         "engine.model engine.network engine.options engine.probe io.choice io.errors "
         "pipelines.bench pipelines.config pipelines.doctor pipelines.dry_run pipelines.errors "
-        "pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.translate"
+        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.translate"
     ),
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (

@@ -9,6 +9,7 @@ import typer
 
 from ...engine.options import TUNING_SECONDS
 from ...pipelines.errors import QueueLostError
+from ...pipelines.execution.retry import TRIES
 from ..errors import Exit, complain, sentence, status, told
 from ..options.queue import QueueOption
 from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
@@ -44,7 +45,7 @@ def worker(
     tries: Annotated[
         int,
         typer.Option(metavar="N", min=1, help="Give a job up when this many workers died of it."),
-    ] = 3,
+    ] = TRIES,
     vram_limit: VramLimit = None,
     batch: BatchSize = "auto",
     tune: Tune = "full",

@@ -7,6 +7,7 @@ from typing import Protocol
 from ..progress.events import Event, Listen
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
+from .outcomes import Outcomes
 
 PATIENCE = 3.0
 """Seconds that a stopped batch gives results to get stored; a hung disk must not hold it."""
@@ -17,6 +18,11 @@ LAST_MOMENT = 1.0
 
 class Execution(Protocol):
     """What carries studies from file to file."""
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What became of its studies so far."""
+        ...
 
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over."""
@@ -32,10 +38,6 @@ class Execution(Protocol):
 
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored."""
-        ...
-
-    def row(self, planned: PlannedStudy) -> StudyReport | None:
-        """What became of a study, if it was begun with."""
         ...
 
 
@@ -61,4 +63,4 @@ def run_batch(
                 listen(event)
     finally:
         execution.stop()
-    return tuple(row for study in planned if (row := execution.row(study)))
+    return tuple(row for study in planned if (row := execution.outcomes.of(study)))

@@ -20,7 +20,7 @@ from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, OutputPlace, Recipe
 from ..results.resume import PlannedStudy
 from ..results.storing import Record, Store
-from ..settings import Extras, TranslateSettings
+from ..settings import TranslateOptions
 from .channel import Channel
 from .messages import (
     BatchNews,
@@ -39,26 +39,27 @@ from .study_pipeline import Concurrency, StudyPipeline
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker needs to know. open_generator: picklable, with the device in it."""
+    """What a worker needs to know.
+
+    options: with none left open. open_generator: picklable, with the device in it.
+    """
 
     name: str
     model: Model
-    settings: TranslateSettings
+    options: TranslateOptions
     open_generator: OpenGenerator
     precisions: tuple[Precision, ...]
     place: OutputPlace
     recipe: Recipe
-    extras: Extras
     concurrency: Concurrency
 
     def task(self, record: Record, open_generator: OpenGenerator) -> StudyTask:
         """What is done with every study, each recorded there."""
         return StudyTask(
             model=self.model,
-            settings=self.settings,
+            options=self.options,
             share_generator=opened_for_a_batch(open_generator, self.precisions),
             store=Store(record, self.recipe, self.model.card),
-            extras=self.extras,
             hands_over=True,
         )
 

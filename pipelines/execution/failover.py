@@ -1,20 +1,17 @@
 """A batch in this process, and where that loses its device, in a worker process for the rest."""
 
-import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from ..progress.events import DeviceOpened, Event
-from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from .batch import Execution
+from .outcomes import Outcomes
 from .stages import DeviceLostError
 from .study_pipeline import StudyPipeline
 
-Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Collection[str]], Execution]
-"""Has other processes go on with these studies. The names are those of studies over which the
-device may have been lost.
-"""
+Successor: TypeAlias = Callable[[Sequence[PlannedStudy], Outcomes], Execution]
+"""Has other processes go on with these studies, and with what became of all before."""
 
 
 class Failover:
@@ -27,6 +24,7 @@ class Failover:
         self._pipeline = pipeline
         self._successor = successor
         self._current: Execution = pipeline
+        self.outcomes = pipeline.outcomes
 
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over."""
@@ -36,15 +34,14 @@ class Failover:
         except DeviceLostError as error:
             self._pipeline.stop()
             why = str(error)
-        yield from self._pipeline.rest(threading.TIMEOUT_MAX)
-        rows = [(study, self._pipeline.row(study)) for study in self._studies]
+        yield from self._pipeline.rest()
+        rows = [(study, self.outcomes.of(study)) for study in self._studies]
         left = [
             study.begun_again(why) if row else study
             for study, row in rows
             if not row or row.status == "interrupted"
         ]
-        suspects = [row.name for _, row in rows if row and row.status == "interrupted"]
-        self._current = self._successor(left, suspects)
+        self._current = self._successor(left, self.outcomes)
         for event in self._current.run():
             if not isinstance(event, DeviceOpened):  # the same one again
                 yield event
@@ -60,7 +57,3 @@ class Failover:
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored."""
         self._current.cut()
-
-    def row(self, planned: PlannedStudy) -> StudyReport | None:
-        """What became of a study, if it was begun with."""
-        return self._current.row(planned) or self._pipeline.row(planned)

@@ -2,19 +2,16 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from queue import Empty, SimpleQueue
-from time import monotonic
 
 from ...engine.errors import EngineError
 from ...io.files.parts import remove_leftovers
-from ..progress.events import DeviceOpened, Event, StudyDone, TilesDone, Worked
-from ..report.report import Failure, StudyReport
+from ..progress.events import DeviceOpened, Event, StudyDone, Worked
+from ..report.report import Failure
 from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
-from ..stopwatch import Stage
 from .batch import LAST_MOMENT
 from .batch_worker import Setup, work
 from .launch import ending, launch
@@ -29,11 +26,12 @@ from .messages import (
     StudyGiven,
     StudyWanted,
 )
-from .retry import SHARED_BATCH
-from .stages import opening_row
+from .outcomes import BatchEvents, Outcomes
+from .retry import TRIES, is_blamed
 from .supervisor import Patience, Succession, Supervisor
 
-_PATIENCE = Patience(most=4)
+_PATIENCE = Patience(most=TRIES + 2)
+"""More than die of one study, at first with others in hand and then of it alone."""
 
 
 @dataclass(slots=True)
@@ -51,10 +49,7 @@ class SharedBatch:
 
     Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
     worker is replaced if its device had opened, unless too many die there one after another.
-    suspects: studies over which a process died already.
-
-    What happens is taken note of in a thread of its own, so that an interrupt of the thread that
-    listens may cost it an event, but no row.
+    outcomes: of an earlier process; it died of those that are begun there and did not end.
     """
 
     def __init__(
@@ -62,31 +57,30 @@ class SharedBatch:
         setups: Sequence[Setup],
         studies: Sequence[PlannedStudy],
         manifest: Manifest,
-        suspects: Collection[str] = (),
+        outcomes: Outcomes | None = None,
     ) -> None:
         self._waiting = deque(studies)
         self._manifest = manifest
         self._at_work = {setup.name: _AtWork() for setup in setups}
         self._hungry: deque[str] = deque()
-        self._deaths = Counter[str](suspects)
+        self.outcomes = outcomes or Outcomes()
+        self._deaths = Counter[str]()
         self._opened = set[str]()
         self._recorded: set[str] = set()
         self._trouble = ""
-        self._rows: dict[str, StudyReport] = {}
-        self._begun: dict[str, dict[Stage, float]] = {}
         self._stopped = threading.Event()
-        self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+        self._events = BatchEvents(self.outcomes)
         launches = {setup.name: partial(launch, partial(work, setup)) for setup in setups}
         self._supervisor: Supervisor[BatchOrder, BatchNews]
         self._supervisor = Supervisor(launches, self._hear, self._bury, _PATIENCE)
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
-        self._is_over = False
+        suspects = [str(study.study.name) for study in studies if self.outcomes.of(study)]
+        self._deaths.update(dict.fromkeys(suspects, int(is_blamed(len(suspects)))))
 
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over."""
         self._thread.start()
-        while not self._is_over:
-            yield from self._told(self._heard.get())
+        yield from self._events.listen()
 
     def stop(self) -> None:
         """Begin nothing more; what the networks have done with is still stored."""
@@ -95,12 +89,7 @@ class SharedBatch:
 
     def rest(self, seconds: float) -> Iterator[Event]:
         """What still happens after a stop, for so long."""
-        end = monotonic() + seconds
-        while not self._is_over and (left := end - monotonic()) > 0:
-            try:
-                yield from self._told(self._heard.get(timeout=left))
-            except Empty:
-                return
+        return self._events.listen(seconds)
 
     def cut(self) -> None:
         """End all workers, and remove what they may have been storing."""
@@ -109,30 +98,13 @@ class SharedBatch:
             self._thread.join()
         remove_leftovers(self._manifest.output)
 
-    def row(self, planned: PlannedStudy) -> StudyReport | None:
-        """What became of a study, if it was begun with."""
-        name = str(planned.study.name)
-        if name in self._rows or name not in self._begun:
-            return self._rows.get(name)
-        stages = self._begun[name]
-        row = replace(opening_row(planned), status="interrupted", stages=stages)
-        return replace(row, seconds=sum(stages.values()))
-
-    def _told(self, heard: Event | BaseException | None) -> Iterator[Event]:
-        if isinstance(heard, BaseException):
-            raise heard
-        if heard is None:
-            self._is_over = True
-        else:
-            yield heard
-
     def _supervise(self) -> None:
         try:
             self._supervisor.run()
             self._give_up()
-            self._heard.put(None)
+            self._events.end()
         except BaseException as error:
-            self._heard.put(error)
+            self._events.fail(error)
 
     def _cut(self) -> None:
         self._supervisor.stop(StopStoring())
@@ -182,20 +154,14 @@ class SharedBatch:
                 if device in self._opened:
                     return
                 self._opened.add(device)
-            case TilesDone(study, 0, _):
-                self._begun[study] = {}
             case Worked(span):
-                if span.study in self._begun:
-                    spent = self._begun[span.study]
-                    spent[span.stage] = spent.get(span.stage, 0.0) + span.seconds
                 event = Worked(replace(span, track=f"{device}: {span.track}"))
             case StudyDone(row):
-                self._rows[row.name] = row
                 worker.in_hand.pop(row.name, None)
                 worker.finished += 1
             case _:
                 pass
-        self._heard.put(event)
+        self._events.tell(event)
         if isinstance(event, StudyDone):
             self._hand_out()
 
@@ -222,28 +188,26 @@ class SharedBatch:
         return False
 
     def _blame(self, dead: _AtWork) -> None:
-        counts = dead.has_device and SHARED_BATCH.counts(len(dead.in_hand))
+        counts = dead.has_device and is_blamed(len(dead.in_hand))
         for name, planned in reversed(dead.in_hand.items()):
             self._deaths[name] += counts
-            if SHARED_BATCH.gives_up(self._deaths[name]):
+            if self._deaths[name] >= TRIES:
                 self._fail(planned)
                 continue
-            again = planned.begun_again(self._trouble) if name in self._begun else planned
+            again = planned.begun_again(self._trouble) if self.outcomes.of(planned) else planned
             self._waiting.appendleft(
                 replace(again, replaces=planned.replaces or name in self._recorded)
             )
 
     def _fail(self, planned: PlannedStudy) -> None:
         failure = Failure("engine", self._trouble, None)
-        row = replace(opening_row(planned), status="failed", failure=failure)
-        self._rows[row.name] = row
-        self._heard.put(StudyDone(row))
+        self._events.tell(StudyDone(replace(planned.opening_row, status="failed", failure=failure)))
 
     def _give_up(self) -> None:
         """Nobody is left: what still waits cannot be done."""
         if self._stopped.is_set() or not self._waiting:
             return
-        if not self._rows:
+        if not self.outcomes.any_ended:
             raise EngineError(self._trouble)
         while self._waiting:
             self._fail(self._waiting.popleft())

@@ -1,4 +1,4 @@
-"""What is done with one study at each station of its way, and how it leaves when it fails."""
+"""What is done with one study at each stage of its way, and how it leaves when it fails."""
 
 import threading
 import traceback
@@ -23,7 +23,7 @@ from ..results.input_files import InputFiles
 from ..results.manifest import FileState
 from ..results.resume import PlannedStudy, preview_of
 from ..results.storing import Store
-from ..settings import NO_EXTRAS, Extras, TranslateSettings
+from ..settings import TranslateOptions
 from ..stopwatch import Span, Stopwatch
 from ..study.translation import (
     InferredStudy,
@@ -59,17 +59,22 @@ def opened_for_a_batch(
 class StudyTask:
     """What is done with every study.
 
-    hands_over: whether the study over which a device is lost is left to another process. may_begin:
-    asked about each study, by its name, when the network could begin with it.
+    options: with none left open. hands_over: whether the study over which a device is lost is left
+    to another process. may_begin: asked about each study, by its name, when the network could begin
+    with it.
     """
 
     model: Model
-    settings: TranslateSettings
+    options: TranslateOptions
     share_generator: ShareGenerator
     store: Store
-    extras: Extras = NO_EXTRAS
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
+
+    @property
+    def precision(self) -> Precision:
+        """In which the network starts."""
+        return self.options.settings().precision
 
 
 @dataclass(slots=True)
@@ -104,8 +109,7 @@ class StudyStages:
     """Called by the threads of a pipeline, each study by one at a time.
 
     Everything returns a study that goes on, with its ticket, or one that is over. memory: host
-    bytes. tell: what hears the events. commits: what results pass. begun: tickets of the studies
-    that the network has begun with. rows: of those that are over.
+    bytes. tell: what hears the events. commits: what results pass.
     """
 
     def __init__(
@@ -125,8 +129,6 @@ class StudyStages:
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
         self._left: set[str] = set()
-        self.begun: dict[str, StudyProgress] = {}
-        self.rows: dict[str, StudyReport] = {}
 
     def stop(self) -> None:
         """End all that is not stored yet at its next tile, or where it waits for memory."""
@@ -134,12 +136,12 @@ class StudyStages:
         self._memory.close()
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or station."""
+        """Let a study end, interrupted, at its next tile or stage."""
         self._left.add(study)
 
     def load(self, planned: PlannedStudy) -> Loaded:
         """Read and prepare a study, once there is memory for it; if nothing is due, it is over."""
-        row = opening_row(planned)
+        row = planned.opening_row
         self._left.discard(row.name)  # said of it when it was here before
         if planned.action == "keep":
             return StudyDone(replace(row, preview=self._preview_of(planned)))
@@ -157,7 +159,6 @@ class StudyStages:
         ticket, study = loaded
         if not self._task.may_begin(ticket.row.name):
             self.leave(ticket.row.name)
-        self.begun[ticket.row.name] = ticket
 
         def on_tiles(done: int, total: int) -> None:
             self._tell(TilesDone(ticket.row.name, done, total))
@@ -174,7 +175,7 @@ class StudyStages:
         ticket, study = inferred
         task, watch = self._task, ticket.watch
         return self._attempt(
-            ticket, lambda: finish_study(study, task.model, task.extras, watch, self._arrays.empty)
+            ticket, lambda: finish_study(study, task.model, task.options, watch, self._arrays.empty)
         )
 
     def store(self, finished: Finished) -> None:
@@ -183,7 +184,6 @@ class StudyStages:
             ticket, made = finished
             stored = self._attempt(ticket, lambda: self._store(ticket, made))
             finished = stored if isinstance(stored, StudyDone) else self._done(*stored)
-        self.rows[finished.row.name] = finished.row
         self._tell(finished)
 
     def _prepare(self, ticket: StudyProgress) -> PreparedStudy:
@@ -192,12 +192,12 @@ class StudyStages:
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
-                volume = read_study(study, task.settings, watch, self._arrays.empty)
-            plan = plan_read_study(volume, task.model, task.settings, watch, task.extras)
+                volume = read_study(study, task.options, watch, self._arrays.empty)
+            plan = plan_read_study(volume, task.model, task.options, watch)
             self._take_memory(ticket, plan.footprint.peak)
             with self._preparing:
                 prepared = prepare_study(
-                    volume, plan, task.model, watch, self._arrays.empty, task.extras
+                    volume, plan, task.model, task.options, watch, self._arrays.empty
                 )
             with watch.time("read"):
                 ticket.inputs = states()
@@ -219,12 +219,12 @@ class StudyStages:
         outcome = generator.do(
             lambda opened: infer_study(
                 study,
-                Translator(task.model, opened, task.settings),
+                Translator(task.model, opened, task.options),
                 ticket.watch,
                 on_tiles,
                 self._arrays.empty,
             ),
-            task.settings.precision,
+            task.precision,
         )
         notes = *ticket.row.notes, *outcome.notes, *outcome.result.notes
         ticket.row = replace(ticket.row, notes=notes)
@@ -243,7 +243,7 @@ class StudyStages:
         )
 
     def _preview_of(self, planned: PlannedStudy) -> Path | None:
-        return preview_of(planned.target) if self._task.extras.preview else None
+        return preview_of(planned.target) if self._task.options.preview else None
 
     def _attempt(
         self, ticket: StudyProgress, stage: Callable[[], Made]
@@ -277,17 +277,3 @@ class StudyStages:
 
     def _record(self, span: Span) -> None:
         self._tell(Worked(span))
-
-
-def opening_row(planned: PlannedStudy) -> StudyReport:
-    """A study's row before anything was done about it; the last one too, if nothing is due."""
-    row = StudyReport(
-        name=str(planned.study.name),
-        source=planned.study.files[0],
-        output=planned.target,
-        status="up to date",
-        notes=planned.study.notes,
-    )
-    if planned.refusal:
-        return replace(row, status="failed", failure=planned.refusal)
-    return row if planned.action == "keep" else replace(row, due=planned.reason)

@@ -1,18 +1,18 @@
-"""Studies through three stations at the same time: one is read, one translated, one stored."""
+"""Studies through three stages at the same time: one is read, one translated, one stored."""
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
-from time import monotonic
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
 from ..progress.events import DeviceOpened, Event, Tuning
-from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
+from .outcomes import BatchEvents, Outcomes
 from .stages import DeviceLostError, Finished, Inferred, Loaded, StudyStages, StudyTask
 
 _READ, _INFER, _WRITE = "read", "infer", "write"
@@ -34,22 +34,12 @@ class Concurrency:
     writers: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadEnded:
-    """The last that a thread has to say. error: what ended it before its time."""
-
-    thread: str
-    error: BaseException | None
-
-
 class StudyPipeline:
     """Threads that carry studies from file to file.
 
     A study that fails travels on as its row, so rows come in the order of the studies as long as
     there is one reader and one writer. The threads are daemons: who cannot wait for them may
     leave, since under a result's name nothing but a whole file ever appears.
-
-    An interrupt of the thread that listens may cost it an event, but no row.
     """
 
     def __init__(
@@ -66,22 +56,29 @@ class StudyPipeline:
         self._stopped, self._commits = threading.Event(), CommitBarrier()
         self._loaded: SimpleQueue[Loaded | None] = SimpleQueue()
         self._inferred: SimpleQueue[Inferred | None] = SimpleQueue()
-        self._heard: SimpleQueue[Event | ThreadEnded] = SimpleQueue()
-        self._stations = StudyStages(
-            task, WeightedSemaphore(concurrency.host_bytes), self._heard.put, self._commits
+        self._events = BatchEvents(Outcomes(), partial(_is_fault, self._stopped))
+        self._stages = StudyStages(
+            task, WeightedSemaphore(concurrency.host_bytes), self._events.tell, self._commits
         )
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
         self._threads = [
             *self._workers(_READ, concurrency.readers, self._read_all),
             *self._workers(_INFER, 1, self._infer_all),
-            *self._workers(_WRITE, concurrency.writers, self._store_all),
+            *self._workers(
+                _WRITE, concurrency.writers, self._store_all, self._end_with_last_writer
+            ),
         ]
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen."""
-        return not self._storing
+        return self._events.is_over
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What became of the studies so far."""
+        return self._events.outcomes
 
     def start(self) -> None:
         """Set all threads to work, for `rest` to hear of."""
@@ -91,70 +88,52 @@ class StudyPipeline:
     def run(self) -> Iterator[Event]:
         """Everything that happens until the last study is over; raises what ended a thread."""
         self.start()
-        while self._storing:
-            yield from self._told(self._heard.get())
+        yield from self._events.listen()
         for thread in self._threads:
             thread.join()
 
     def stop(self) -> None:
         """Begin nothing more; what the network has done with is still stored."""
         self._stopped.set()
-        self._stations.stop()
+        self._stages.stop()
         self._ahead.close()
         self._behind.close()
         self._loaded.put(None)
         self._end_writers()
 
     def leave(self, study: str) -> None:
-        """Let a study end, interrupted, at its next tile or station; all others go on."""
-        self._stations.leave(study)
+        """Let a study end, interrupted, at its next tile or stage; all others go on."""
+        self._stages.leave(study)
 
-    def rest(self, seconds: float) -> Iterator[Event]:
+    def rest(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
         """What still happens, for so long; raises what ended a thread."""
-        end = monotonic() + seconds
-        while self._storing and (left := end - monotonic()) > 0:
-            try:
-                yield from self._told(self._heard.get(timeout=left))
-            except Empty:
-                return
+        return self._events.listen(seconds)
 
     def cut(self) -> None:
         """Store nothing more, and remove what is being stored; no part appears from then on."""
         self._commits.shut()
-        if self._storing:
+        if not self.is_over:
             remove_parts_of_this_process(self._task.store.record.place.output)
 
-    def row(self, planned: PlannedStudy) -> StudyReport | None:
-        """What became of a study, if it was begun with."""
-        name = str(planned.study.name)
-        if name in self._stations.rows:
-            return self._stations.rows[name]
-        ticket = self._stations.begun.get(name)
-        return ticket and replace(ticket.timed(ticket.row), status="interrupted")
-
-    def _told(self, heard: Event | ThreadEnded) -> Iterator[Event]:
-        if not isinstance(heard, ThreadEnded):
-            yield heard
-            return
-        self._storing -= heard.thread.startswith(_WRITE)
-        stopped = StoppedError, *([DeviceLostError] if self._stopped.is_set() else [])
-        if heard.error and not isinstance(heard.error, stopped):
-            raise heard.error
-
     def _workers(
-        self, name: str, count: int, work: Callable[[], None]
+        self,
+        name: str,
+        count: int,
+        work: Callable[[], None],
+        then: Callable[[], None] = lambda: None,
     ) -> Generator[threading.Thread]:
-        def run(thread: str) -> None:
-            ended_by = None
+        """then: called after the work, also when it failed and the batch was told so."""
+
+        def run() -> None:
             try:
                 work()
             except BaseException as error:
-                ended_by = error
-            self._heard.put(ThreadEnded(thread, ended_by))
+                self._events.fail(error)
+            then()
 
         for number in range(1, count + 1):
             own = name if count == 1 else f"{name} {number}"
-            yield threading.Thread(target=run, args=(own,), name=own, daemon=True)
+            yield threading.Thread(target=run, name=own, daemon=True)
 
     def _read_all(self) -> None:
         while self._ahead.acquire():
@@ -162,13 +141,13 @@ class StudyPipeline:
                 planned = next(self._studies, None)
             if planned is None:
                 break
-            self._loaded.put(self._stations.load(planned))
+            self._loaded.put(self._stages.load(planned))
         self._loaded.put(None)
 
     def _infer_all(self) -> None:
         task = self._task
         with task.share_generator(self._tune) as generator, self._loss_told():
-            self._heard.put(DeviceOpened(generator.open(task.settings.precision)))
+            self._events.tell(DeviceOpened(generator.open(task.precision)))
             others = list(
                 self._workers(
                     f"{_INFER} beside",
@@ -189,15 +168,15 @@ class StudyPipeline:
         try:
             yield
         except DeviceLostError as error:
-            self._heard.put(ThreadEnded(_INFER, error))
+            self._events.fail(error)
             raise
 
     def _tune(self, what: str, share: float) -> None:
-        self._heard.put(Tuning(what, share))
+        self._events.tell(Tuning(what, share))
 
     def _infer(self, generator: SharedGenerator) -> None:
         while (loaded := self._next_loaded()) is not None:
-            inferred = self._stations.infer(loaded, generator)
+            inferred = self._stages.infer(loaded, generator)
             del loaded
             if self._behind.acquire():
                 self._inferred.put(inferred)
@@ -219,16 +198,28 @@ class StudyPipeline:
 
     def _store_all(self) -> None:
         while (finished := self._finish_next()) is not None:
-            self._stations.store(finished)
+            self._stages.store(finished)
             del finished  # its voxels would stay while the next study is awaited
             self._behind.release()
+
+    def _end_with_last_writer(self) -> None:
+        with self._counting:
+            self._storing -= 1
+            if not self._storing:
+                self._events.end()
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
         if inferred is None or self._commits.is_shut:
             return None
-        return self._stations.finish(inferred)
+        return self._stages.finish(inferred)
 
     def _end_writers(self) -> None:
         for _ in range(self._concurrency.writers):
             self._inferred.put(None)
+
+
+def _is_fault(stopped: threading.Event, error: BaseException) -> bool:
+    """Whether what ended a thread is more than what a stop brings about."""
+    expected = (StoppedError, DeviceLostError) if stopped.is_set() else StoppedError
+    return not isinstance(error, expected)

@@ -56,7 +56,7 @@ class NetworkRates:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Predicted seconds of one study at its three stations."""
+    """Predicted seconds of one study in its three stages."""
 
     load: float
     network: float

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from ...io.volume import Study
 from ...io.writing import files_at, places
-from ..report.report import Failure
+from ..report.report import Failure, StudyReport
 from .manifest import FileState, ManifestEntry, Recipe
 
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
@@ -45,6 +45,20 @@ class PlannedStudy:
             return None
         kind = self.study.obstacle.kind if self.study.obstacle else "occupied"
         return Failure(kind, self.reason or "", None)
+
+    @property
+    def opening_row(self) -> StudyReport:
+        """Its row before anything was done about it; the last one too, if nothing is due."""
+        row = StudyReport(
+            name=str(self.study.name),
+            source=self.study.files[0],
+            output=self.target,
+            status="up to date",
+            notes=self.study.notes,
+        )
+        if self.refusal:
+            return replace(row, status="failed", failure=self.refusal)
+        return row if self.action == "keep" else replace(row, due=self.reason)
 
     def begun_again(self, why: str) -> "PlannedStudy":
         """The same with a note on what ended its first try."""

@@ -10,7 +10,7 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
-from ..settings import NO_EXTRAS, Blend, Extras, TranslateSettings
+from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
 from .plan import StudyPlan, plan_study
@@ -30,7 +30,7 @@ class Translator:
 
     model: Model
     generator: Generator
-    settings: TranslateSettings
+    options: TranslateOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class InferredStudy:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A volume in the source's grid, how much work it was, and the extras that were asked for.
+    """A volume in the source's grid, how much work it was, and what was asked for besides.
 
     preview: a PNG.
     """
@@ -65,34 +65,34 @@ class Translated:
 
 
 def read_study(
-    study: Study, settings: TranslateSettings, watch: Stopwatch, empty: Empty = np.empty
+    study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
 ) -> Volume:
     """Read a study's volume. Raises ScanError."""
     with watch.time("read"):
-        return read(study, settings.volume_index, empty)
+        return read(study, options.volume_index, empty)
 
 
 def plan_read_study(
-    volume: Volume, model: Model, settings: TranslateSettings, watch: Stopwatch, extras: Extras
+    volume: Volume, model: Model, options: TranslateOptions, watch: Stopwatch
 ) -> StudyPlan:
-    """What is to be done with a scan. Raises PreparationError."""
+    """What is to be done with a scan; no option is left open. Raises PreparationError."""
     with watch.time("prepare"):
-        stride = model.network.graph.stride
-        return plan_study(volume, model.card, settings, stride, in_network=extras.seam_score)
+        settings, stride = options.settings(), model.network.graph.stride
+        return plan_study(volume, model.card, settings, stride, in_network=options.seam_score)
 
 
 def prepare_study(
     volume: Volume,
     plan: StudyPlan,
     model: Model,
+    options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
-    extras: Extras = NO_EXTRAS,
 ) -> PreparedStudy:
     """Bring a scan into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(volume, plan, model.card, empty)
-        return PreparedStudy(prepared, mid_slices(volume) if extras.preview else ())
+        return PreparedStudy(prepared, mid_slices(volume) if options.preview else ())
 
 
 def infer_study(
@@ -103,7 +103,7 @@ def infer_study(
     empty: Empty = np.empty,
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError and PreparationError."""
-    tiling, settings = study.prepared.plan.tiling, translator.settings
+    tiling, blend = study.prepared.plan.tiling, translator.options.blend
     watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = 0
@@ -114,28 +114,31 @@ def infer_study(
         on_tiles(done, len(tiling))
 
     card = translator.model.card
-    window = SlidingWindow(tiling, settings.blend, card.small_volume_padding)
+    window = SlidingWindow(tiling, blend, card.small_volume_padding)
     made = canvas(study.prepared, empty)
     given, generator = study.prepared.given, translator.generator
     notes = translate_array(given, made.target, generator, window, watch, on_more)
-    return InferredStudy(study, made, settings.blend, notes)
+    return InferredStudy(study, made, blend, notes)
 
 
 def finish_study(
     inferred: InferredStudy,
     model: Model,
-    extras: Extras,
+    options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> Translated:
-    """Bring a translation back onto the scan's grid, and make the extras. Raises EngineError."""
+    """Bring a translation back onto the scan's grid, and make preview and seam score, if asked for.
+
+    Raises EngineError.
+    """
     study, tiling = inferred.study, inferred.study.prepared.plan.tiling
     with watch.time("finish"):
         volume = finish(study.prepared, inferred.made, empty)
         preview = seams = None
-        if extras.preview:
+        if options.preview:
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
-        if extras.seam_score:
+        if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, inferred.blend)
         return Translated(volume, len(tiling), preview, seams)

@@ -41,7 +41,7 @@ from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
@@ -82,7 +82,7 @@ class Case:
     """A batch of studies; seconds: of each way to run it, a round each."""
 
     model: Model
-    settings: TranslateSettings
+    options: TranslateOptions
     concurrency: Concurrency
     scans: list[Path]
     results: Path
@@ -107,7 +107,7 @@ class Case:
             store = Store(manifest, Recipe("", ""), self.model.card)
             task = StudyTask(
                 self.model,
-                self.settings,
+                self.options,
                 opened_for_a_batch(lambda *_: nullcontext(generator)),
                 store,
             )
@@ -179,9 +179,9 @@ def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     watch = Stopwatch()
     volume = read(study(case.scans[0]), None)
     stride = case.model.network.graph.stride
-    plan = plan_study(volume, case.model.card, case.settings, stride)
-    prepared = prepare_study(volume, plan, case.model, watch)
-    translator = Translator(case.model, generator, case.settings)
+    plan = plan_study(volume, case.model.card, case.options.settings(), stride)
+    prepared = prepare_study(volume, plan, case.model, case.options, watch)
+    translator = Translator(case.model, generator, case.options)
     infer_study(prepared, translator, watch, lambda *_: None)
     watch = Stopwatch()
     begin = time.perf_counter()
@@ -255,7 +255,7 @@ def main() -> None:
         readers=asked.readers or concurrency.readers,
         writers=asked.writers or concurrency.writers,
     )
-    settings = TranslateSettings(asked.patch, precision=precision)
+    translation = TranslateOptions(asked.patch, precision=precision)
     record: dict[str, Any] = {
         "what": (__doc__ or "").splitlines()[0],
         "studies": asked.studies,
@@ -274,7 +274,7 @@ def main() -> None:
             record["device"] = generator.device
             for suffix in asked.suffixes:
                 scans = make_scans(folder / f"scans{suffix}", asked.studies, asked.shape, suffix)
-                case = Case(model, settings, concurrency, scans, folder / f"results{suffix}")
+                case = Case(model, translation, concurrency, scans, folder / f"results{suffix}")
                 record[suffix] = measure(case, generator, asked.rounds)
     keep(record, asked.output)
 

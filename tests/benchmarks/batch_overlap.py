@@ -42,7 +42,7 @@ from cuda_cyclegan.pipelines.report.report import Use
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 SHAPE = (192, 192, 128)
 PATCH = (96, 96, 96)
@@ -145,7 +145,10 @@ def run(case: Case, scans: list[Path], output: Path, *, overlapped: bool) -> Use
         model = model_of(case.network)
         store = Store(manifest, Recipe("", ""), model.card)
         task = StudyTask(
-            model, TranslateSettings(PATCH), opened_for_a_batch(lambda *_: case.opened()), store
+            model,
+            TranslateOptions(PATCH, precision="fp32"),
+            opened_for_a_batch(lambda *_: case.opened()),
+            store,
         )
         rows = run_batch(planned, StudyPipeline(task, planned, Concurrency(PLENTY)), timeline.hear)
     if failures := [row.failure for row in rows if row.failure]:

@@ -42,7 +42,7 @@ from cuda_cyclegan.pipelines.host.memory import PeakMeter, available_memory
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
 SHAPE = (512, 512, 400)
 SPACING = 0.8
@@ -120,13 +120,13 @@ def run(case: Case, scan: Path) -> dict[str, Any]:
     output = scan.with_name("translated")
     target = output / scan.name
     target.unlink(missing_ok=True)
-    settings = TranslateSettings(PATCH, overlap=0.25, blend="gaussian")
+    options = TranslateOptions(PATCH, overlap=0.25, blend="gaussian", precision="fp32")
     study = Study(PurePosixPath(scan.name), (scan,), "nifti")
     with Manifest(output) as manifest:
         model = model_of(case)
         store = Store(manifest, Recipe("", ""), model.card)
         task = StudyTask(
-            model, settings, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
+            model, options, opened_for_a_batch(lambda *_: nullcontext(CopyingGenerator())), store
         )
         planned = PlannedStudy(study, target, "translate", replaces=True)
         concurrency = Concurrency(available_memory() // 2)

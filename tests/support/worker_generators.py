@@ -24,6 +24,7 @@ class Opener:
     """Opens an identity in a worker; picklable.
 
     folder: where each call leaves a file named by its process. refuse: does not open at all.
+    opens: how many processes may open it.
     broken: how many openings, of all processes together, end their process as kill -9 does.
     deaths: how many calls, of all processes together, end their process as kill -9 does.
     losses: how many calls find that the card is gone. brightest: patches with a mean above this
@@ -34,6 +35,7 @@ class Opener:
 
     folder: Path
     refuse: bool = False
+    opens: float = float("inf")
     broken: int = 0
     deaths: int = 0
     losses: int = 0
@@ -45,7 +47,7 @@ class Opener:
 
     @contextmanager
     def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
-        if self.refuse:
+        if self.refuse or len(list(self.folder.glob("open *"))) >= self.opens:
             raise EngineError("The card fell off the bus.")
         if self._is_due("broken", self.broken):
             os.kill(os.getpid(), signal.SIGKILL)

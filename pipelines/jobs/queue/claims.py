@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from ...execution.retry import QUEUE
+from ...execution.retry import is_blamed
 from .queue import ALONE, PAUSED
 from .rows import NAMES, payload_of, whole
 from .state import PRIORITIES, Claim, SchedulingClass
@@ -116,7 +116,7 @@ class Claims:
         none of them is blamed, and each is done alone the next time.
         """
         values: dict[str, Any] = {"priority": ALONE}
-        if not QUEUE.counts(len(tokens)):
+        if not is_blamed(len(tokens)):
             values["recovery_attempts"] = self._one_try_less()
         return self._queue_again(tokens, values)
 

@@ -3,12 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from ...errors import QueueError, QueueLostError, SettingsError
-from ...execution.retry import QUEUE
 from ...report.report import Failure, StudyReport
 from ...report.study_row import to_json
 from ...report.writing import program_version
@@ -47,7 +46,7 @@ class JobClient:
         self.hindrance = hindrance
         self.is_open = True
         self._claims = claims
-        self._retry = replace(QUEUE, tries=settings.tries)
+        self._tries = settings.tries
         self._tell = tell
         self._in_hand: dict[str, TakenJob] = {}
         self._changed = threading.Condition()
@@ -76,7 +75,7 @@ class JobClient:
         Jobs that cannot be read, or that too many workers died of, end on the way.
         """
         while (claim := self._claim()) is not None:
-            if self._retry.gives_up(claim.tries - 1):
+            if claim.tries > self._tries:
                 self._record(lambda claim=claim: self._claims.give_up(claim))
                 self._tell(JobEnded(claim.job, None))
                 continue

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ....engine.options import NO_LIMITS, CudaLimits
 from ...execution.messages import StopWork
+from ...execution.retry import TRIES
 from ...progress.events import Remark
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class WorkerSettings:
     """
 
     until_empty: bool = False
-    tries: int = 3
+    tries: int = TRIES
     manners: Manners | None = None
     limits: CudaLimits = NO_LIMITS
     sharing: int = 1

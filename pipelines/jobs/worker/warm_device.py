@@ -30,7 +30,7 @@ from ...report.report import Failure, StudyReport
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
-from ...settings import TranslateSettings
+from ...settings import TranslateOptions
 from ...translate import concurrency_of
 from ..links import refused_link
 from ..queue.job import StudyJob
@@ -94,7 +94,7 @@ class WarmDevice:
         """
         study = find_study(job)
         manifest = self._open_folder(Path(job.output))
-        recipe = Recipe(job.model_sha256, self._settings(job).sha256())
+        recipe = Recipe(job.model_sha256, self._options(job).settings().sha256())
         entries = manifest.entries
         planner = Planner(
             manifest.output, entries, recipe, job.options.overwrite, job.options.preview
@@ -109,16 +109,16 @@ class WarmDevice:
 
         Raises EngineError, OutputFolderError or SettingsError.
         """
-        settings = self._settings(job)
+        options = self._options(job)
+        settings = options.settings()
         manifest = self._open_folder(Path(job.output))
         tool = self._open_tool(job, settings.patch)
         tool.generator.open(settings.precision)  # what it raises is about this job
         return StudyTask(
             model=tool.model,
-            settings=settings,
+            options=options,
             share_generator=lambda _: nullcontext(tool.generator),
             store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
-            extras=job.options.extras,
             hands_over=True,
             may_begin=may_begin,
         )
@@ -127,8 +127,8 @@ class WarmDevice:
         """How much may be under way here at a time."""
         return concurrency_of(self._device, self._sharing)
 
-    def _settings(self, job: StudyJob) -> TranslateSettings:
-        return replace(job.options, precision=self._precision(job)).settings()
+    def _options(self, job: StudyJob) -> TranslateOptions:
+        return replace(job.options, precision=self._precision(job))
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:

@@ -9,8 +9,8 @@ from ....engine.errors import DeviceUnavailableError, EngineError
 from ....io.errors import ScanError
 from ...errors import OutputFolderError, QueueLostError, SettingsError
 from ...execution.batch import LAST_MOMENT, PATIENCE
-from ...execution.retry import QUEUE
-from ...execution.stages import DeviceLostError, opening_row
+from ...execution.retry import is_blamed
+from ...execution.stages import DeviceLostError
 from ...execution.study_pipeline import StudyPipeline
 from ...progress.events import Event, StudyDone
 from ...report.report import Failure, StudyReport
@@ -127,7 +127,7 @@ class JobWorker:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return None
         if planned.action != "translate":
-            self.jobs.hand_in(taken, opening_row(planned))
+            self.jobs.hand_in(taken, planned.opening_row)
             return None
         self._on_it[taken.job.study] = taken
         return planned
@@ -181,7 +181,7 @@ class JobWorker:
         """Of several jobs nobody can tell which is at fault."""
         self._end_shaken()
         taken = list(self._on_it.values())
-        if not QUEUE.counts(len(taken)):
+        if not is_blamed(len(taken)):
             self.jobs.put_apart(taken)
             return
         failure = Failure("engine", str(error), "infer")

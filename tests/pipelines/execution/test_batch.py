@@ -25,11 +25,11 @@ from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import Planner
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
+OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
 RECIPE = Recipe("model", "settings")
-LANES = Concurrency(host_bytes=1 << 30)
+CONCURRENCY = Concurrency(host_bytes=1 << 30)
 
 
 @dataclass
@@ -79,11 +79,13 @@ class World:
             scripted = Scripted(self.generator, script or {})
             task = StudyTask(
                 self.model,
-                SETTINGS,
+                OPTIONS,
                 opened_for_a_batch(lambda *_: nullcontext(scripted)),
                 Store(manifest, RECIPE, CARD),
             )
-            return list(run_batch(planned, StudyPipeline(task, planned, LANES), self.events.append))
+            return list(
+                run_batch(planned, StudyPipeline(task, planned, CONCURRENCY), self.events.append)
+            )
 
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}

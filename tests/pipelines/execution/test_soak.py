@@ -1,5 +1,6 @@
 """Many studies in one process: nothing piles up. benchmarks/soak_on_a_card.py does 500."""
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_descriptors_threads_and_memory_stay_level(tmp_path: Path, suffix: str) 
     options = TranslateOptions(preview=True, seam_score=True)
     inputs, output = (tmp_path / "scans",), tmp_path / "results"
     job = open_job(Request(inputs, model, output, device="cpu", options=options))
+    gc.collect()  # what earlier tests left open is not to be closed in between
     before = descriptors(), threads()
     report = run_job(job, listen)
     assert len(report.translated()) == STUDIES

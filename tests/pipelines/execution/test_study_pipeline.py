@@ -23,8 +23,7 @@ from cuda_cyclegan.engine.network.graph import FloatArray, Network
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.execution import batch
-from cuda_cyclegan.pipelines.execution import stages as stations
+from cuda_cyclegan.pipelines.execution import batch, stages
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
@@ -43,9 +42,9 @@ from cuda_cyclegan.pipelines.results.input_files import InputFiles
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import Planner
 from cuda_cyclegan.pipelines.results.storing import Store
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 
-SETTINGS = TranslateSettings((16, 16, 16), overlap=0.0)
+OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
 RECIPE = Recipe("model", "settings")
 PLENTY = 1 << 30
 SOON = 10.0  # seconds; only a test that fails waits so long
@@ -86,7 +85,7 @@ class World:
             planned = planner.plan(discover([self.root / "scans"], output).studies)
             task = StudyTask(
                 model,
-                replace(SETTINGS, precision=precision),
+                replace(OPTIONS, precision=precision),
                 opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
             )
@@ -103,7 +102,7 @@ def world(tmp_path: Path) -> World:
 
 
 def watch_calls(monkeypatch: pytest.MonkeyPatch, name: str, before: Callable[[], object]) -> None:
-    place = InputFiles if name == "states" else stations
+    place = InputFiles if name == "states" else stages
     real = getattr(place, name)
 
     def watched(*arguments: Any) -> Any:
@@ -413,7 +412,7 @@ class Interruption:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(stations, "finish_study"), (storing, "write")], ids=["finish", "write"]
+    ("module", "name"), [(stages, "finish_study"), (storing, "write")], ids=["finish", "write"]
 )
 def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
     world: World, monkeypatch: pytest.MonkeyPatch, module: Any, name: str

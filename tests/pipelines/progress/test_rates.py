@@ -46,7 +46,7 @@ def test_nothing_translated_is_no_rate() -> None:
     assert NetworkRates.measured([replace(ROW, status="failed")], 1.0) is None
 
 
-def test_a_batch_is_as_fast_as_its_slowest_station() -> None:
+def test_a_batch_is_as_fast_as_its_slowest_stage() -> None:
     assert wall_seconds([Work(1, 5, 2)] * 10, StageConcurrency()) == 1 + 50 + 2
     assert wall_seconds([Work(1, 2, 5)] * 10, StageConcurrency()) == 3 + 50
     assert wall_seconds([], StageConcurrency()) == 0

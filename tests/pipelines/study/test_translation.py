@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.io.volume import Format, Study
 from cuda_cyclegan.io.writing import write
-from cuda_cyclegan.pipelines.settings import NO_EXTRAS, TranslateSettings
+from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import (
@@ -36,14 +36,15 @@ def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, resul
     of = card(axes="SPL", intensity_in=intensity, intensity_out=intensity)
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
-    translator = Translator(model, generator, TranslateSettings((8, 8, 8), 0.25))
+    options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
+    translator = Translator(model, generator, options)
     study = Study(PurePosixPath(scan.name), (scan,), form)
-    settings, watch = translator.settings, Stopwatch()
-    volume = read_study(study, settings, watch)
-    plan = plan_study(volume, of, settings, generator.graph.stride)
-    prepared = prepare_study(volume, plan, model, watch)
+    watch = Stopwatch()
+    volume = read_study(study, options, watch)
+    plan = plan_study(volume, of, options.settings(), generator.graph.stride)
+    prepared = prepare_study(volume, plan, model, options, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
-    write(finish_study(inferred, model, NO_EXTRAS, watch).volume, result)
+    write(finish_study(inferred, model, options, watch).volume, result)
 
 
 def voxels(dtype: str) -> np.ndarray[Any, Any]:

@@ -22,7 +22,7 @@ from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import FloatArray, Network, Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.errors import QueueLostError
-from cuda_cyclegan.pipelines.execution import stages as stations
+from cuda_cyclegan.pipelines.execution import stages
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -50,9 +50,9 @@ def world(tmp_path: Path) -> Generator[QueueWorld]:
 
 
 def watch_calls(
-    patch: pytest.MonkeyPatch, name: str, before: Callable[[int], object], where: Any = stations
+    patch: pytest.MonkeyPatch, name: str, before: Callable[[int], object], where: Any = stages
 ) -> None:
-    """Have `before` called with the number of each call of a station's work, from 0."""
+    """Have `before` called with the number of each call of a stage's work, from 0."""
     real, calls = getattr(where, name), iter(range(99))
 
     def watched(*arguments: Any) -> Any:

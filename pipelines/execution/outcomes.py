@@ -1,0 +1,94 @@
+"""What became of the studies of a batch, and the way of its events to the thread that listens."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from time import monotonic
+
+from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from ..report.report import StudyReport
+from ..results.resume import PlannedStudy
+from ..stopwatch import Stage
+
+
+class Outcomes:
+    """What became of each study, as far as the events of a batch tell; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, StudyReport] = {}
+        self._begun: set[str] = set()
+        self._stages: dict[str, dict[Stage, float]] = {}
+
+    @property
+    def any_ended(self) -> bool:
+        """Whether a study has ended, in whatever way."""
+        return bool(self._ended)
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event; those of one study must come from one thread at a time."""
+        match event:
+            case StudyStarted(planned):
+                self._stages[str(planned.study.name)] = {}
+            case Worked(span):
+                spent = self._stages[span.study]
+                spent[span.stage] = spent.get(span.stage, 0.0) + span.seconds
+            case TilesDone(study, 0, _):
+                self._begun.add(study)
+            case StudyDone(row):
+                self._ended[row.name] = row
+            case _:
+                pass
+
+    def of(self, planned: PlannedStudy) -> StudyReport | None:
+        """A study's row: interrupted if the network began with it, and None if it did not."""
+        name = str(planned.study.name)
+        if name in self._ended or name not in self._begun:
+            return self._ended.get(name)
+        stages = dict(self._stages[name])
+        row = replace(planned.opening_row, status="interrupted", stages=stages)
+        return replace(row, seconds=sum(stages.values()))
+
+
+class BatchEvents:
+    """Events from the threads where they happen to the one that listens.
+
+    outcomes: hear each event where it happens, so that an interrupt of the thread that listens may
+    cost it an event, but no outcome. is_fault: whether an error ends the batch.
+    """
+
+    def __init__(
+        self, outcomes: Outcomes, is_fault: Callable[[BaseException], bool] = lambda _: True
+    ) -> None:
+        self.outcomes = outcomes
+        self.is_over = False
+        self._is_fault = is_fault
+        self._heard: SimpleQueue[Event | BaseException | None] = SimpleQueue()
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self.outcomes.hear(event)
+        self._heard.put(event)
+
+    def fail(self, error: BaseException) -> None:
+        """A thread ended before its time."""
+        self._heard.put(error)
+
+    def end(self) -> None:
+        """Nothing more will happen."""
+        self._heard.put(None)
+
+    def listen(self, seconds: float = threading.TIMEOUT_MAX) -> Iterator[Event]:
+        """What happens until the end, or for so long; raises an error that is a fault."""
+        end = monotonic() + seconds
+        while not self.is_over and (left := end - monotonic()) > 0:
+            try:
+                heard = self._heard.get(timeout=left)
+            except Empty:
+                return
+            if heard is None:
+                self.is_over = True
+            elif not isinstance(heard, BaseException):
+                yield heard
+            elif self._is_fault(heard):
+                raise heard
