@@ -19,7 +19,8 @@ from typing import Any
 
 from benchmarks.queue_chaos import Watched
 from support import queue_postgres
-from support.queue_world import QueueWorld, eventually
+from support.queue_world import QueueWorld
+from support.waiting import eventually
 
 STUDIES, SHAPE = 60, (64, 64, 48)
 FEW = 20

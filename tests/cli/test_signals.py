@@ -15,7 +15,7 @@ from support.batch_world import scan, tiny_model
 from cuda_cyclegan.cli import signals
 from cuda_cyclegan.cli.signals import PATIENCE_SECONDS, stop_signals
 
-LONG = 10.0  # seconds; only a stop that is lost lets so much pass
+LONG = 60.0  # seconds; only a stop that is lost lets so much pass
 
 
 class Thing:
@@ -53,13 +53,12 @@ def test_a_stop_that_python_drops_comes_again(
         with stop_signals():
             place(lambda: signal.raise_signal(number))
             time.sleep(LONG)
+            raise AssertionError("the stop is lost")
 
-    begin = time.monotonic()
     with pytest.raises(typer.Exit) as left:
         run()
     assert left.value.exit_code == status
     assert capsys.readouterr().err == "Stopped.\n"
-    assert time.monotonic() - begin < LONG / 2
 
 
 def test_other_errors_that_python_drops_are_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,42 +5,24 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.standing import SAVING, STANDS, standing, wait_for
 
 STUDIES = 6
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
-STANDS = "standing still"
-STANDING = f"""
-import importlib, sys, time
-place, name, call, patience = sys.argv[1:5]
-del sys.argv[1:5]
-importlib.import_module("cuda_cyclegan.pipelines.execution.batch").PATIENCE = float(patience)
-module, remaining = importlib.import_module(place), int(call)
-real = getattr(module, name)
-def stand(*arguments, **named):
-    global remaining
-    remaining -= 1
-    if remaining == 0:
-        print("{STANDS}", file=sys.stderr, flush=True)
-        sys.stdin.readline() or time.sleep(600)
-    return real(*arguments, **named)
-setattr(module, name, stand)
-importlib.import_module("cuda_cyclegan.cli.app").main()
-"""
-"""The command, but a function stands still at its nth call until it is given a line."""
-
 DROPPING = """
 import importlib, signal, sys, time, weakref
 lines = importlib.import_module("cuda_cyclegan.cli.render.progress_lines")
 study_run = importlib.import_module("cuda_cyclegan.pipelines.study.translation")
 infer, hear = study_run.translate_array, lines.PlainLines.__call__
+calls = iter(range(9))
 class Thing: pass
-def slow(*arguments, **named):
-    time.sleep(0.3)
+def stand(*arguments, **named):
+    if next(calls):
+        time.sleep(600)
     return infer(*arguments, **named)
 def drop(*arguments):
     thing = Thing()
@@ -51,10 +33,11 @@ def interrupted(self, event):
     if type(event).__name__ == "StudyDone":
         lines.PlainLines.__call__ = hear
         drop()
-study_run.translate_array, lines.PlainLines.__call__ = slow, interrupted
+study_run.translate_array, lines.PlainLines.__call__ = stand, interrupted
 importlib.import_module("cuda_cyclegan.cli.app").main()
 """
-"""The command, but a signal comes after the first study, where Python drops exceptions."""
+"""The command, but a signal comes after the first study, where Python drops exceptions; the second
+study stands still."""
 
 OPENING = ("cuda_cyclegan.pipelines.translate", "open_generator")
 INFERRING = ("cuda_cyclegan.pipelines.study.translation", "translate_array")
@@ -82,13 +65,10 @@ class Folders:
 
         patience: seconds that it waits for results to get stored once it is stopped.
         """
-        standing = [sys.executable, "-c", STANDING, *place, str(call), str(patience), command]
-        process = self._open([*standing, *self._arguments(command)])
-        assert process.stderr is not None
-        for line in process.stderr:
-            if STANDS in line:
-                return process
-        raise AssertionError(f"the run never came to {place}")
+        line = standing(place, call, command, *self._arguments(command), patience=patience)
+        process = self._open(line)
+        wait_for(process, STANDS)
+        return process
 
     def start_and_drop(self) -> "subprocess.Popen[str]":
         return self._open([sys.executable, "-c", DROPPING, "translate", *self._arguments()])
@@ -175,13 +155,13 @@ def test_a_signal_whose_exception_python_drops_stops_the_run_all_the_same(
     assert "Stopped with" in errors
     assert "ignored" not in errors
     assert folders.parts() == []
-    assert folders.finish()["up_to_date"] < STUDIES
+    assert folders.finish()["up_to_date"] == 1
 
 
 def test_a_result_that_is_being_written_at_a_signal_is_kept(folders: Folders) -> None:
     process = folders.start_and_stand(WRITING, 3, patience=600)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    wait_for(process, SAVING)
     process.communicate("go on\n")
     assert process.returncode == 143
     assert {"0.nii.gz", "1.nii.gz", "2.nii.gz"} <= set(folders.made())
@@ -192,7 +172,7 @@ def test_a_result_that_is_being_written_at_a_signal_is_kept(folders: Folders) ->
 def test_a_second_signal_does_not_wait_for_the_disk(folders: Folders) -> None:
     process = folders.start_and_stand(WRITING, 3, patience=600)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    wait_for(process, SAVING)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=60)

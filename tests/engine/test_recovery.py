@@ -1,7 +1,6 @@
 """A study is begun again after an overflow, and only then; a device holds one program at a time."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionO
 from cuda_cyclegan.engine.recovery import SharedGenerator, shared_generator
 
 OVERFLOW = PrecisionOverflowError("Too large.")
-SOON = 10.0  # seconds; only a test that fails waits so long
+SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 class Device:
@@ -110,6 +109,33 @@ def test_work_after_one_that_found_no_room_is_done():
         assert generator.do(overflowing(), "fp16").precision == "fp16"
 
 
+class Turn:
+    """A lock that tells how many have come to it."""
+
+    def __init__(self) -> None:
+        self.come = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.come.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class Changed(threading.Condition):
+    """A condition that tells when somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.set()
+        return super().wait(timeout)
+
+
 def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for_its_turn():
     device = Device()
     works, may_end = threading.Event(), threading.Event()
@@ -126,7 +152,9 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
             raise OVERFLOW
         ends.append("wide")
 
+    turn, changed = Turn(), Changed()
     with shared(device) as generator:
+        generator._turn, generator._changed = turn, changed
         threads = [
             threading.Thread(target=generator.do, args=(work, "fp16"))
             for work in (long, wide, lambda _: ends.append("late"))
@@ -134,10 +162,10 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
         threads[0].start()
         assert works.wait(SOON)
         threads[1].start()
-        while not generator._turn.locked():
-            time.sleep(0.01)
+        assert changed.waits.wait(SOON), "for a program that nobody works with"
+        comers = 4  # the wide one twice: it overflowed
         threads[2].start()
-        time.sleep(0.1)  # for what should not happen
+        assert all(turn.come.acquire(timeout=SOON) for _ in range(comers))
         assert ends == []
         may_end.set()
         for thread in threads:

@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -136,11 +134,3 @@ def handles(process: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{process}/status").read_text()
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
     return bool(caught >> (number - 1) & 1)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until it holds; generous, since machines may be busy."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)

@@ -16,7 +16,8 @@ import pytest
 import sqlalchemy as sa
 from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
-from support.queue_world import QueueWorld, children, eventually, handles, spares
+from support.queue_world import QueueWorld, children, handles, spares
+from support.waiting import eventually
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims

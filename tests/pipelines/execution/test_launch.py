@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import worker_targets
-from support.queue_world import eventually
+from support.waiting import eventually
 
 from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, ending, launch
 

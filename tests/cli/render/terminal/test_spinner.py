@@ -2,37 +2,41 @@
 
 import io
 import os
+import select
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.standing import standing
 
 from cuda_cyclegan.cli.render.terminal import spinner as sign
 from cuda_cyclegan.cli.render.terminal.spinner import spinner
 
-SLOW = """
-import importlib, sys, time
-place, name = sys.argv[1:3]
-del sys.argv[1:3]
-module = importlib.import_module(place)
-real = getattr(module, name)
-def slow(*arguments, **named):
-    time.sleep(1.4)
-    return real(*arguments, **named)
-setattr(module, name, slow)
-importlib.import_module("cuda_cyclegan.cli.app").main()
-"""
-"""The command, but a function takes long."""
+SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 class Screen(io.StringIO):
     """A terminal."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = threading.Condition()
+
     def isatty(self) -> bool:
         return True
+
+    def write(self, text: str) -> int:
+        with self._written:
+            self._written.notify_all()
+            return super().write(text)
+
+    def shows(self, words: str) -> bool:
+        """Whether it comes to show them."""
+        with self._written:
+            return self._written.wait_for(lambda: words in self.getvalue(), SOON)
 
 
 def screen_for_errors(monkeypatch: pytest.MonkeyPatch) -> Screen:
@@ -43,23 +47,18 @@ def screen_for_errors(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return screen
 
 
-def seen(screen: Screen, words: str) -> bool:
-    end = time.monotonic() + 20
-    while words not in screen.getvalue() and time.monotonic() < end:
-        time.sleep(0.01)
-    return words in screen.getvalue()
-
-
 def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_for_errors(monkeypatch)
     monkeypatch.setattr(sign, "PATIENCE", 0.0)
+    threads = threading.enumerate()
     with spinner("Looking for studies") as rename:
-        assert seen(screen, "Looking for studies")
+        assert screen.shows("Looking for studies")
         rename("Reading scans")
-        assert seen(screen, "Reading scans")
+        assert screen.shows("Reading scans")
     assert sys.stderr is screen
     written = screen.getvalue()
-    time.sleep(0.3)
+    for thread in set(threading.enumerate()) - set(threads):
+        thread.join(SOON)
     assert screen.getvalue() == written
 
 
@@ -74,22 +73,25 @@ def test_a_log_gets_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sign, "PATIENCE", 0.0)
+    threads = threading.enumerate()
     with spinner("Looking for studies"):
-        time.sleep(0.2)
+        assert threading.enumerate() == threads, "nobody is there who could write"
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("command", "place", "words"),
+    ("command", "place", "call", "words"),
     [
-        ("discover", ("cuda_cyclegan.io.discovery", "discover"), "Looking for studies"),
-        ("plan", ("cuda_cyclegan.pipelines.dry_run", "read_study"), "1 of 2 studies"),
-        ("bench", ("cuda_cyclegan.pipelines.bench.measurement", "noise"), "Measuring"),
+        ("discover", ("cuda_cyclegan.io.discovery", "discover"), 1, "Looking for studies"),
+        ("plan", ("cuda_cyclegan.pipelines.dry_run", "read_study"), 2, "1 of 2 studies"),
+        ("bench", ("cuda_cyclegan.pipelines.bench.measurement", "noise"), 1, "Measuring"),
     ],
 )
 def test_no_command_is_silent_for_two_seconds(
-    tmp_path: Path, command: str, place: tuple[str, str], words: str
+    tmp_path: Path, command: str, place: tuple[str, str], call: int, words: str
 ) -> None:
+    """It stands still until the terminal shows what it does."""
+    assert sign.PATIENCE < 2
     model = tiny_model(tmp_path / "model.safetensors")
     for name in "ab":
         scan(tmp_path / "in" / f"{name}.nii")
@@ -100,15 +102,18 @@ def test_no_command_is_silent_for_two_seconds(
     }[command]
     ours, theirs = os.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", SLOW, *place, command, *map(str, arguments)],
+        standing(place, call, command, *map(str, arguments)),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm"},
     ) as process:
         os.close(theirs)
-        out, _ = process.communicate()
-        shown = os.read(ours, 1 << 16).decode()
+        shown = b""
+        while words.encode() not in shown and select.select([ours], [], [], SOON)[0]:
+            shown += os.read(ours, 1 << 16)
+        out, _ = process.communicate(b"go on\n")
     os.close(ours)
     assert process.returncode == 0
-    assert words in shown
+    assert words.encode() in shown
     assert words.encode() not in out
