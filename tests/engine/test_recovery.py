@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
+from support.waiting import ToldCondition
 
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionOverflowError
 from cuda_cyclegan.engine.recovery import SharedGenerator, shared_generator
@@ -124,18 +125,6 @@ class Turn:
         self._lock.release()
 
 
-class Changed(threading.Condition):
-    """A condition that tells when somebody waits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waits = threading.Event()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waits.set()
-        return super().wait(timeout)
-
-
 def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for_its_turn():
     device = Device()
     works, may_end = threading.Event(), threading.Event()
@@ -152,9 +141,9 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
             raise OVERFLOW
         ends.append("wide")
 
-    turn, changed = Turn(), Changed()
+    turn, wide_waits = Turn(), threading.Event()
     with shared(device) as generator:
-        generator._turn, generator._changed = turn, changed
+        generator._turn, generator._changed = turn, ToldCondition(wide_waits.set)
         threads = [
             threading.Thread(target=generator.do, args=(work, "fp16"))
             for work in (long, wide, lambda _: ends.append("late"))
@@ -162,7 +151,7 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
         threads[0].start()
         assert works.wait(SOON)
         threads[1].start()
-        assert changed.waits.wait(SOON), "for a program that nobody works with"
+        assert wide_waits.wait(SOON), "for a program that nobody works with"
         comers = 4  # the wide one twice: it overflowed
         threads[2].start()
         assert all(turn.come.acquire(timeout=SOON) for _ in range(comers))

@@ -1,5 +1,6 @@
-"""Waiting for what another process does, of which this one hears nothing."""
+"""Waiting until threads wait, and for what other processes do."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -13,3 +14,15 @@ def eventually(condition: Callable[[], object], seconds: float = ENOUGH) -> None
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.02)
+
+
+class ToldCondition(threading.Condition):
+    """A condition that calls `tell` whenever somebody begins to wait for it."""
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._tell()
+        return super().wait(timeout)

@@ -3,17 +3,19 @@
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from support.batch_world import scan
 from support.numerics_models import CARD, FunctionGenerator, card
+from support.waiting import ToldCondition
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, PrecisionOverflowError
@@ -23,8 +25,9 @@ from cuda_cyclegan.engine.network.graph import FloatArray, Network
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.io import writing
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.pipelines.execution import batch, stages
+from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
 from cuda_cyclegan.pipelines.execution.batch import run_batch
+from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
@@ -33,6 +36,7 @@ from cuda_cyclegan.pipelines.progress.events import (
     StudyStarted,
     TilesDone,
     Tuning,
+    Worked,
 )
 from cuda_cyclegan.pipelines.progress.timeline import Timeline
 from cuda_cyclegan.pipelines.progress.trace import Trace
@@ -43,11 +47,12 @@ from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import Planner
 from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 
 OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
 RECIPE = Recipe("model", "settings")
 PLENTY = 1 << 30
-SOON = 10.0  # seconds; only a test that fails waits so long
+SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 @dataclass
@@ -90,7 +95,10 @@ class World:
                 Store(manifest, RECIPE, CARD),
             )
             line = StudyPipeline(task, planned, concurrency or Concurrency(PLENTY))
-            return list(run_batch(planned, line, self.events.append))
+            return list(run_batch(planned, line, self.hear))
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
 
     def made(self) -> list[str]:
         return sorted(path.name for path in (self.root / "results").glob("*.nii"))
@@ -194,12 +202,28 @@ def test_no_more_is_under_way_than_the_concurrency_allows(
     reads: list[None] = []
     seen: list[int] = []
     watch_calls(monkeypatch, "read_study", lambda: reads.append(None))
+    waits: SimpleQueue[int] = SimpleQueue()
+
+    class Places(WeightedSemaphore):
+        """Tells the how manieth place a thread waits for."""
+
+        def __init__(self, size: int) -> None:
+            super().__init__(size)
+            self._asked = 0
+            self._changed = ToldCondition(lambda: waits.put(self._asked))
+
+        def acquire(self, amount: int = 1) -> bool:
+            self._asked += 1
+            return super().acquire(amount)
 
     def network(patches: FloatArray) -> FloatArray:
-        time.sleep(0.05)
+        next_place = len(seen) + 3
+        while next_place <= 6 and waits.get(timeout=SOON) != next_place:
+            pass
         seen.append(len(reads))
         return patches
 
+    monkeypatch.setattr(study_pipeline, "WeightedSemaphore", Places)
     world.run(network)
     assert seen == [2, 3, 4, 5, 5]
 
@@ -261,10 +285,8 @@ def test_a_study_that_cannot_be_stored_fails_alone(
     assert threads_at_work() == []
 
 
-def threads_at_work() -> list[str]:
-    return [
-        t.name for t in threading.enumerate() if t.name.split()[0] in ("read", "infer", "write")
-    ]
+def threads_at_work() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.split()[0] in ("read", "infer", "write")]
 
 
 def test_several_readers_and_writers_make_the_same_rows_in_order(world: World) -> None:
@@ -312,26 +334,43 @@ def test_the_generator_is_closed_when_the_batch_is_over(world: World) -> None:
     assert states == ["open", "closed"]
 
 
-def test_seconds_are_those_of_work_and_not_of_waiting(world: World) -> None:
-    def slow(patches: FloatArray) -> FloatArray:
-        time.sleep(0.2)
+def test_seconds_are_those_of_work_and_not_of_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock only goes on in the network, while the threads before and after it wait."""
+    now, runs = [100.0], iter(range(9))
+    told = threading.Condition()
+    monkeypatch.setattr(stages, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+
+    def hear(event: Event) -> None:
+        with told:
+            world.events.append(event)
+            told.notify_all()
+
+    def others_wait(run: int) -> bool:
+        spans = [event.span for event in world.events if isinstance(event, Worked)]
+        stages = [span.stage for span in spans]
+        read_and_hashed = 2 * min(run + 2, 5)
+        return stages.count("write") == run and stages.count("read") == read_and_hashed
+
+    def network(patches: FloatArray) -> FloatArray:
+        run = next(runs)
+        with told:
+            assert told.wait_for(lambda: others_wait(run), SOON)
+        now[0] += 1.0
         return patches
 
-    start = time.perf_counter()
-    timeline = Timeline(start)
-    rows = world.run(slow)
+    monkeypatch.setattr(world, "hear", hear)
+    timeline = Timeline(now[0])
+    rows = world.run(network)
     for event in world.events:
         timeline.hear(event)
     use = timeline.use()
     moments = [row.under_way or (0.0, 0.0) for row in timeline.dated(rows)]
-    assert moments[1][0] < moments[0][1], "the next one is read while the first is in the network"
-    assert 0 <= min(moments)[0] <= max(moments)[1] <= time.perf_counter() - start
+    assert moments == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5)]
     for row in rows:
-        assert row.seconds == pytest.approx(sum(row.stages.values()))
-        assert 0.2 <= row.seconds < 0.4  # one that counted waits would come to 0.6
-    assert use.computing == pytest.approx(sum(row.stages["infer"] for row in rows))
-    assert use.busy <= 3 * use.wall
-    assert 0 < use.computing_share <= 1
+        assert row.seconds == sum(row.stages.values()) == row.stages["infer"] == 1.0
+    assert (use.computing, use.busy, use.wall, use.computing_share) == (5.0, 5.0, 5.0, 1.0)
 
 
 def test_a_trace_shows_every_span_on_the_row_of_its_thread(world: World, tmp_path: Path) -> None:
@@ -377,10 +416,14 @@ def test_an_interrupt_keeps_what_the_network_has_done_with(world: World) -> None
 class Interruption:
     """The first study comes to a place on its way to the disk; then a signal comes and no patience
     is left. Anything that stands there goes on at the latest when the run is over.
+
+    last_moment: seconds for what is in place. is_cut: all parts are removed.
     """
 
     monkeypatch: pytest.MonkeyPatch
+    last_moment: float
     is_there: threading.Event = field(default_factory=threading.Event)
+    is_cut: threading.Event = field(default_factory=threading.Event)
     is_over: threading.Event = field(default_factory=threading.Event)
 
     def stand_at(self, module: Any, name: str, until: Callable[[], object]) -> None:
@@ -402,12 +445,20 @@ class Interruption:
                 raise KeyboardInterrupt
             return patches
 
-        self.monkeypatch.setattr(batch, "PATIENCE", 0.1)
+        remove = study_pipeline.remove_parts_of_this_process
+
+        def remove_and_tell(folder: Path) -> int:
+            removed = remove(folder)
+            self.is_cut.set()
+            return removed
+
+        self.monkeypatch.setattr(study_pipeline, "remove_parts_of_this_process", remove_and_tell)
+        self.monkeypatch.setattr(batch, "PATIENCE", 0.0)
+        self.monkeypatch.setattr(batch, "LAST_MOMENT", self.last_moment)
         rows = world.run(network)
         self.is_over.set()
-        end = time.monotonic() + SOON
-        while threads_at_work() and time.monotonic() < end:
-            time.sleep(0.01)
+        for thread in threads_at_work():
+            thread.join(SOON)
         return rows
 
 
@@ -417,7 +468,7 @@ class Interruption:
 def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
     world: World, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
-    stop = Interruption(monkeypatch)
+    stop = Interruption(monkeypatch, last_moment=0.0)
     stop.stand_at(module, name, lambda: stop.is_over.wait(SOON))
     rows = stop.run(world)
     assert [row.status for row in rows] == ["interrupted"] * 2
@@ -429,15 +480,8 @@ def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
 def test_a_result_whose_part_a_stop_removes_is_no_failure(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = (world.root / "results").glob
-
-    def until_it_is_gone() -> None:
-        end = time.monotonic() + SOON
-        while list(parts("*.part")) and time.monotonic() < end:
-            time.sleep(0.01)
-
-    stop = Interruption(monkeypatch)
-    stop.stand_at(writing, "write_voxels", until_it_is_gone)
+    stop = Interruption(monkeypatch, last_moment=SOON)
+    stop.stand_at(writing, "write_voxels", lambda: stop.is_cut.wait(SOON))
     assert [row.status for row in stop.run(world)] == ["interrupted"] * 2
     assert world.made() == []
 
@@ -445,8 +489,8 @@ def test_a_result_whose_part_a_stop_removes_is_no_failure(
 def test_a_result_that_is_in_place_at_a_stop_is_recorded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = Interruption(monkeypatch)
-    stop.stand_at(storing, "files_at", lambda: time.sleep(0.4))
+    stop = Interruption(monkeypatch, last_moment=SOON)
+    stop.stand_at(storing, "files_at", lambda: stop.is_cut.wait(SOON))
     assert [row.status for row in stop.run(world)] == ["translated", "interrupted"]
     assert world.made() == ["a.nii"]
     assert load(world.root / "results")["a.nii"].status == "written"

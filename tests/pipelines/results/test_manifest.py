@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
@@ -209,24 +210,34 @@ def test_a_full_disk_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.Mon
 def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first flush lasts until all have written their lines."""
     flushed: list[bytes] = []
+    written, write = threading.Semaphore(0), os.write
+    names = [f"{n}.nii" for n in range(8)]
+
+    def write_and_tell(file: int, line: bytes) -> int:
+        count = write(file, line)
+        written.release()
+        return count
 
     def flush(_: int) -> None:
         content = manifest_file(tmp_path).read_bytes()
-        time.sleep(0.02)
+        if not flushed:
+            assert all(written.acquire(timeout=ENOUGH) for _ in names)
         flushed.append(content)
 
+    monkeypatch.setattr(os, "write", write_and_tell)
     monkeypatch.setattr(os, "fsync", flush)
     with Manifest(tmp_path) as manifest:
 
         def append(name: str) -> bool:
             manifest.append(entry(name))
-            return f'"{name}"'.encode() in flushed[-1]
+            return any(f'"{name}"'.encode() in content for content in flushed)
 
-        with ThreadPoolExecutor(8) as threads:
-            assert all(threads.map(append, [f"{n}.nii" for n in range(64)]))
-    assert len(load(tmp_path)) == 64
-    assert len(flushed) < 32
+        with ThreadPoolExecutor(len(names)) as threads:
+            assert all(threads.map(append, names))
+    assert len(load(tmp_path)) == len(names)
+    assert len(flushed) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
@@ -254,9 +265,9 @@ class TestFileState:
         path.write_bytes(b"abc")
         before = path.stat()
         state = FileState.of(path)
-        time.sleep(0.02)  # older kernels keep time in steps of some milliseconds
-        path.write_bytes(b"xyz")
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        while path.stat().st_ctime_ns == before.st_ctime_ns:  # kernels keep time in steps
+            path.write_bytes(b"xyz")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert state.again(path).sha256 != state.sha256
 
     def test_a_copy_has_the_same_hash(self, tmp_path: Path) -> None:
