@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.numerics_models import FunctionGenerator
+from support.waiting import eventually
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import CudaError, EngineError
@@ -16,6 +17,8 @@ from cuda_cyclegan.engine.network.graph import FloatArray
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.results import storing
 
+LONG = 600.0
+LET_GO = "let go"
 LOSS = CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
 
 
@@ -29,8 +32,9 @@ class Opener:
     deaths: how many calls, of all processes together, end their process as kill -9 does.
     losses: how many calls find that the card is gone. brightest: patches with a mean above this
     end their process too, and with a mean above `losing` they end the card. seconds: that every
-    call takes. together: how many processes must have opened it before any may compute. recording:
-    seconds between a result's appearance and its record.
+    call takes. together: how many processes must have a study before any may compute. holding: how
+    many calls, of all processes together, get on before the others wait for `let_go`.
+    recording_late: results are recorded then, too.
     """
 
     folder: Path
@@ -43,7 +47,8 @@ class Opener:
     losing: float = float("inf")
     seconds: float = 0.0
     together: int = 1
-    recording: float = 0.0
+    holding: int | None = None
+    recording_late: bool = False
 
     @contextmanager
     def __call__(self, _: Precision, __: Progress) -> Iterator[FunctionGenerator]:
@@ -52,20 +57,22 @@ class Opener:
         if self._is_due("broken", self.broken):
             os.kill(os.getpid(), signal.SIGKILL)
         (self.folder / f"open {os.getpid()}").touch()
-        while len(list(self.folder.glob("open *"))) < self.together:
-            time.sleep(0.01)
         files_at = storing.files_at
 
         def late(target: Path) -> list[Path]:
-            time.sleep(self.recording)
+            eventually((self.folder / LET_GO).exists)
             return files_at(target)
 
-        if self.recording:
+        if self.recording_late:
             storing.files_at = late
         yield FunctionGenerator(self._run)
 
     def _run(self, patches: FloatArray) -> FloatArray:
         time.sleep(self.seconds)
+        (self.folder / f"has a study {os.getpid()}").touch()
+        eventually(lambda: len(list(self.folder.glob("has a study *"))) >= self.together)
+        if self.holding is not None and not self._is_due("passed", self.holding):
+            eventually((self.folder / LET_GO).exists, LONG)
         (self.folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
         if self._is_due("death", self.deaths):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -86,6 +93,10 @@ class Opener:
                 continue
             return True
         return False
+
+    def let_go(self) -> None:
+        """Let all get on that wait, in whichever process."""
+        (self.folder / LET_GO).touch()
 
     def processes(self) -> set[str]:
         """Those that have translated something."""

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from support.batch_world import scan, stored
 from support.numerics_models import FunctionGenerator, card
+from support.waiting import ENOUGH, eventually
 from support.worker_generators import LOSS, Opener
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
@@ -24,10 +24,12 @@ from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
 from cuda_cyclegan.pipelines.execution.batch_worker import Setup
 from cuda_cyclegan.pipelines.execution.failover import Failover
+from cuda_cyclegan.pipelines.execution.messages import StopStoring
 from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
 from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
 from cuda_cyclegan.pipelines.execution.stages import OpenGenerator
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
+from cuda_cyclegan.pipelines.execution.supervisor import Supervisor
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
     Event,
@@ -141,7 +143,7 @@ def processes_left() -> list[int]:
 
 
 def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> None:
-    opener = Opener(world.calls, seconds=0.1, together=2)
+    opener = Opener(world.calls, together=2)
     rows = world.run(opener, opener)
     assert [row.name for row in rows] == NAMES
     assert {row.status for row in rows} == {"translated"}
@@ -157,7 +159,7 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: World) -> No
 
 
 def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
-    opener = Opener(world.calls, deaths=1, seconds=0.05)
+    opener = Opener(world.calls, deaths=1)
     rows = world.run(opener, opener)
     assert {row.status for row in rows} == {"translated"}
     assert any("SIGKILL" in note for row in rows for note in row.notes)
@@ -168,13 +170,14 @@ def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
 
 
 def test_a_worker_killed_from_outside_is_made_up_for(world: World) -> None:
-    opener = Opener(world.calls, seconds=0.1)
+    opener = Opener(world.calls, holding=1)
     victims: list[int] = []
 
     def kill_one(event: Event) -> None:
         if isinstance(event, StudyDone) and not victims:
             victims.append(int(sorted(opener.processes())[0]))
             os.kill(victims[0], signal.SIGKILL)
+            opener.let_go()
 
     world.hear = kill_one  # type: ignore[method-assign]
     rows = world.run(opener, opener)
@@ -202,7 +205,7 @@ def test_a_card_that_falls_off_leaves_its_studies_to_the_other(world: World) -> 
 
 
 def test_a_lost_card_is_opened_again_in_another_process(world: World) -> None:
-    opener = Opener(world.calls, losses=1, seconds=0.05)
+    opener = Opener(world.calls, losses=1)
     rows = world.run_here(opener)
     assert [row.status for row in rows] == ["translated"] * 6
     assert world.made() == NAMES
@@ -221,28 +224,38 @@ def test_a_card_that_is_lost_after_an_interrupt_is_not_opened_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does the loss, heard while a result is stored, end the batch in another way."""
-    is_storing, write, calls = threading.Event(), storing.write, iter(range(9))
+    is_storing, is_stopped = threading.Event(), threading.Event()
+    write, stop, calls = storing.write, StudyPipeline.stop, iter(range(9))
 
-    def slow_write(*arguments: Any) -> Any:
+    def write_after_the_loss(*arguments: Any) -> Any:
         is_storing.set()
-        time.sleep(1)
+        assert is_stopped.wait(ENOUGH)
+        for thread in threading.enumerate():
+            if thread.name.startswith("infer"):
+                thread.join(ENOUGH)
         return write(*arguments)
+
+    def stop_and_tell(pipeline: StudyPipeline) -> None:
+        stop(pipeline)
+        is_stopped.set()
 
     def interrupted_and_lost(patches: FloatArray) -> FloatArray:
         call = next(calls)
         if call == 0:
             return patches
-        assert is_storing.wait(30)
+        assert is_storing.wait(ENOUGH)
         if call == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.3)
+        assert is_stopped.wait(ENOUGH)
         raise LOSS
 
     @contextmanager
     def opened(_: Precision, __: Progress) -> Iterator[FunctionGenerator]:
         yield FunctionGenerator(interrupted_and_lost)
 
-    monkeypatch.setattr(storing, "write", slow_write)
+    monkeypatch.setattr(storing, "write", write_after_the_loss)
+    monkeypatch.setattr(StudyPipeline, "stop", stop_and_tell)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", ENOUGH)
     rows = world.run_here(opened)
     assert sorted(row.status for row in rows)[-1] == "translated"
     assert len(world.made()) == 1
@@ -265,7 +278,7 @@ def test_a_study_that_loses_every_card_alone_is_tried_three_times_and_fails_alon
 
 
 def test_a_card_that_stays_away_fails_what_is_left(world: World) -> None:
-    rows = world.run_here(Opener(world.calls, losses=100, seconds=0.05))
+    rows = world.run_here(Opener(world.calls, losses=100))
     assert {row.status for row in rows} == {"failed"}
     assert len(list(world.calls.glob("loss *"))) < 12
     assert processes_left() == []
@@ -333,10 +346,10 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
         if isinstance(event, StudyDone):
             raise KeyboardInterrupt
 
-    opener = Opener(world.calls, seconds=0.2)
+    opener = Opener(world.calls, holding=2)
     hear, world.hear = world.hear, interrupt  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 5.0)
+        patch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.5)
         rows = world.run(opener, opener)
     world.hear = hear  # type: ignore[method-assign]
     made = world.made()
@@ -344,6 +357,7 @@ def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(world: Wo
     assert [row.name for row in rows if row.status == "translated"] == made
     assert processes_left() == []
     assert world.parts() == []
+    opener.let_go()
     again = world.run(opener, opener)
     assert sum(row.status == "up to date" for row in again) == len(made)
     assert world.made() == NAMES
@@ -358,7 +372,16 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
         if isinstance(event, TilesDone) and world.made() and (error := next(interrupts, None)):
             raise error
 
-    opener = Opener(world.calls, seconds=0.1, recording=0.5)
+    opener = Opener(world.calls, recording_late=True)
+    stop = Supervisor.stop
+
+    def stop_and_let_go(supervisor: Any, order: Any) -> None:
+        stop(supervisor, order)
+        if isinstance(order, StopStoring):
+            opener.let_go()
+
+    monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.shared_batch.LAST_MOMENT", ENOUGH)
     monkeypatch.setattr(world, "hear", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.0)
     world.run(opener, opener)
@@ -374,7 +397,7 @@ def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
         if isinstance(event, TilesDone):
             raise KeyboardInterrupt
 
-    opener = Opener(world.calls, seconds=60)
+    opener = Opener(world.calls, holding=0)
     monkeypatch.setattr(world, "hear", interrupt)
     monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.1)
     rows = world.run_suspects(NAMES, opener, opener)
@@ -383,7 +406,7 @@ def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
 
 
 def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: World) -> None:
-    opener = Opener(world.calls, seconds=0.05, together=2)
+    opener = Opener(world.calls, together=2)
 
     def terminate(event: Event) -> None:
         if isinstance(event, StudyDone):
@@ -399,18 +422,13 @@ def test_a_service_managers_signal_leaves_the_workers_to_their_holder(world: Wor
 def test_workers_end_when_their_holder_is_gone(world: World) -> None:
     holder = os.fork()
     if holder == 0:
-        opener = Opener(world.calls, seconds=60)
+        opener = Opener(world.calls, holding=0)
         world.run(opener, opener)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and len(children_of(holder)) < 2:
-        time.sleep(0.05)
+    eventually(lambda: len(children_of(holder)) == 2)
     workers = children_of(holder)
-    assert len(workers) == 2
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
-    while time.monotonic() < deadline and any(map(runs, workers)):
-        time.sleep(0.05)
-    assert not any(map(runs, workers))
+    eventually(lambda: not any(map(runs, workers)))
 
 
 def children_of(process: int) -> list[int]:
