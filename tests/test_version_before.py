@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import queue_postgres
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -60,9 +61,21 @@ def translate(root: Path, scan: str, model: str, output: str, options: str = "")
     )
 
 
-@pytest.fixture
-def queue(root: Path) -> Path:
-    """The stored rows in a database of this user's alone."""
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def queue(root: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """What `--queue` takes: the stored rows in a database."""
+    if request.param == "SQLite":
+        yield str(_sqlite(root))
+        return
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    with queue_postgres.server() as server:
+        server.restore((root / "queue_postgres.sql").read_text())
+        yield server.url
+
+
+def _sqlite(root: Path) -> Path:
+    """A file of this user's alone."""
     folder = root / "queue"
     folder.mkdir(mode=0o700)
     file = folder / "jobs.db"
@@ -73,24 +86,24 @@ def queue(root: Path) -> Path:
     return file
 
 
-def batches(queue: Path) -> dict[str, str]:
+def batches(queue: str) -> dict[str, str]:
     """Batches by the names that they were given."""
     found = json.loads(did(f"jobs --json --queue {queue}"))["batches"]
     return {batch["name"]: batch["batch"] for batch in found}
 
 
-def jobs(queue: Path) -> dict[str, dict[str, Any]]:
+def jobs(queue: str) -> dict[str, dict[str, Any]]:
     """The one job of each batch."""
     named = batches(queue).items()
     shown = {name: json.loads(did(f"jobs show {at} --json --queue {queue}")) for name, at in named}
     return {name: found["jobs"][0] for name, found in shown.items()}
 
 
-def work(queue: Path) -> None:
+def work(queue: str) -> None:
     did(f"worker --queue {queue} --device cpu --until-empty")
 
 
-def test_a_queue_shows_its_jobs_in_every_state(queue: Path) -> None:
+def test_a_queue_shows_its_jobs_in_every_state(queue: str) -> None:
     found = jobs(queue)
     assert {name: job["state"] for name, job in found.items()} == {
         "done": "done",
@@ -116,7 +129,7 @@ def test_a_queue_shows_its_jobs_in_every_state(queue: Path) -> None:
 
 
 def test_a_worker_does_the_jobs_that_are_left_as_they_were_asked_for(
-    root: Path, queue: Path
+    root: Path, queue: str
 ) -> None:
     work(queue)
     states = {name: job["state"] for name, job in jobs(queue).items()}
@@ -136,7 +149,7 @@ def test_a_worker_does_the_jobs_that_are_left_as_they_were_asked_for(
     assert result["seams"] if "seams" in result else result["seam_score"]
 
 
-def test_jobs_that_ended_can_be_queued_again(root: Path, queue: Path) -> None:
+def test_jobs_that_ended_can_be_queued_again(root: Path, queue: str) -> None:
     named = batches(queue)
     for name in ("given-up", "cancelled"):
         assert "1 job queued again" in did(f"jobs retry {named[name]} --queue {queue}")

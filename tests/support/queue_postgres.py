@@ -10,6 +10,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,10 @@ class Server:
     def url(self) -> str:
         return f"postgresql://worker@{self.address}:{self.port}/jobs"
 
+    @property
+    def _login(self) -> dict[str, Any]:
+        return {"host": self.address, "port": self.port, "user": "worker"}
+
     def start(self) -> None:
         options = (
             f"-p {self.port} -c listen_addresses={self.address} -c fsync=off "
@@ -29,6 +36,14 @@ class Server:
         )
         log = str(self.folder / "log")
         _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-w", "-o", options, "start")
+
+    def restore(self, dump: str) -> None:
+        """Make the database from what pg_dump wrote as INSERT statements."""
+        with psycopg.connect(dbname="postgres", **self._login) as connection:
+            connection.autocommit = True
+            connection.execute("CREATE DATABASE jobs")
+        with psycopg.connect(dbname="jobs", **self._login) as connection:
+            connection.execute(dump.encode())
 
     def stop(self, mode: str = "fast") -> None:
         _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
