@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-import time
+import threading
 from typing import Any
 
 from cuda_cyclegan.pipelines.execution import stages
@@ -15,17 +15,29 @@ LARGE = 30
 
 
 def main() -> None:
-    """Arguments: the queue, and after how many deaths a job is given up."""
-    queue, tries = sys.argv[1:]
+    """Arguments: the queue, after how many deaths a job is given up, and how many have been read
+    when the network begins.
+    """
+    queue, tries, read_ahead = sys.argv[1:]
     real: Any = stages.infer_study
+    prepare: Any = stages.prepare_study
+    are_read = threading.Semaphore(0)
+    first = [int(read_ahead)]
+
+    def prepare_and_tell(*arguments: Any) -> Any:
+        prepared = prepare(*arguments)
+        are_read.release()
+        return prepared
 
     def infer(study: Any, *rest: Any) -> Any:
-        time.sleep(0.3)  # for the next one to be read
+        while first:
+            for _ in range(first.pop()):
+                are_read.acquire()
         if max(study.prepared.plan.tiling.extents) > LARGE:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(study, *rest)
 
-    stages.infer_study = infer
+    stages.infer_study, stages.prepare_study = infer, prepare_and_tell
     settings = WorkerSettings(until_empty=True, tries=int(tries))
     assert work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
 

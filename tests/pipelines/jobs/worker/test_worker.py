@@ -15,6 +15,7 @@ import pytest
 from support.batch_world import scan
 from support.numerics_models import FunctionGenerator
 from support.queue_world import QueueWorld
+from support.waiting import ToldCondition
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.devices import Device
@@ -22,7 +23,8 @@ from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import FloatArray, Network, Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.errors import QueueLostError
-from cuda_cyclegan.pipelines.execution import stages
+from cuda_cyclegan.pipelines.execution import stages, study_pipeline
+from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
 from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -37,6 +39,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import (
     WorkerSettings,
 )
 from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.jobs.worker.worker import JobWorker
 from cuda_cyclegan.pipelines.study import translation as study_run
 
 SOON = 60.0  # seconds; only a test that fails waits so long
@@ -60,6 +63,27 @@ def watch_calls(
         return real(*arguments)
 
     patch.setattr(where, name, watched)
+
+
+class Rounds:
+    """What a worker's watch does, which here hardly pauses, is told to those who wait for it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
+        self._left, self._are_over = times, threading.Event()
+        patch.setattr(watch, "WATCH_SECONDS", 0.05)
+        real = getattr(place, name)
+
+        def watched(*arguments: Any) -> Any:
+            done = real(*arguments)
+            self._left -= 1
+            if self._left <= 0:
+                self._are_over.set()
+            return done
+
+        patch.setattr(place, name, watched)
+
+    def wait(self) -> None:
+        assert self._are_over.wait(SOON)
 
 
 def states(world: QueueWorld, batch: str) -> list[str]:
@@ -93,15 +117,29 @@ def test_one_job_at_most_is_taken_ahead(world: QueueWorld, monkeypatch: pytest.M
     batch = world.submit()
     second_is_read = threading.Event()
     held: list[int] = []
+    waits = threading.Event()
+
+    class Places(WeightedSemaphore):
+        """Tells when a thread waits for the third place."""
+
+        def __init__(self, size: int) -> None:
+            super().__init__(size)
+            self._asked = 0
+            self._changed = ToldCondition(lambda: self._asked == 3 and waits.set())
+
+        def acquire(self, amount: int = 1) -> bool:
+            self._asked += 1
+            return super().acquire(amount)
 
     def count(number: int) -> None:
         if number == 0:
             assert second_is_read.wait(SOON)
-            threading.Event().wait(0.3)  # for a third one to be taken, if it is
+            assert waits.wait(SOON)
             held.append(states(world, batch).count("running"))
 
     watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
     watch_calls(monkeypatch, "infer_study", count)
+    monkeypatch.setattr(study_pipeline, "WeightedSemaphore", Places)
     world.work()
     assert held == [2]
     assert states(world, batch) == ["done"] * 5
@@ -165,12 +203,13 @@ def test_only_the_job_that_was_cancelled_is_left(
 ) -> None:
     world.scans(3)
     batch = world.submit()
+    left = Rounds(monkeypatch, JobWorker, "leave")
 
     def cancel(number: int) -> None:
         if number == 1:
             with open_queue(queue_place(world.queue)) as queue:
                 assert queue.cancel(f"{batch}/00002") == 1
-            threading.Event().wait(2.5)  # two rounds of the watch
+            left.wait()
 
     watch_calls(monkeypatch, "infer_study", cancel)
     told = world.work()
@@ -191,12 +230,13 @@ def test_a_job_that_was_cancelled_and_queued_again_is_done_by_the_same_worker(
     """Which gets it a second time while it still has it in hand."""
     world.scans(1)
     batch = world.submit()
+    left = Rounds(monkeypatch, JobWorker, "leave")
 
     def cancel(number: int) -> None:
         if number == 0:
             with open_queue(queue_place(world.queue)) as queue:
                 assert queue.cancel(batch) == queue.retry(batch).again == 1
-            threading.Event().wait(2.5)  # two rounds of the watch
+            left.wait()
 
     watch_calls(monkeypatch, "infer_study", cancel)
     told = world.work()
@@ -212,7 +252,8 @@ def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
 ) -> None:
     monkeypatch.setattr(Life, "renew", lambda _: False)
     monkeypatch.setattr(Life, "is_lost", lambda _: True)
-    watch_calls(monkeypatch, "infer_study", lambda _: threading.Event().wait(2.5))
+    told = Rounds(monkeypatch, JobWorker, "begin_afresh")
+    watch_calls(monkeypatch, "infer_study", lambda _: told.wait())
     world.scans(3)
     batch = world.submit()
     settings = WorkerSettings(until_empty=True)
@@ -246,7 +287,8 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "STRAY_SECONDS", 0.0)
-    watch_calls(monkeypatch, "infer_study", lambda _: threading.Event().wait(2.5))
+    rounds = Rounds(monkeypatch, Claims, "held", times=3)
+    watch_calls(monkeypatch, "infer_study", lambda _: rounds.wait())
     world.scans(1)
     batch = world.submit()
     [row] = [event.row for event in world.work() if isinstance(event, JobEnded)]
@@ -372,12 +414,13 @@ def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None
     scan(world.inputs / "001.nii", shape=(40, 18, 16))
     batch = world.submit()
 
-    def status() -> int:
-        command = [sys.executable, "-m", "support.queue_poison", world.queue, "1"]
+    def status(read_ahead: int) -> int:
+        poison = ["support.queue_poison", world.queue, "1", str(read_ahead)]
+        command = [sys.executable, "-m", *poison]
         return subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode
 
     died_in_company = died_alone = -signal.SIGKILL
-    assert [status() for _ in range(3)] == [died_in_company, died_alone, 0]
+    assert [status(2), status(1), status(1)] == [died_in_company, died_alone, 0]
     poison = world.jobs(batch)[1]
     assert poison["state"] == "given up"
     assert "1 workers died of it" in poison["reason"]
