@@ -5,12 +5,14 @@ A program of its own, as it needs a driver, if only one in host memory.
 
 import json
 import sys
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 from support.described_cards import CARDS
 from support.gpu_networks import random_network
 
+from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import Convolution, Convolve
@@ -23,42 +25,68 @@ from cuda_cyclegan.engine.options import Precision
 NETWORKS = {"ResNet": ResNetSpec(1, 1, 32, 1), "U-Net": UNetSpec(1, 1, 32, 5)}
 PATCH = (64, 64, 64)
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
-H200: dict[str, Any] = {
-    "deviceVer": 900,
-    "driverVer": 12080,
-    "deviceName": "described",
-    "cudaDeviceId": 0,
-    "pciDeviceId": 0,
-    "isTccDriver": 0,
-    "multiProcessorCount": 132,
-    "warpSize": 32,
-    "maxGridSize": [2**31 - 1, 65535, 65535],
-    "maxBlockSize": [1024, 1024, 64],
-    "maxCtasPerSM": 32,
-    "maxThreadsPerBlock": 1024,
-    "maxThreadsPerSM": 2048,
-    "regsPerBlock": 65536,
-    "maxRegistersPerSM": 65536,
-    "maxSharedMemoryPerBlock": 48 << 10,
-    "maxSharedMemoryPerBlockOptin": 227 << 10,
-    "reservedSharedMemoryPerBlock": 1 << 10,
-    "supportCoopLaunch": 1,
-    "smClockRateKHz": 1_980_000,
-    "memClockRateKHz": 3_201_000,
-    "memoryBusWidth": 6144,
-    "l2CacheSize": 60 << 20,
-    "totalGlobalMem": 141 << 30,
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What cuDNN asks of a chip that no program here is fitted to. clocks are in kHz."""
+
+    name: str
+    clock: int
+    memory_clock: int
+    memory_bus: int
+    memory_gib: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+
+
+CHIPS = {
+    "7.5": Chip("Tesla T4", 1_590_000, 5_001_000, 256, 15, 1024, 16),
+    "8.0": Chip("NVIDIA A100-SXM4-80GB", 1_410_000, 1_593_000, 5120, 80, 2048, 32),
+    "8.6": Chip("NVIDIA A10", 1_695_000, 6_251_000, 384, 23, 1536, 16),
+    "8.9": Chip("NVIDIA L4", 2_040_000, 6_251_000, 192, 23, 1536, 24),
+    "9.0": Chip("NVIDIA H200", 1_980_000, 3_201_000, 6144, 141, 2048, 32),
+    "10.0": Chip("NVIDIA B200", 1_965_000, 3_996_000, 8192, 180, 2048, 32),
+    "12.0": Chip("NVIDIA RTX PRO 6000", 2_617_000, 14_001_000, 512, 96, 1536, 24),
 }
-"""What cuDNN wants to know of a chip; of others only the compute capability is told."""
+
+
+def told(chip: Chip, card: CardProperties) -> dict[str, Any]:
+    """All that cuDNN wants to know of a chip, under its own names."""
+    return {
+        "deviceVer": 100 * card.capability[0] + 10 * card.capability[1],
+        "driverVer": 12080,
+        "deviceName": chip.name,
+        "cudaDeviceId": 0,
+        "pciDeviceId": 0,
+        "isTccDriver": 0,
+        "multiProcessorCount": card.multiprocessors,
+        "warpSize": 32,
+        "maxGridSize": [2**31 - 1, 65535, 65535],
+        "maxBlockSize": [1024, 1024, 64],
+        "maxCtasPerSM": chip.blocks_per_multiprocessor,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerSM": chip.threads_per_multiprocessor,
+        "regsPerBlock": 65536,
+        "maxRegistersPerSM": 65536,
+        "maxSharedMemoryPerBlock": 48 << 10,
+        "maxSharedMemoryPerBlockOptin": card.shared_per_block,
+        "reservedSharedMemoryPerBlock": card.shared_per_multiprocessor - card.shared_per_block,
+        "supportCoopLaunch": 1,
+        "smClockRateKHz": chip.clock,
+        "memClockRateKHz": chip.memory_clock,
+        "memoryBusWidth": chip.memory_bus,
+        "l2CacheSize": card.l2_bytes,
+        "totalGlobalMem": chip.memory_gib << 30,
+    }
 
 
 class Described:
     """cuDNN's frontend, for a chip that is not there."""
 
-    def __init__(self, frontend: Any, capability: tuple[int, int]) -> None:
+    def __init__(self, frontend: Any, chip: Chip, card: CardProperties) -> None:
         self._frontend = frontend
-        version = 100 * capability[0] + 10 * capability[1]
-        self._chip = frontend.create_device_properties(json.dumps({**H200, "deviceVer": version}))
+        self._chip = frontend.create_device_properties(json.dumps(told(chip, card)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frontend, name)
@@ -94,7 +122,7 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, list[int]]]] = {}
     for text in sys.argv[1:]:
         card = CARDS[text]
-        convolutions.cudnn = Described(frontend, card.capability)
+        convolutions.cudnn = Described(frontend, CHIPS[text], card)
         found[text] = {}
         for precision in PRECISIONS:
             layout = next(ProgramRequest(PATCH, 1, precision, card).layouts())
