@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cuda_cyclegan.pipelines.errors import QueueError
-from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private
+from cuda_cyclegan.pipelines.jobs.queue.location import check_private, make_private, queue_place
 
 
 @pytest.fixture
@@ -63,3 +63,11 @@ def test_links_in_a_ring_end(own: Path) -> None:
     (own / "ring").symlink_to("ring")
     with pytest.raises(QueueError, match="cannot be made"):
         make_private(own / "ring")
+
+
+def test_a_server_is_shown_without_its_password_and_options() -> None:
+    place = queue_place("postgres://me:secret@host/jobs?sslmode=require&connect_timeout=9")
+    assert str(place) == "postgresql://me:***@host/jobs"
+    assert place.url.count("connect_timeout") == 1
+    assert "sslmode=require" in place.url
+    assert "keepalives_idle=10" in place.url

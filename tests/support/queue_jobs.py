@@ -1,0 +1,34 @@
+"""Jobs for a queue, without any scan behind them."""
+
+from pathlib import Path
+
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
+from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+
+NORMAL = SchedulingClass("normal")
+
+
+def jobs(folder: Path, count: int, **choices: object) -> list[StudyJob]:
+    made: list[StudyJob] = []
+    for number in range(count):
+        file = folder / f"{number:03}.nii"
+        if not file.exists():
+            file.touch()
+        made.append(study_job(file, **choices))
+    return made
+
+
+def study_job(file: Path, **choices: object) -> StudyJob:
+    fields = {"study": file.name, "files": (str(file),), "output": "/results", **choices}
+    return StudyJob(
+        **fields,  # pyright: ignore[reportArgumentType]
+        model="/model.safetensors",
+        model_sha256="0" * 64,
+        options=TranslateOptions(patch=(16, 16, 16)),
+    )
+
+
+def states(queue: Queue, batch: str) -> list[str]:
+    return [row.state for row in queue.jobs(batch)]
