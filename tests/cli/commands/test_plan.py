@@ -1,0 +1,74 @@
+"""The plan command: what a batch would cost."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan
+from support.translate_world import World
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+class TestPlan:
+    def test_it_is_the_dry_run(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        (world.inputs / "b.nii").write_bytes(b"garbage" * 100)
+        planned = CliRunner().invoke(app, ["plan", *world.arguments()])
+        dry = world.translate("--dry-run")
+        assert planned.exit_code == dry.exit_code == 1
+        assert planned.output == dry.output
+        assert "would fail: b.nii: unreadable" in planned.output
+        assert not world.output.exists()
+
+    def test_seconds_are_known_once_a_batch_was_measured(
+        self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        scan(world.inputs / "a.nii")
+        command = ["plan", *world.arguments("--overwrite")]
+        assert "not known yet" in CliRunner().invoke(app, command).stdout
+        assert world.translate().exit_code == 0
+        told = CliRunner().invoke(app, command).stdout
+        assert "not known yet" not in told
+        assert re.search(r"Seconds in all: \d", told)
+
+    def test_ram_is_at_least_that_of_the_arrays(self, world: World) -> None:
+        scan(world.inputs / "a.nii", shape=(128, 128, 128))
+        told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+        found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+        assert found is not None
+        assert 128**3 * (2 + 2) <= int(found[1]) * 2**20 <= 128**3 * 6
+
+    def test_ram_is_what_a_run_asks_for(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A seam score keeps the network's own intensities."""
+        scan(world.inputs / "a.nii", shape=(96, 96, 96))
+        asked: list[int] = []
+        acquire = WeightedSemaphore.acquire
+
+        def heard(memory: WeightedSemaphore, amount: int = 1) -> bool:
+            asked.append(amount)
+            return acquire(memory, amount)
+
+        monkeypatch.setattr(WeightedSemaphore, "acquire", heard)
+        mebibytes: list[int] = []
+        for extras in ((), ("--seam-score",)):
+            told = (
+                CliRunner().invoke(app, ["plan", *world.arguments("--overwrite", *extras)]).stdout
+            )
+            found = re.search(r"a\.nii +\d+ +(\d+) MiB", told)
+            assert found is not None
+            mebibytes.append(int(found[1]))
+            asked.clear()
+            assert world.translate("--overwrite", *extras).exit_code == 0
+            assert abs(max(asked) - mebibytes[-1] * 2**20) <= 2**20
+        assert mebibytes[1] > mebibytes[0]
