@@ -30,26 +30,31 @@ def test_kernels_compile_for_the_chips_between(chip):
         assert compiled(name, "fp16", chip).startswith(b"\x7fELF")
 
 
-ARGUMENTS = {
-    "convolve": ["Convolve"],
-    "convolve_split_fp16": ["ConvolveSplitFp16"],
-    "convolve_patches": ["ConvolvePatches"],
-    "convolve_to_patches": ["ConvolveToPatches", "Strides"],
-    "normalise": ["Normalise", "Pointwise"],
-    "pack": ["Pack"],
-    "pointwise": ["Pointwise", "Strides", "Activation"],
-    "statistics": ["Measure", "Conclude"],
-    "sliding_window": ["Cut", "Blend", "StoreVoxels", "Scaling"],
-    "unpack": ["Unpack", "SumTaps"],
-}
+def source_of(file: str) -> str:
+    """A kernel's text with the headers that it includes."""
+    text = (FOLDER / file).read_text()
+    return "".join(map(source_of, re.findall(r'#include "(\w+\.cuh)"', text))) + text
+
+
+def structures_in(source: str) -> list[str]:
+    """Those that Python fills in."""
+    found = dict.fromkeys(re.findall(r"^struct (\w+) {", source, re.MULTILINE))
+    return [name for name in found if hasattr(kernel_arguments, f"{name}Arguments")]
+
+
+def test_each_kernel_has_its_arguments_and_each_structure_its_kernel() -> None:
+    named = {name: structures_in(source_of(f"{name}.cu")) for name in KERNELS}
+    assert all(named.values())
+    mirrored = {name for name in vars(kernel_arguments) if name.endswith("Arguments")}
+    assert {f"{name}Arguments" for names in named.values() for name in names} == mirrored
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeypatch):
     headers = list(FOLDER.glob("*.cuh"))
-    source = "".join(path.read_text() for path in (*headers, FOLDER / f"{name}.cu"))
+    source = source_of(f"{name}.cu")
     checks: list[str] = []
-    for structure in ARGUMENTS[name]:
+    for structure in structures_in(source):
         mirrored = getattr(kernel_arguments, f"{structure}Arguments")
         names = [field for field, _ in mirrored._fields_]
         assert fields_of(structure, source) == names
