@@ -63,10 +63,10 @@ def multiframe_image(result: DerivedSeries) -> DataSet:
     dataset.SharedFunctionalGroupsSequence = [_shared_groups(result)]
     dataset.PerFrameFunctionalGroupsSequence = list(_per_frame_groups(result))
     if header.series.keep_private:
-        _add_private(dataset, header)
+        _add_private(dataset, result)
     else:
         drop_private(dataset)
-    dataset.PixelData = result.stored.pixels.tobytes()
+    dataset.PixelData = b"".join(result.stored.pixels[at].tobytes() for at in result.order)
     dataset["PixelData"].VR = "OW"
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -150,12 +150,12 @@ def _shared_groups(result: DerivedSeries) -> DataSet:
 
 
 def _per_frame_groups(result: DerivedSeries) -> Iterator[DataSet]:
-    header = result.header
-    sources = zip(header.frames, header.headers, _source_groups(header), strict=True)
-    for at, (frame, source, own) in enumerate(sources, 1):
+    header, along, source_groups = result.header, result.along, _source_groups(result.header)
+    for at in result.order:
+        frame, source, own = header.frames[at], header.headers[at], source_groups[at]
         groups, content, position, derived = (pydicom.Dataset() for _ in range(4))
-        content.StackID, content.InStackPositionNumber = _STACK, at
-        content.DimensionIndexValues = [1, at]
+        content.StackID, content.InStackPositionNumber = _STACK, along.index(at) + 1
+        content.DimensionIndexValues = [1, content.InStackPositionNumber]
         groups.FrameContentSequence = [content]
         position.ImagePositionPatient = [as_decimal(value) for value in frame.position]
         groups.PlanePositionSequence = [position]
@@ -180,14 +180,14 @@ def _source_groups(header: DicomHeader) -> list[FrameGroups]:
     return [of_files[frame.instance][frame.number] for frame in header.frames]
 
 
-def _add_private(dataset: DataSet, header: DicomHeader) -> None:
+def _add_private(dataset: DataSet, result: DerivedSeries) -> None:
     """Copy private elements of the sources to where they stand there."""
-    dataset.update(private_elements(header.headers[0]))
-    groups = _source_groups(header)
+    dataset.update(private_elements(result.header.headers[0]))
+    groups = _source_groups(result.header)
     [shared] = dataset.SharedFunctionalGroupsSequence
     shared.update(private_elements(groups[0].shared))
-    for own, source in zip(dataset.PerFrameFunctionalGroupsSequence, groups, strict=True):
-        own.update(private_elements(source.own))
+    for own, at in zip(dataset.PerFrameFunctionalGroupsSequence, result.order, strict=True):
+        own.update(private_elements(groups[at].own))
 
 
 def _anatomy() -> DataSet:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ...volume import Derivation, Volume
-from ..instance import DataSet
+from ..instance import DataSet, number
 from ..library import pydicom
 from ..reading import DicomHeader
 from ..series import HASH_DIGITS, Series
@@ -44,6 +44,26 @@ class DerivedSeries:
     def series_uid(self) -> str:
         """SeriesInstanceUID of the result."""
         return derived_uid(self.derivation, self.header.series.uid, self.header.series.label)
+
+    @property
+    def along(self) -> range:
+        """Its slices in the direction of the stack in which the numbers of the source grow."""
+        numbers = self._numbers
+        return range(len(numbers))[:: -1 if numbers[0] > numbers[-1] else 1]
+
+    @property
+    def order(self) -> list[int]:
+        """Its slices as the source numbers them; along the stack where it numbers two alike."""
+        numbers = self._numbers
+        images = {(frame.instance, frame.number) for frame in self.header.frames}
+        told_apart = len(set(numbers)) == len(images)
+        return sorted(self.along, key=numbers.__getitem__) if told_apart else list(self.along)
+
+    @property
+    def _numbers(self) -> list[tuple[float, int]]:
+        """The source's number of each slice: that of its file, and of its frame in it."""
+        sources = zip(self.header.frames, self.header.headers, strict=True)
+        return [(number(source, "InstanceNumber"), frame.number) for frame, source in sources]
 
     @property
     def same_places(self) -> str:

@@ -44,22 +44,21 @@ _PLANE = (
 
 
 def single_images(result: DerivedSeries) -> Iterator[DataSet]:
-    """One object a slice, in the order of the stack."""
+    """One object a slice, in the order in which the source numbers them."""
     keep_private = result.header.series.keep_private
     shared = _template(result)
     if not keep_private:
         drop_private(shared)
     template = Template(shared)
-    for at, (frame, source) in enumerate(
-        zip(result.header.frames, result.header.headers, strict=True)
-    ):
+    for instance, at in enumerate(result.order, 1):
+        frame, source = result.header.frames[at], result.header.headers[at]
         dataset = template.copy()
         dataset.update(kept(source, ACQUIRED))
         if keep_private:
             dataset.update(private_elements(source))
         dataset.update(_plane(frame, source, result.header.resampled))
         dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, str(at))
-        dataset.InstanceNumber = at + 1
+        dataset.InstanceNumber = instance
         several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
         dataset.SourceImageSequence = [
             source_image(word(source, "SOPClassUID"), frame.instance, several, result.same_places)

@@ -69,7 +69,7 @@ def test_an_enhanced_source_becomes_one_enhanced_object(tmp_path: Path) -> None:
         frame.DerivationImageSequence[0].SourceImageSequence[0].ReferencedFrameNumber
         for frame in made.PerFrameFunctionalGroupsSequence
     ]
-    assert origins == list(range(12, 0, -1))
+    assert origins == list(range(1, 13))
     assert conformance_errors(path) == set()
     assert is_part_10(path)
     [image] = converted(tmp_path / "out", tmp_path / "nifti")
@@ -88,7 +88,7 @@ def test_a_ct_of_an_enhanced_mr_is_single_images(tmp_path: Path) -> None:
         assert conformance_errors(path) == set()
         made = pydicom.dcmread(path, stop_before_pixels=True)
         assert made.SOPClassUID == pydicom.uid.CTImageStorage
-        assert made.SourceImageSequence[0].ReferencedFrameNumber == 12 - at
+        assert made.SourceImageSequence[0].ReferencedFrameNumber == at + 1
 
 
 def test_a_real_enhanced_ct_comes_back_without_new_faults(tmp_path: Path) -> None:
