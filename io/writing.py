@@ -9,7 +9,9 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
+from .dicom.derived.source import mending_notes
 from .dicom.derived.writing import write_series
+from .dicom.reading import DicomHeader
 from .errors import WriteError
 from .files.atomic import Gate, whole_file, whole_files, whole_folder
 from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
@@ -78,6 +80,13 @@ def write(
             write_voxels(stream, volume.voxels)
         _verify(part, target, header, volume)
     return {target.name: head.sha256, image_beside(target).name: stream.sha256}
+
+
+def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
+    """What a user should know of how `write` stores a result of this volume at `target`."""
+    if isinstance(volume.header, DicomHeader) and not is_single_file(target):
+        return mending_notes(volume.header)
+    return ()
 
 
 def files_at(target: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import memory_of_machine, pick_volume
 from ..volume import AnyArray, Empty, Study, Volume
+from .compression import tell_losses
 from .enhanced import FrameGroups, frame_groups
 from .geometry import grid_of
 from .instance import DataSet, Frame, Stack
@@ -157,6 +158,7 @@ def _opened(
         if frame.file != file:
             _strip(dataset, keep_private)
             file, dataset = frame.file, _dataset(frame.file)
+            tell_losses(dataset)
             groups = list(frame_groups(dataset))
         yield dataset, groups[frame.number] if groups else None, frame
     _strip(dataset, keep_private)

@@ -57,6 +57,7 @@ def _common(first: Any, phantom: Phantom) -> Any:
     data.SOPClassUID = enhanced[phantom.modality]
     data.ImageType = ["ORIGINAL", "PRIMARY", "VOLUME", "NONE"]
     data.ApplicableSafetyStandardAgency = "IEC"
+    data.BurnedInAnnotation = "NO"
     shared = pydicom.Dataset()
     shared.PixelMeasuresSequence = [_item(PixelSpacing=first.PixelSpacing, SliceThickness="9")]
     shared.PlaneOrientationSequence = [_item(ImageOrientationPatient=first.ImageOrientationPatient)]

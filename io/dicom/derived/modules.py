@@ -4,7 +4,6 @@ Only what describes the patient, the study and the place in the room is taken fr
 the source was acquired says nothing about a synthetic image, so none of that goes along.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from ...volume import Derivation
 from ..instance import DataSet, word
 from ..kinds import MADE_BY
 from ..library import PARSING_ERRORS, pydicom
+from .mending import kept
 
 LONGEST_DESCRIPTION = 64
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
@@ -32,29 +32,31 @@ STUDY = (
     *("StudyInstanceUID", "StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID"),
     *("AccessionNumber", "IssuerOfAccessionNumberSequence", "StudyDescription"),
     *("ProcedureCodeSequence", "PatientAge", "PatientSize", "PatientWeight"),
-    *("AdmissionID", "ClinicalTrialTimePointID", "ClinicalTrialTimePointDescription"),
+    *(
+        "PatientSexNeutered",
+        "AdmissionID",
+        "ClinicalTrialTimePointID",
+        "ClinicalTrialTimePointDescription",
+    ),
     *("LongitudinalTemporalInformationModified", "TimezoneOffsetFromUTC"),
 )
-SERIES = ("BodyPartExamined", "AnatomicRegionSequence", "Laterality", "PatientPosition")
+SERIES = (
+    *("BodyPartExamined", "AnatomicRegionSequence", "Laterality", "ImageLaterality"),
+    *("PatientPosition", "AnatomicalOrientationType"),
+)
 FRAME_OF_REFERENCE = ("FrameOfReferenceUID", "PositionReferenceIndicator")
 TEXT = ("SpecificCharacterSet",)
 ACQUIRED = ("AcquisitionDate", "AcquisitionTime", "ContentDate", "ContentTime")
+PLANE = (
+    *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"),
+    "SliceLocation",
+)
 _LAST_RESERVED_GROUP = 7
 """Odd groups up to here are nobody's own (PS3.5 7.8.1)."""
-_EQUIPMENT = (
+EQUIPMENT = (
     *("Manufacturer", "InstitutionName", "StationName", "ManufacturerModelName"),
     *("DeviceSerialNumber", "SoftwareVersions"),
 )
-
-
-def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
-    """A new data set of those elements that the source has and that can be understood."""
-    found = pydicom.Dataset()
-    for keyword in keywords:
-        with suppress(*PARSING_ERRORS):
-            if keyword in source:
-                found[keyword] = source[keyword]
-    return found
 
 
 def private_elements(source: DataSet) -> DataSet:
@@ -118,9 +120,6 @@ def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | N
         made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
     made.DerivationCodeSequence = derivation_codes(uneven)
     made.ImageComments = NOTICE
-    made.BurnedInAnnotation = "NO"
-    if word(source, "LossyImageCompression") == "01":
-        made.LossyImageCompression = "01"  # what was lost stays lost (PS3.3 C.7.6.1.1.5)
     made.ContributingEquipmentSequence = [
         _scanner(source),
         _synthesizer(derivation),
@@ -179,7 +178,7 @@ def _codes() -> Any:
 
 
 def _scanner(source: DataSet) -> DataSet:
-    item = kept(source, _EQUIPMENT)
+    item = kept(source, EQUIPMENT)
     if not word(item, "Manufacturer"):
         item.Manufacturer = "unknown"
     item.PurposeOfReferenceCodeSequence = [coded(*_codes().CID7005.AcquisitionEquipment[:3])]

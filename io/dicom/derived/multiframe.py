@@ -10,16 +10,16 @@ from ..geometry import grid_of
 from ..instance import DataSet, word
 from ..library import pydicom, tag_of
 from ..reading import DicomHeader
+from .mending import kept
 from .modules import (
-    ACQUIRED,
     coded,
     derivation_codes,
     drop_private,
-    kept,
     private_elements,
     source_image,
 )
 from .result import DerivedSeries, derived_uid, shared_elements
+from .source import losses
 from .storage import as_decimal, window
 
 _CLASSES = {"CT": EnhancedCTImageStorage, "MR": EnhancedMRImageStorage}
@@ -30,30 +30,45 @@ _STACK = "1"
 _WHOLE_BODY = ("38266002", "SCT", "Entire body")
 
 
-def fits_multiframe(result: DerivedSeries) -> bool:
-    """Whether the result is made as one enhanced object.
+_DEMANDED = {
+    "CT": ("ContentDate", "ContentTime"),
+    "MR": ("ContentDate", "ContentTime", "ApplicableSafetyStandardAgency"),
+}
+_OF_LOSSY = ("LossyImageCompressionRatio", "LossyImageCompressionMethod")
 
-    An enhanced CT must name the irradiation that made it, which an MR source has not.
+
+def fits_multiframe(result: DerivedSeries) -> bool:
+    """Whether the result is made as one enhanced object, which must say more than single images.
+
+    It must say that no annotation is burned in, and how lossy what was lossy is. An enhanced CT
+    must name the irradiation that made it, which an MR source has not.
     """
-    return result.header.enhanced and (
-        result.modality == "MR" or result.modality == result.header.series.modality == "CT"
-    )
+    header, modality = result.header, result.modality
+    if not header.enhanced or modality not in ("MR", header.series.modality):
+        return False
+    if modality not in _DEMANDED:
+        return False
+    known = losses(header.headers)
+    known.update(kept(header.headers[0], _DEMANDED[modality]))
+    lossy = _OF_LOSSY if word(known, "LossyImageCompression") == "01" else ()
+    demanded = (*_DEMANDED[modality], *lossy)
+    return word(known, "BurnedInAnnotation") == "NO" and all(word(known, each) for each in demanded)
 
 
 def multiframe_image(result: DerivedSeries) -> DataSet:
     """The one object of a CT or MR result."""
     header = result.header
     dataset = shared_elements(result)
-    dataset.update(kept(header.headers[0], (*ACQUIRED, "ApplicableSafetyStandardAgency")))
+    dataset.update(kept(header.headers[0], _DEMANDED[result.modality]))
     dataset.update(_kind(result))
-    del dataset.DerivationCodeSequence  # which each frame has for itself
+    for of_frames in ("DerivationCodeSequence", "Laterality", "ImageLaterality"):
+        dataset.pop(of_frames, None)
     dataset.SOPClassUID = _CLASSES[result.modality]
     dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, "0")
     dataset.ImageType = _FRAME_TYPE
     dataset.InstanceNumber = 1
     dataset.NumberOfFrames = len(header.frames)
     dataset.DeviceSerialNumber = "none"
-    dataset.BurnedInAnnotation = "NO"
     dataset.LossyImageCompression = word(dataset, "LossyImageCompression") or "00"
     dataset.PresentationLUTShape = "IDENTITY"
     dataset.ContentQualification = "RESEARCH"

@@ -1,9 +1,7 @@
 """What all objects of a derived series share: identifiers, modality, and elements of the source."""
 
 import re
-import uuid
 from dataclasses import dataclass
-from hashlib import sha256
 
 from ...volume import Derivation, Volume
 from ..instance import DataSet, number
@@ -11,24 +9,13 @@ from ..library import pydicom
 from ..reading import DicomHeader
 from ..series import HASH_DIGITS, Series
 from .modules import (
-    FRAME_OF_REFERENCE,
-    PATIENT,
-    SERIES,
-    STUDY,
-    TEXT,
     derivation_elements,
     equipment_elements,
     in_plain_text,
-    kept,
     series_text,
 )
+from .source import losses, made_uid, source_elements
 from .storage import StoredPixels, stored_pixels
-
-_ALWAYS_THERE = (
-    *("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "StudyDate", "StudyTime"),
-    *("ReferringPhysicianName", "StudyID", "AccessionNumber", "PositionReferenceIndicator"),
-    "PatientPosition",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +71,8 @@ def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> De
 def shared_elements(result: DerivedSeries) -> DataSet:
     """Patient, study, series, frame of reference, equipment, derivation and kind of pixels."""
     source, series = result.header.headers[0], result.header.series
-    dataset = kept(source, (*TEXT, *PATIENT, *STUDY, *SERIES, *FRAME_OF_REFERENCE))
-    for keyword in _ALWAYS_THERE:
-        if keyword not in dataset:
-            setattr(dataset, keyword, None)
+    dataset, _ = source_elements(result.header)
+    dataset.update(losses(result.header.headers))
     dataset.update(equipment_elements(source, result.derivation))
     dataset.update(derivation_elements(source, result.derivation, series.uneven))
     dataset.Modality = result.modality
@@ -116,10 +101,8 @@ LARGEST_NUMBER = 2**31 - 1
 
 
 def derived_uid(derivation: Derivation, *parts: str) -> str:
-    """A UID of what made the object and which one it is, as 2.25 and a UUID (PS3.5 B.2)."""
-    text = "\0".join([derivation.fingerprint, *parts])
-    digest = sha256(text.encode(errors="surrogateescape")).digest()
-    return f"2.25.{uuid.UUID(bytes=digest[:16], version=5).int}"
+    """A UID of what made the object and which one it is."""
+    return made_uid(derivation.fingerprint, *parts)
 
 
 def derived_number(series: Series) -> int:

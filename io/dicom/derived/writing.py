@@ -10,7 +10,8 @@ from ...volume import Derivation, Volume
 from ..instance import DataSet, Frame, number, word
 from ..library import Template, pydicom
 from ..reading import DicomHeader
-from .modules import ACQUIRED, drop_private, kept, private_elements, source_image
+from .mending import kept
+from .modules import ACQUIRED, PLANE, drop_private, private_elements, source_image
 from .multiframe import fits_multiframe, multiframe_image
 from .result import DerivedSeries, derived_uid, result_of, shared_elements
 from .storage import as_decimal, window
@@ -37,10 +38,6 @@ def write_series(volume: Volume, folder: Path, derivation: Derivation) -> None:
 
 _CLASSES = {"CT": CTImageStorage, "MR": MRImageStorage}
 """Of the modalities whose images can be made from geometry and pixels alone."""
-_PLANE = (
-    *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"),
-    "SliceLocation",
-)
 
 
 def single_images(result: DerivedSeries) -> Iterator[DataSet]:
@@ -101,7 +98,7 @@ def _of_class(sop_class: str, source: DataSet) -> DataSet:
 
 def _plane(frame: Frame, source: DataSet, resampled: bool) -> DataSet:
     """Where the slice lies, as the source writes it if it does."""
-    dataset = kept(source, ["SliceThickness"] if resampled else _PLANE)
+    dataset = kept(source, ["SliceThickness"] if resampled else PLANE)
     if "ImagePositionPatient" not in dataset:
         dataset.ImagePositionPatient = [as_decimal(value) for value in frame.position]
         dataset.ImageOrientationPatient = [as_decimal(value) for value in frame.orientation]
