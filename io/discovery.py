@@ -11,6 +11,7 @@ from .dicom.discovery import dicom_studies, find_series, without_directory
 from .dicom.series import Series
 from .errors import ScanError
 from .formats.nifti import image_beside
+from .formats.spm import MAT_SUFFIX, mat_beside
 from .formats.text_header import read_text_header
 from .links import LinkRule
 from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
@@ -87,7 +88,7 @@ def _studies(
     skipped: list[Skipped] = []
     for path in files:
         suffix = suffix_of(path)
-        others = [image_beside(path)] if suffix in (".hdr", ".hdr.gz") else _data_files(path)
+        others = _pair(path) if suffix in (".hdr", ".hdr.gz") else _data_files(path)
         if suffix.startswith(".hdr") and not is_there(others[0]):
             skipped.append(Skipped(path, f"its voxels are missing: {others[0].name}"))
             continue
@@ -98,6 +99,12 @@ def _studies(
         name = PurePosixPath(path.relative_to(root).as_posix())
         studies.append(Study(name, (path, *others), SUFFIXES[suffix]))
     return studies, skipped
+
+
+def _pair(header: Path) -> list[Path]:
+    """What lies beside a .hdr: its voxels, and SPM's .mat if there is one."""
+    mat = mat_beside(header)
+    return [image_beside(header), mat] if is_there(mat) else [image_beside(header)]
 
 
 def _data_files(path: Path) -> list[Path]:
@@ -113,7 +120,9 @@ def _data_files(path: Path) -> list[Path]:
 
 def _results(study: Study) -> set[PurePosixPath]:
     """All files that the study's result may consist of, relative to the output folder."""
-    return {PurePosixPath(file) for file in places(Path(study.name))}
+    files = {PurePosixPath(file) for file in places(Path(study.name))}
+    has_mat = any(file.suffix == MAT_SUFFIX for file in study.files)
+    return {file for file in files if has_mat or file.suffix != MAT_SUFFIX}
 
 
 def _refuse_overwriting(studies: Sequence[Study], output: Path) -> None:

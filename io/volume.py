@@ -13,6 +13,8 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 Affine: TypeAlias = npt.NDArray[np.float64]
 Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
 """Where large arrays come from: as numpy.empty, which is the plainest of them."""
+NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
+"""What every result says of itself that has a place for words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Volume:
     affine: (4, 4), maps (i, j, k, 1) to millimetres in RAS+ (nibabel's convention).
     slope, intercept: a voxel's value is ``stored * slope + intercept``.
     header: what the format's writer needs to write the same file again; opaque to all others.
+    keeps_unit: whether its values are in the unit of those that were read, so that a range of them
+    that the header gives still holds. notes: what a user should know about how it was read.
     """
 
     voxels: AnyArray
@@ -76,6 +80,8 @@ class Volume:
     format: Format
     slope: float = 1.0
     intercept: float = 0.0
+    keeps_unit: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -98,6 +104,13 @@ class Volume:
             values += np.float32(self.intercept)
         return values
 
-    def with_voxels(self, voxels: AnyArray, slope: float = 1.0, intercept: float = 0.0) -> "Volume":
+    def with_voxels(
+        self,
+        voxels: AnyArray,
+        slope: float = 1.0,
+        intercept: float = 0.0,
+        *,
+        keeps_unit: bool = False,
+    ) -> "Volume":
         """The same grid and header around other stored values."""
-        return replace(self, voxels=voxels, slope=slope, intercept=intercept)
+        return replace(self, voxels=voxels, slope=slope, intercept=intercept, keeps_unit=keeps_unit)

@@ -18,6 +18,7 @@ from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
 from .formats import nrrd_metaimage
 from .formats.nifti import (
     Header,
+    SpmHeader,
     affine_of,
     as_nifti,
     image_beside,
@@ -25,6 +26,7 @@ from .formats.nifti import (
     read_header,
     scaling_of,
 )
+from .formats.spm import mat_beside
 from .volume import Derivation, Volume
 
 nibabel: Any = _nibabel  # typed only in part
@@ -48,8 +50,9 @@ def write(
 
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
     where the suffix says so.
-    Changed in the header is only what the voxels change: their type, slope and intercept, display
-    range, and the number of volumes. Raises WriteError and then leaves nothing behind.
+    Changed in the header is only what the voxels change: their type, slope and intercept, the
+    number of volumes, and the display range if they are in another unit. Raises WriteError and then
+    leaves nothing behind.
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
@@ -78,6 +81,8 @@ def write(
             head.write(_stored(header))
         with open_writer(image_beside(part), is_gzip_name(target)) as stream:
             write_voxels(stream, volume.voxels)
+        if isinstance(volume.header, SpmHeader):
+            mat_beside(part).write_bytes(volume.header.mat)
         _verify(part, target, header, volume)
     return {target.name: head.sha256, image_beside(target).name: stream.sha256}
 
@@ -100,12 +105,12 @@ def places(target: Path) -> tuple[Path, ...]:
     """Every file that `write` may make for `target`, which comes first."""
     suffix = target.suffix.lower()
     if target.name.lower().endswith((".hdr", ".hdr.gz")):
-        return target, image_beside(target)
+        return target, image_beside(target), mat_beside(target)
     return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
 
 
 def _header_for(volume: Volume, target: Path) -> Header:
-    source: Header = volume.header
+    source = _nifti_header(volume)
     if not isinstance(source, nibabel.analyze.AnalyzeHeader):
         raise WriteError(f"{target} was not written: its source was not read as NIfTI or Analyze.")
     if getattr(source, "is_single", False) != is_single_file(target):
@@ -123,9 +128,14 @@ def _header_for(volume: Volume, target: Path) -> Header:
             f"{volume.slope:g} plus {volume.intercept:g}; convert the source to NIfTI."
         ) from error
     _fit_extents(header, volume.shape)
-    header["cal_min"] = header["cal_max"] = 0
+    if not volume.keeps_unit:
+        header["cal_min"] = header["cal_max"] = 0
     header["vox_offset"] = 0  # nibabel puts the first place behind the extensions
     return header
+
+
+def _nifti_header(volume: Volume) -> Header:
+    return volume.header.header if isinstance(volume.header, SpmHeader) else volume.header
 
 
 def _fit_extents(header: Header, shape: tuple[int, int, int]) -> None:
@@ -147,13 +157,15 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
     """Raise WriteError unless the header on disk is the one meant and says what `volume` says."""
     with open_reader(part, is_gzip_name(target)) as stream:
         found = read_header(stream, target)
+    source = _nifti_header(volume)
+    affine = affine_of(source, target) if isinstance(volume.header, SpmHeader) else volume.affine
     same = (
         found == header
         and found.get_data_dtype() == volume.voxels.dtype
         and tuple(found.get_data_shape())[:3] == volume.shape
-        and np.allclose(affine_of(found, target), volume.affine, rtol=1e-6, atol=1e-6)
+        and np.allclose(affine_of(found, target), affine, rtol=1e-6, atol=1e-6)
         and np.allclose(scaling_of(found), (volume.slope, volume.intercept), rtol=1e-6, atol=0)
-        and all(_equal(found, volume.header, field) for field in GEOMETRY_FIELDS)
+        and all(_equal(found, source, field) for field in GEOMETRY_FIELDS)
     )
     if not same:
         raise WriteError(

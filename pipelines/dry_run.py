@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class DryRow:
     """One study: its plan, what it would take if it is due, and why it would fail if it would.
 
+    notes: what a user should know about how it is taken, as far as that is known.
     host_bytes: held at its largest, besides the program itself. device_bytes: held on a card while
     it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
     None if nothing of the kind was measured on this machine yet.
     """
 
     planned: PlannedStudy
+    notes: tuple[str, ...] = ()
     grid: "PatchGrid | None" = None
     host_bytes: int = 0
     device_bytes: int | None = None
@@ -91,19 +93,20 @@ class _Foresight:
 
     def row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
-            return DryRow(planned, failure=planned.refusal)
-        job, watch = self._job, Stopwatch()
+            return DryRow(planned, planned.study.notes, failure=planned.refusal)
+        job, watch, notes = self._job, Stopwatch(), planned.study.notes
         try:
             volume = read_study(planned.study, job.options, watch)
+            notes = *notes, *volume.notes
             plan = plan_read_study(volume, job.model, job.options, watch)
             study = prepare_study(volume, plan, job.model, job.options, watch)
             grid = window_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
-            return DryRow(planned, failure=failure_of(error, watch.stage))
+            return DryRow(planned, notes, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
         work = self._work(planned, volume.voxels.size, len(plan.tiling))
-        return DryRow(planned, grid, plan.footprint.peak, max(known, default=None), work)
+        return DryRow(planned, notes, grid, plan.footprint.peak, max(known, default=None), work)
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
         due = [row for row in rows if row.grid]

@@ -157,7 +157,7 @@ MAY_IMPORT = {
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
-    "io.writing": "io.dicom.derived io.errors io.files io.formats io.volume",
+    "io.writing": "io.dicom io.dicom.derived io.errors io.files io.formats io.volume",
     "pipelines": "",
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -213,7 +213,7 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network engine.scaling "
-        "engine.sliding_window io.reading io.volume pipelines.errors pipelines.settings "
+        "engine.sliding_window io.reading io.volume io.writing pipelines.errors pipelines.settings "
         "pipelines.stopwatch pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (

@@ -47,7 +47,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         if not skip.missed:
             yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     for row in rows:
-        for note in row.planned.study.notes:
+        for note in row.notes:
             yield f"note: {printable(str(row.planned.study.name))}: {note}"
     for row in failed:
         yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"

@@ -102,6 +102,11 @@ class ModelCard:
     provenance: Provenance
     reference: Reference
 
+    @property
+    def keeps_unit(self) -> bool:
+        """Whether values of a result are in the unit of those of its scan."""
+        return self.intensity_in == self.intensity_out
+
 
 _LARGEST_EXTENT = 4096
 _LONGEST_WORDS = 1000

@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
@@ -18,7 +19,7 @@ from .sinks import HashedFile, Sink
 igzip_lib: Any = _igzip_lib  # typed only in part, as the next
 isal_zlib: Any = _isal_zlib
 
-GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error)
+GZIP_ERRORS: tuple[type[Exception], ...] = (igzip_lib.IsalError, isal_zlib.error, BadGzipFile)
 Packing: TypeAlias = Literal["gzip", "zlib"]
 
 BLOCK_BYTES = 1 << 20
@@ -44,17 +45,61 @@ def is_gzip_name(path: Path) -> bool:
 
 
 @contextmanager
-def open_reader(path: Path, gzip: bool) -> Generator[BinaryIO]:
-    """The bytes of `path`, unpacked if it is gzip. Corrupt gzip raises while it is read."""
-    with path.open("rb") as file:
+def open_reader(path: Path, gzip: bool, end: int | None = None) -> Generator[BinaryIO]:
+    """The bytes of `path`, unpacked if it is gzip. Corrupt gzip raises while it is read.
+
+    end: how many bytes of a gzip file to read, if not all.
+    """
+    with path.open("rb") as whole:
         if not gzip:
-            yield file
+            yield whole
             return
+        file = whole if end is None else _FirstBytes(whole, end)
         # What isal's own file object reads through; that would copy once more, and on every piece
         # hold up all other threads.
         unpacker = isal_zlib._GzipReader(file, PACKED_BYTES)
         with io.BufferedReader(unpacker) as unpacked:
             yield unpacked
+
+
+class _FirstBytes(io.RawIOBase):
+    """A file up to one of its bytes."""
+
+    def __init__(self, file: BinaryIO, end: int) -> None:
+        self._file = file
+        self._left = end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = cast(Any, self._file).readinto(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+
+def end_of_gzip(path: Path) -> int | None:
+    """Where the last sound part (RFC 1952 calls it a member) of a gzip file ends, if bytes follow.
+
+    None if there is no such part, or nothing but zeros after it.
+    """
+    end, unpacker = None, igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    with path.open("rb") as file:
+        for block in _blocks(file, sys.maxsize):
+            left = block
+            while left:
+                try:
+                    unpacker.decompress(left, BLOCK_BYTES)
+                    while not (unpacker.needs_input or unpacker.eof):
+                        unpacker.decompress(b"", BLOCK_BYTES)
+                except GZIP_ERRORS:
+                    return end
+                if not unpacker.eof:
+                    break
+                left = unpacker.unused_data
+                end = file.tell() - len(left)
+                unpacker = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    return None if end == path.stat().st_size else end
 
 
 @contextmanager

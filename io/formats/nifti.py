@@ -4,7 +4,8 @@ import io
 import logging
 import math
 import struct
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -13,8 +14,19 @@ import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import check_extents, check_size, pick_volume
-from ..files.streams import expect_end, fill, is_gzip_name, open_reader, read_exactly, skip
+from ..files.streams import (
+    GZIP_ERRORS,
+    end_of_gzip,
+    expect_end,
+    fill,
+    is_gzip_name,
+    open_reader,
+    read_exactly,
+    skip,
+)
 from ..volume import Affine, AnyArray, Empty, Study, Volume
+from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .spm import read_mat
 
 nibabel: Any = _nibabel  # typed only in part
 Header: TypeAlias = Any  # one of nibabel's header classes
@@ -25,6 +37,9 @@ UNREADABLE_AT_LEVEL = 40  # nibabel's own threshold for a header that cannot be 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
+_UNITS = {1: "m", 2: "mm", 3: "um"}
+"""By the code in xyzt_units."""
+
 _PLACE_IN_START = {348: slice(344, 348), 540: slice(4, 8)}
 _HEADERS = {
     (348, b"n+1\0", True): nibabel.Nifti1Header,
@@ -32,6 +47,14 @@ _HEADERS = {
     (540, b"n+2\0", True): nibabel.Nifti2Header,
     (540, b"ni2\0", False): nibabel.nifti2.Nifti2PairHeader,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class SpmHeader:
+    """A header of Analyze, and the .mat file beside it that says where the voxels lie."""
+
+    header: Header
+    mat: bytes
 
 
 def is_single_file(path: Path) -> bool:
@@ -59,19 +82,44 @@ def _renamed(path: Path, old: str, new: str) -> Path:
 
 def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     """Read one volume; raises ScanError, EOFError, OSError and what isal and nibabel raise."""
-    path, image = study.files[0], study.files[-1]
-    if is_single_file(path):
-        with open_reader(path, is_gzip_name(path)) as stream:
-            header = read_header(stream, path)
+    try:
+        return _read(study, volume_index, empty, {})
+    except (EOFError, *GZIP_ERRORS):
+        packed = [path for path in study.files[:2] if is_gzip_name(path)]
+        ends = {path: end for path in packed if (end := end_of_gzip(path)) is not None}
+        if not ends:
+            raise
+    volume = _read(study, volume_index, empty, ends)
+    return replace(volume, notes=(*volume.notes, "its file goes on behind its gzip stream"))
+
+
+def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Path, int]) -> Volume:
+    """Read one volume; ends: how many bytes of a packed file to read, if not all."""
+    path = study.files[0]
+    with open_reader(path, is_gzip_name(path), ends.get(path)) as stream:
+        header = read_header(stream, path)
+        if is_single_file(path):
             offset = header.get_data_offset()
             return _read_volume(stream, path, header, offset, volume_index, empty)
-    with open_reader(path, is_gzip_name(path)) as stream:
-        header = read_header(stream, path)
+    image, *mats = study.files[1:]
     offset = int(header["vox_offset"])
-    with open_reader(image, is_gzip_name(image)) as stream:
+    with open_reader(image, is_gzip_name(image), ends.get(image)) as stream:
         check_size(image, offset, is_gzip_name(image))
         skip(stream, offset)
-        return _read_volume(stream, image, header, offset, volume_index, empty)
+        volume = _read_volume(stream, image, header, offset, volume_index, empty)
+    return _placed_by_spm(volume, mats[0], volume_index or 0) if mats else volume
+
+
+def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
+    """The volume where the .mat beside it says that it lies; only Analyze leaves that open."""
+    if "sform_code" in volume.header:
+        return volume
+    affine = read_mat(mat, volume_index)
+    if affine is None:
+        return replace(volume, notes=(*volume.notes, "the .mat file beside it is none of SPM's"))
+    header = SpmHeader(volume.header, mat.read_bytes())
+    notes = "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
+    return replace(volume, affine=affine, header=header, notes=notes)
 
 
 def read_header(stream: BinaryIO, path: Path) -> Header:
@@ -98,9 +146,13 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
 
 
 def affine_of(header: Header, path: Path) -> Affine:
-    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents."""
+    """The voxel to RAS+ map that nibabel takes: sform, else qform, else from the extents.
+
+    In millimetres, which nibabel leaves to its caller.
+    """
     with np.errstate(invalid="ignore"):  # of a NaN that signals
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
+    affine[:3] *= MILLIMETRES[_unit(header)]
     scale = np.abs(affine[:3, :3]).max()
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
         raise UnreadableScanError(
@@ -108,6 +160,22 @@ def affine_of(header: Header, path: Path) -> Affine:
             "repair the header's sform or qform."
         )
     return affine
+
+
+def _unit(header: Header) -> str:
+    """Of lengths; the codes that have no meaning say nothing, as the unknown unit does."""
+    return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
+
+
+def _geometry_notes(header: Header, affine: Affine) -> tuple[str, ...]:
+    """What about the place of the voxels has to be believed."""
+    notes = *unit_notes(_unit(header)), *shear_notes(affine)
+    if "sform_code" not in header:
+        return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
+    if int(header["sform_code"]) == int(header["qform_code"]) == 0:
+        said = "its header says neither by sform nor by qform where its voxels lie"
+        return *notes, f"{said}; {assumed(affine)}"
+    return notes
 
 
 def scaling_of(header: Header) -> tuple[float, float]:
@@ -158,7 +226,8 @@ def _read_volume(
     expect_end(stream)
     slope, intercept = scaling_of(header)
     voxels = _native(raw.view(stored)).reshape(extents[:3], order="F")
-    return Volume(voxels, affine, header, "nifti", slope, intercept)
+    notes = _geometry_notes(header, affine)
+    return Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)
 
 
 def _voxel_type(header: Header, path: Path) -> np.dtype[Any]:

@@ -13,6 +13,7 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
 from ..files.streams import GZIP_ERRORS, TooManyBytesError, expect_packed
 from ..volume import Affine, AnyArray, Format, Study, Volume
+from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
 
 sitk: Any = _SimpleITK  # typed only in part
@@ -21,8 +22,9 @@ sitk.ProcessObject.SetGlobalWarningDisplay(False)
 _IMAGE_IO: dict[Format, str] = {"nrrd": "NrrdImageIO", "metaimage": "MetaImageIO"}
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 COMPRESSION_LEVEL = 1
-# ITK would store its own note under this key, and cannot hand over values that are not text.
-_NOT_OF_THE_FILE = "ITK_InputFilterName"
+# ITK would store its own note under the first key, refuses units beside directions, and cannot hand
+# over values that are not text.
+_NOT_AGAIN = ("ITK_InputFilterName", "NRRD_units[")
 _NOT_TEXT = "[UNKNOWN_PRINT_CHARACTERISTICS]"
 _NUMBERS = ("Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64")
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -30,6 +32,12 @@ _TYPES: dict[int, np.dtype[Any]] = {
     for number in (*_NUMBERS, "Float32", "Float64")
     for vector in ("", "Vector")
 }
+
+
+_KNOWN_SPACES = (
+    *("left-posterior-superior", "lps", "right-anterior-superior", "ras"),
+    *("left-anterior-superior", "las"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +72,15 @@ def read(study: Study, volume_index: int | None) -> Volume:
     extents = (*size[:3], components, *size[3:])
     index = pick_volume(path, extents, volume_index)
     _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
-    header = ItkHeader(*_geometry(reader), _metadata(reader), text.encoding in ("gzip", "zlib"))
+    header = ItkHeader(
+        *_geometry(reader, MILLIMETRES.get(text.unit, 1.0)),
+        _metadata(reader),
+        text.encoding in ("gzip", "zlib"),
+    )
     voxels = _read_voxels(reader, path, size, index)
-    return Volume(voxels, _affine(header, path), header, study.format)
+    affine = _affine(header, path)
+    notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
+    return Volume(voxels, affine, header, study.format, notes=notes)
 
 
 def write(volume: Volume, part: Path, target: Path) -> None:
@@ -179,14 +193,31 @@ def _voxel_type(reader: Any, path: Path) -> np.dtype[Any]:
     return _TYPES[pixel]
 
 
-def _geometry(reader: Any) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+def _geometry(
+    reader: Any, unit: float
+) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
+    """Origin, spacing and direction; unit: millimetres in one of the file's.
+
+    ITK cannot write the unit again, so a result is in millimetres.
+    """
     axes = reader.GetDimension()
     direction = np.reshape(reader.GetDirection(), (axes, axes))[:3, :3]
     return (
-        tuple(reader.GetOrigin()[:3]),
-        tuple(reader.GetSpacing()[:3]),
+        tuple(place * unit for place in reader.GetOrigin()[:3]),
+        tuple(spacing * unit for spacing in reader.GetSpacing()[:3]),
         tuple(float(cosine) for cosine in direction.ravel()),
     )
+
+
+def _space_notes(text: TextHeader, affine: Affine) -> tuple[str, ...]:
+    """What about the axes of space has to be believed."""
+    if text.space.removesuffix("-time") in _KNOWN_SPACES:
+        return ()
+    if text.space and text.space.isprintable():
+        said = f'its header names the space "{text.space}", which does not say which side is left'
+    else:
+        said = "its header does not say to which sides of the patient its axes run"
+    return (f"{said}; {assumed(affine)}",)
 
 
 def _metadata(reader: Any) -> dict[str, str]:
@@ -195,7 +226,7 @@ def _metadata(reader: Any) -> dict[str, str]:
     return {
         key: value
         for key, value in pairs.items()
-        if key != _NOT_OF_THE_FILE and not value.startswith(_NOT_TEXT)
+        if not key.startswith(_NOT_AGAIN) and not value.startswith(_NOT_TEXT)
     }
 
 

@@ -27,6 +27,7 @@ METAIMAGE_PLACES = (
     *("TransformMatrix", "Rotation", "Orientation", "Offset", "Position", "Origin"),
     *("ElementSpacing", "ElementSize", "CenterOfRotation"),
 )
+METAIMAGE_DIRECTIONS = ("TransformMatrix", "Rotation", "Orientation")
 MOST_LINES = 4096
 MOST_METAIMAGE_AXES = 10  # the length of the arrays that MetaIO fills
 NRRD_ENCODINGS: dict[str, Encoding] = {
@@ -47,12 +48,15 @@ class TextHeader:
     data_file: holds the voxels; the header's own file where they follow it.
     offset: the first byte in `data_file` at which the voxels may begin.
     packed_bytes: how many bytes the packed voxels take, where the header says it.
+    unit: of lengths. space: what the axes of space are said to be; empty if nothing is said.
     """
 
     encoding: Encoding
     data_file: Path
     offset: int
     packed_bytes: int | None = None
+    unit: str = "mm"
+    space: str = ""
 
 
 def read_text_header(path: Path) -> TextHeader:
@@ -79,9 +83,28 @@ def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
             f"{path} skips bytes before its packed voxels; save it without a byte skip."
         )
     name = fields.get("data file", fields.get("datafile"))
-    if name is None:
-        return TextHeader(encoding, path, file.tell())
-    return TextHeader(encoding, _beside(path, name), 0)
+    data_file, offset = (path, file.tell()) if name is None else (_beside(path, name), 0)
+    space = fields.get("space", "").lower()
+    return TextHeader(encoding, data_file, offset, unit=_nrrd_unit(fields, path), space=space)
+
+
+def _nrrd_unit(fields: dict[str, str], path: Path) -> str:
+    """The one unit of its lengths: those of directions in space, or else of spacings."""
+    keys = ("space units", "units") if "space directions" in fields else ("units", "space units")
+    named = next((found for key in keys if (found := _quoted(fields.get(key, "")))), ["mm"])
+    if "space directions" not in fields:
+        named = named[:3] if len(named) > 3 else named
+    if len(set(named)) > 1:
+        raise UnsupportedScanError(
+            f"{path} gives lengths in several units ({', '.join(sorted(set(named)))}); save it in "
+            "millimetres."
+        )
+    return named[0].lower()
+
+
+def _quoted(text: str) -> list[str]:
+    """The words between quotation marks that are not empty."""
+    return [word for word in re.findall(r'"([^"]*)"', text) if word.strip()]
 
 
 def _skips(fields: dict[str, str], key: str) -> bool:
@@ -125,6 +148,7 @@ def _metaimage_voxels(file: BinaryIO, path: Path, fields: dict[str, str]) -> Tex
         path if local else _beside(path, name),
         file.tell() if local else max(skipped, 0),
         size or None,
+        space="lps" if any(key in fields for key in METAIMAGE_DIRECTIONS) else "",
     )
 
 

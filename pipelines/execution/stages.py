@@ -193,6 +193,7 @@ class StudyStages:
         with running_in_background(files.states) as states:
             with files.unchanged():
                 volume = read_study(study, task.options, watch, self._arrays.empty)
+            ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *volume.notes))
             plan = plan_read_study(volume, task.model, task.options, watch)
             self._take_memory(ticket, plan.footprint.peak)
             with self._preparing:

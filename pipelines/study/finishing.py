@@ -60,7 +60,9 @@ def _blank(prepared: Prepared, voxel_type: VoxelType, empty: Empty) -> tuple[Vol
     """A volume of new voxels on the scan's grid, and these as the network sees them."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
     scaling = prepared.outward.of_stored(voxel_type.slope, voxel_type.intercept)
-    volume = prepared.source.with_voxels(voxels, voxel_type.slope, voxel_type.intercept)
+    volume = prepared.source.with_voxels(
+        voxels, voxel_type.slope, voxel_type.intercept, keeps_unit=prepared.plan.keeps_unit
+    )
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 

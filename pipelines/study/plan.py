@@ -44,7 +44,8 @@ class StudyPlan:
     resampling: None where the scan has the model's spacing. tiling: of the model's grid.
     is_given_as_stored: whether the scan's own voxels are what the network is given. voxel_type: of
     the result; None where it depends on what the network makes. is_made_as_stored: whether the
-    result's own voxels are what the network fills. footprint: exact where the voxel type is known,
+    result's own voxels are what the network fills. keeps_unit: whether the result's values are in
+    the scan's unit. footprint: exact where the voxel type is known,
     else a little more than is needed.
     """
 
@@ -54,6 +55,7 @@ class StudyPlan:
     is_given_as_stored: bool
     voxel_type: VoxelType | None
     is_made_as_stored: bool
+    keeps_unit: bool
     footprint: Footprint
 
 
@@ -89,6 +91,7 @@ def plan_study(
         is_given_as_stored=is_given,
         voxel_type=voxel_type,
         is_made_as_stored=is_made,
+        keeps_unit=card.keeps_unit,
         footprint=_footprint(volume, tiling, voxel_type, is_given=is_given, is_made=is_made),
     )
 

@@ -45,7 +45,7 @@ def prepare(volume: Volume, plan: StudyPlan, card: ModelCard, empty: Empty = np.
     """
     measured = study_range(volume)
     scaling = outward = fit(card.intensity_in, volume, measured)
-    if card.intensity_out != card.intensity_in:
+    if not card.keeps_unit:
         outward = fit(card.intensity_out, volume, measured)
     view = plan.orientation.oriented(volume.voxels)
     given = Stored(view[None], scaling.of_stored(volume.slope, volume.intercept))

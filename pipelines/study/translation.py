@@ -1,7 +1,8 @@
 """One study from its files to a translated volume, stage by stage."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
+from ...io.writing import notes_of_result
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
@@ -67,9 +69,11 @@ class Translated:
 def read_study(
     study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
 ) -> Volume:
-    """Read a study's volume. Raises ScanError."""
+    """Read a study's volume, with notes on how its result is stored too. Raises ScanError."""
     with watch.time("read"):
-        return read(study, options.volume_index, empty)
+        volume = read(study, options.volume_index, empty)
+        foreseen = notes_of_result(volume, Path(study.name))
+        return replace(volume, notes=(*volume.notes, *foreseen))
 
 
 def plan_read_study(

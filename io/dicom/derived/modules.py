@@ -8,14 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ...volume import Derivation
+from ...volume import NOTICE, Derivation
 from ..instance import DataSet, word
 from ..kinds import MADE_BY
 from ..library import PARSING_ERRORS, pydicom
 from .mending import kept
 
 LONGEST_DESCRIPTION = 64
-NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 
 PATIENT = (
     *("PatientName", "PatientID", "IssuerOfPatientID", "IssuerOfPatientIDQualifiersSequence"),

@@ -9,7 +9,7 @@ from PIL import Image
 from support.numerics_models import card, volume
 
 from cuda_cyclegan.engine.model.card import Percentiles, Window
-from cuda_cyclegan.io.volume import Volume
+from cuda_cyclegan.io.volume import NOTICE, Volume
 from cuda_cyclegan.pipelines.study.preview import (
     difference_shades,
     draw_preview,
@@ -72,17 +72,27 @@ def test_proportions_are_the_patients() -> None:
     slab = volume(np.arange(1600.0).reshape(20, 20, 4), np.diag([1, 1, 10, 1]))
     planes = mid_slices(slab)
     picture = Image.open(BytesIO(draw_preview(planes, planes, card())))
-    frame = 40 + 3 * 2 * 24 + 52
+    frame = 40 + 3 * 2 * 24 + 76
     assert picture.height == frame + 150 + 300 + 300, "20 mm are half as high as 40 mm"
 
 
 def test_an_output_equal_to_its_input_shows_no_difference() -> None:
     planes = mid_slices(patient(np.eye(3)))
     given, made, change = columns(draw_preview(planes, planes, card()))
-    body = slice(40, -52)
+    body = slice(40, -76)
     assert np.array_equal(given[body], made[body])
     colourful = np.ptp(change[body].astype(int), axis=2) > 20
     assert not colourful.any()
+
+
+def test_it_says_that_it_is_synthetic() -> None:
+    """In its own text, which a program reads, and in the picture, above the result and below."""
+    planes = mid_slices(patient(np.eye(3)))
+    png = draw_preview(planes, planes, card(target="CT"))
+    assert Image.open(BytesIO(png)).info["Description"] == NOTICE
+    given, made, _ = columns(png)
+    assert not np.array_equal(given[:40], made[:40])
+    assert made[-28:].max() > 200, "the notice runs below the middle column"
 
 
 def test_more_is_orange_and_less_is_blue() -> None:
@@ -92,8 +102,8 @@ def test_more_is_orange_and_less_is_blue() -> None:
     darker = mid_slices(scan.with_voxels(scan.voxels - 50))
     *_, more = columns(draw_preview(before, brighter, card()))
     *_, less = columns(draw_preview(before, darker, card()))
-    assert more[..., 0].sum(dtype=int) > 2 * more[40:-52, :, 2].sum(dtype=int)
-    assert less[40:-52, :, 2].sum(dtype=int) > 2 * less[40:-52, :, 0].sum(dtype=int)
+    assert more[..., 0].sum(dtype=int) > 2 * more[40:-76, :, 2].sum(dtype=int)
+    assert less[40:-76, :, 2].sum(dtype=int) > 2 * less[40:-76, :, 0].sum(dtype=int)
 
 
 def test_a_models_window_is_the_windows_shown_and_outliers_do_not_widen_the_others() -> None:

@@ -1,0 +1,60 @@
+"""Units of length in headers, and notes on geometry that a header leaves to be believed."""
+
+from itertools import combinations
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+
+from ..volume import Affine
+
+nibabel: Any = _nibabel  # typed only in part
+
+UPRIGHT_WITHIN_DEGREES = 1.0
+"""Deviation from right angles between the axes of a grid that comes from rounding."""
+
+MILLIMETRES = {
+    "m": 1e3,
+    "meter": 1e3,
+    "metre": 1e3,
+    "cm": 10.0,
+    "mm": 1.0,
+    "millimeter": 1.0,
+    "millimetre": 1.0,
+    "um": 1e-3,
+    "\u00b5m": 1e-3,
+    "\u03bcm": 1e-3,
+    "micron": 1e-3,
+    "micrometer": 1e-3,
+    "micrometre": 1e-3,
+    "nm": 1e-6,
+}
+"""In one of each unit of length, as NIfTI and NRRD headers name them."""
+
+
+def unit_notes(unit: str) -> tuple[str, ...]:
+    """A note on lengths that are in another unit than millimetres, or none."""
+    if MILLIMETRES.get(unit) == 1.0:
+        return ()
+    if unit not in MILLIMETRES:
+        return ("its header gives lengths in a unit that is not known; they are taken as mm",)
+    return (f"its header gives lengths in {unit}, and they are converted to mm",)
+
+
+def shear_notes(affine: Affine) -> tuple[str, ...]:
+    """A note on axes that are not at right angles, or none; affine: (4, 4)."""
+    directions = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+    cosines = [abs(float(one @ other)) for one, other in combinations(directions.T, 2)]
+    shear = float(np.degrees(np.arcsin(min(1.0, max(cosines)))))
+    if shear <= UPRIGHT_WITHIN_DEGREES:
+        return ()
+    return (
+        f"its axes are {shear:.1f} degrees off right angles (shear); it is translated as if they "
+        "were perpendicular, and the result keeps them",
+    )
+
+
+def assumed(affine: Affine) -> str:
+    """In words, where the axes of a grid are taken to run; affine: (4, 4), RAS+."""
+    codes: tuple[str, ...] = nibabel.aff2axcodes(affine)
+    return f"its axes are taken to run to {codes[0]}, {codes[1]} and {codes[2]}"

@@ -1,0 +1,61 @@
+"""The .mat file in which SPM keeps where the voxels of an Analyze image lie."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnsupportedScanError
+from ..volume import Affine
+
+MAT_SUFFIX = ".mat"
+LARGEST_MAT_BYTES = 1 << 20
+_FROM_ONE = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
+"""SPM counts voxels from 1."""
+_FLIP = np.diag([-1.0, 1.0, 1.0, 1.0])
+
+
+def mat_beside(header: Path) -> Path:
+    """Where the .mat of a header lies: x.hdr -> x.mat, x.hdr.gz -> x.mat."""
+    name = header.name[: -len(".gz")] if header.suffix.lower() == ".gz" else header.name
+    return header.with_name(Path(name).with_suffix(MAT_SUFFIX).name)
+
+
+def read_mat(mat: Path, volume_index: int) -> Affine | None:
+    """The voxel to RAS+ map of one volume, from `mat`, or from `M`, which lacks SPM's flip.
+
+    None if the file is no MATLAB file or says nothing of the kind, as FSL's of the same name.
+    Raises UnsupportedScanError where scipy, which reads such files, is not installed.
+    """
+    with mat.open("rb") as file:
+        contents = file.read(LARGEST_MAT_BYTES)
+    if b"\0" not in contents:
+        return None
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise UnsupportedScanError(
+            f"{mat} says where the voxels of the scan beside it lie, and scipy is needed to read "
+            "it: install scipy (extra spm), or convert the scan to NIfTI."
+        ) from None
+    load: Any = loadmat
+    try:
+        found: dict[str, Any] = load(io.BytesIO(contents))
+    except Exception:  # scipy has no common class for what is no MATLAB file
+        return None
+    for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):
+        if name in found:
+            return _affine(found[name], flip, volume_index)
+    return None
+
+
+def _affine(stored: Any, flip: Affine, volume_index: int) -> Affine | None:
+    matrices = np.asarray(stored, dtype=np.float64)
+    matrices = matrices.reshape(*matrices.shape, *(1 for _ in range(3 - matrices.ndim)))
+    if matrices.shape[:2] != (4, 4) or not np.isfinite(matrices).all():
+        return None
+    matrix = matrices[:, :, min(volume_index, matrices.shape[2] - 1)]
+    if np.linalg.matrix_rank(matrix) < 4:
+        return None
+    return flip @ matrix @ _FROM_ONE
