@@ -30,6 +30,7 @@ PACKED_BYTES = 1 << 19
 """Of a gzip file, read at once."""
 
 LARGEST_PADDING_BYTES = 4096
+GOES_ON = "its file goes on behind its packed voxels; what follows is not read"
 _UNPACKED_BY: dict[Packing, int] = {
     "gzip": igzip_lib.DECOMP_GZIP,
     "zlib": igzip_lib.DECOMP_ZLIB,
@@ -147,9 +148,10 @@ def expect_end(stream: BinaryIO) -> None:
 
 def expect_packed(
     file: BinaryIO, packing: Packing, packed_bytes: int | None, promised: int
-) -> None:
+) -> bool:
     """Unpack what follows in `file`, `packed_bytes` of it if given, and drop the result.
 
+    Returns whether more bytes than zeros follow in the last block that was read.
     Raises EOFError if that is fewer than `promised` bytes, TooManyBytesError if it is more, and
     igzip_lib.IsalError if the packed bytes are damaged.
     """
@@ -166,7 +168,7 @@ def expect_packed(
             if unpacker.eof:
                 unpacker = None
                 if promised == 0:
-                    return
+                    return any(block)
     raise EOFError
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import check_extents, check_size, pick_volume
 from ..files.streams import (
+    GOES_ON,
     GZIP_ERRORS,
     end_of_gzip,
     expect_end,
@@ -90,7 +91,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
         if not ends:
             raise
     volume = _read(study, volume_index, empty, ends)
-    return replace(volume, notes=(*volume.notes, "its file goes on behind its gzip stream"))
+    return replace(volume, notes=(*volume.notes, GOES_ON))
 
 
 def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Path, int]) -> Volume:

@@ -11,7 +11,7 @@ import SimpleITK as _SimpleITK
 
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
-from ..files.streams import GZIP_ERRORS, TooManyBytesError, expect_packed
+from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
 from ..volume import Affine, AnyArray, Format, Study, Volume
 from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
@@ -71,7 +71,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     check_extents(path, size)
     extents = (*size[:3], components, *size[3:])
     index = pick_volume(path, extents, volume_index)
-    _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
+    notes = _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
     header = ItkHeader(
         *_geometry(reader, MILLIMETRES.get(text.unit, 1.0)),
         _metadata(reader),
@@ -79,7 +79,7 @@ def read(study: Study, volume_index: int | None) -> Volume:
     )
     voxels = _read_voxels(reader, path, size, index)
     affine = _affine(header, path)
-    notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
+    notes = *notes, *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
     return Volume(voxels, affine, header, study.format, notes=notes)
 
 
@@ -154,16 +154,21 @@ def _is_utf8(name: Path | str) -> bool:
     return True
 
 
-def _check_voxel_bytes(text: TextHeader, promised: int) -> None:
-    """Raise unless all voxels are there: ITK makes voxels of packed bytes that it cannot unpack."""
+def _check_voxel_bytes(text: TextHeader, promised: int) -> tuple[str, ...]:
+    """Raise unless all voxels are there: ITK makes voxels of packed bytes that it cannot unpack.
+
+    Returns a note if more than them is.
+    """
     if text.encoding == "plain":
         check_size(text.data_file, text.offset + promised, compressed=False)
-        return
+        return ()
     check_size(text.data_file, promised, compressed=True)
-    if text.encoding != "text":
-        with text.data_file.open("rb") as file:
-            file.seek(text.offset)
-            expect_packed(file, text.encoding, text.packed_bytes, promised)
+    if text.encoding == "text":
+        return ()
+    with text.data_file.open("rb") as file:
+        file.seek(text.offset)
+        goes_on = expect_packed(file, text.encoding, text.packed_bytes, promised)
+    return (GOES_ON,) if goes_on else ()
 
 
 def _read_voxels(reader: Any, path: Path, size: tuple[int, ...], index: int) -> AnyArray:

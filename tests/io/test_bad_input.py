@@ -410,3 +410,40 @@ def test_no_header_breaks_the_reader(
         return
     assert volume.voxels.nbytes <= len(stored)
     assert np.isfinite(volume.affine).all()
+
+
+TAILS = {
+    "a byte": b"\n",
+    "text": b"uploaded by x\n" * 400,
+    "a cut stream": gzip.compress(PLAIN)[:20],
+}
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".hdr.gz", ".nrrd"])
+@pytest.mark.parametrize("tail", TAILS)
+def test_bytes_behind_a_gzip_stream_are_passed_over_with_a_note(
+    tmp_path: Path, suffix: str, tail: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".nrrd":
+        packed = NRRD.replace("encoding: raw", "encoding: gzip").encode() + gzip.compress(PLAIN)
+        path.write_bytes(packed)
+    elif suffix == ".hdr.gz":
+        nibabel.Nifti1Pair(ramp(), OBLIQUE).to_filename(path)
+    else:
+        save_nifti(path)
+    plain = read_file(path)
+    for file in study_of(path).files:
+        file.write_bytes(file.read_bytes() + TAILS[tail])
+    found = read_file(path)
+    assert np.array_equal(found.voxels, ramp())
+    assert np.array_equal(found.affine, plain.affine)
+    added = "its file goes on behind its packed voxels; what follows is not read"
+    assert sorted(found.notes) == sorted((*plain.notes, added))
+
+
+@pytest.mark.parametrize("cut", [1, 9, 40])
+def test_a_tail_does_not_hide_that_the_stream_itself_is_cut(tmp_path: Path, cut: int) -> None:
+    path = save_nifti(tmp_path / "a.nii.gz", np.random.default_rng(0).normal(size=(20, 20, 20)))
+    path.write_bytes(path.read_bytes()[:-cut] + b"uploaded by x")
+    assert "is damaged" in refusal(path) or "is truncated" in refusal(path)

@@ -202,6 +202,18 @@ def test_slope_and_intercept(
     assert_same_file(source, target)
 
 
+@pytest.mark.parametrize("keeps_unit", [True, False])
+def test_a_display_range_stays_where_it_still_holds(tmp_path: Path, keeps_unit: bool) -> None:
+    source, target = tmp_path / "a.nii.gz", tmp_path / "b.nii.gz"
+    image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE)
+    image.header["cal_min"], image.header["cal_max"] = -160, 240
+    image.to_filename(source)
+    write(read_file(source).with_voxels(ramp(), keeps_unit=keeps_unit), target)
+    made: Any = nibabel.load(target).header
+    found = float(made["cal_min"]), float(made["cal_max"])
+    assert found == ((-160, 240) if keeps_unit else (0, 0))
+
+
 def test_other_voxels_in_the_same_grid_change_only_what_they_must(tmp_path: Path) -> None:
     source, target = tmp_path / "a.nii.gz", tmp_path / "b.nii.gz"
     save_nifti(source)
