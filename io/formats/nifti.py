@@ -113,12 +113,13 @@ def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Pa
 
 def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     """The volume where the .mat beside it says that it lies; only Analyze leaves that open."""
-    if "sform_code" in volume.header:
+    analyze: Header = volume.header
+    if "sform_code" in analyze:
         return volume
     affine = read_mat(mat, volume_index)
     if affine is None:
         return replace(volume, notes=(*volume.notes, "the .mat file beside it is none of SPM's"))
-    header = SpmHeader(volume.header, mat.read_bytes())
+    header = SpmHeader(analyze, mat.read_bytes())
     notes = "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
     return replace(volume, affine=affine, header=header, notes=notes)
 

@@ -33,15 +33,15 @@ def read_mat(mat: Path, volume_index: int) -> Affine | None:
     if b"\0" not in contents:
         return None
     try:
-        from scipy.io import loadmat
+        import scipy.io as _scipy_io
     except ImportError:
         raise UnsupportedScanError(
             f"{mat} says where the voxels of the scan beside it lie, and scipy is needed to read "
             "it: install scipy (extra spm), or convert the scan to NIfTI."
         ) from None
-    load: Any = loadmat
+    scipy_io: Any = _scipy_io  # typed only in part
     try:
-        found: dict[str, Any] = load(io.BytesIO(contents))
+        found: dict[str, Any] = scipy_io.loadmat(io.BytesIO(contents))
     except Exception:  # scipy has no common class for what is no MATLAB file
         return None
     for name, flip in (("mat", np.eye(4)), ("M", _FLIP)):

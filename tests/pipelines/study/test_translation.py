@@ -31,9 +31,15 @@ OBLIQUE = np.array(
 MAPS = [Identity(), MinMax(), Percentiles(0, 100), Window(-3000, 4000)]
 
 
-def translate_unchanged(scan: Path, form: Format, intensity: IntensityMap, result: Path) -> None:
+def translate_unchanged(
+    scan: Path,
+    form: Format,
+    intensity: IntensityMap,
+    result: Path,
+    intensity_out: IntensityMap | None = None,
+) -> None:
     empty = np.empty(0, np.float32)
-    of = card(axes="SPL", intensity_in=intensity, intensity_out=intensity)
+    of = card(axes="SPL", intensity_in=intensity, intensity_out=intensity_out or intensity)
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
     options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
@@ -71,6 +77,27 @@ def test_nifti_comes_back_as_it_was(tmp_path: Path, dtype: str, intensity: Inten
         after.get_fdata(), before.get_fdata(), rtol=0, atol=0 if exact else 3e3 * 2**-23
     )
     assert after.get_data_dtype() == dtype or (dtype == "uint8" and intensity == MAPS[-1])
+
+
+@pytest.mark.parametrize(
+    ("intensity_in", "intensity_out", "holds"),
+    [
+        (Percentiles(0, 100), Percentiles(0, 100), True),
+        (Window(-3000, 4000), Window(-3000, 4000), True),
+        (Percentiles(0, 100), Window(-1000, 2000), False),
+        (Window(-1000, 2000), MinMax(), False),
+    ],
+)
+def test_a_display_range_stays_with_results_in_the_scans_unit(
+    tmp_path: Path, intensity_in: IntensityMap, intensity_out: IntensityMap, holds: bool
+) -> None:
+    image = nibabel.Nifti1Image(voxels("int16"), OBLIQUE)
+    image.header["cal_min"], image.header["cal_max"] = -160, 240
+    scan, result = tmp_path / "scan.nii.gz", tmp_path / "result.nii.gz"
+    image.to_filename(scan)
+    translate_unchanged(scan, "nifti", intensity_in, result, intensity_out)
+    made = nibabel.load(result).header
+    assert (made["cal_min"], made["cal_max"]) == ((-160, 240) if holds else (0, 0))
 
 
 @pytest.mark.parametrize(("suffix", "form"), [(".nrrd", "nrrd"), (".mha", "metaimage")])
