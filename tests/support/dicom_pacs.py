@@ -28,6 +28,12 @@ class Pacs:
         command = [judge("storescu"), "-aec", "ORTHANC", "127.0.0.1", str(self.dicom_port)]
         subprocess.run([*command, *files], check=True, capture_output=True)
 
+    def store_folder(self, folder: Path) -> None:
+        """Send the DICOM files of a folder, as docs/dicom.md says; raises CalledProcessError."""
+        options = ["+sd", "+r", "+sp", "*.dcm", "-aec", "ORTHANC"]
+        command = [judge("storescu"), *options, "127.0.0.1", str(self.dicom_port), folder]
+        subprocess.run(command, check=True, capture_output=True)
+
     def ask(self, path: str) -> Any:
         """The JSON answer of the REST interface."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}") as answer:

@@ -12,6 +12,7 @@ import pydicom as _pydicom
 import pytest
 from support.batch_world import identity_model, scan
 from support.dicom_judges import canonical, conformance_errors, converted
+from support.dicom_pacs import orthanc
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom, oblique, renamed
 from typer.testing import CliRunner, Result
 
@@ -81,6 +82,18 @@ def test_every_series_gets_a_derived_one_with_an_identity_models_voxels(
     [derived] = converted(ward.output / place, tmp_path / "after")
     np.testing.assert_allclose(derived.affine, source.affine, atol=1e-4)
     np.testing.assert_array_equal(derived.get_fdata(), source.get_fdata())
+
+
+def test_results_are_sent_to_a_pacs_with_what_else_lies_beside_them(
+    ward: Ward, tmp_path: Path
+) -> None:
+    ward.output.mkdir()
+    ward.translate("--preview", "--report", str(ward.output / "report.json"))
+    assert len(list(ward.output.rglob("*.png"))) == 2
+    with orthanc(tmp_path / "pacs") as pacs:
+        pacs.store_folder(ward.output)
+        [series] = pacs.series_by_study().values()
+    assert sorted(series.values()) == [12, 12]
 
 
 def test_a_second_run_keeps_all_and_a_new_one_makes_the_same_bytes(ward: Ward) -> None:
