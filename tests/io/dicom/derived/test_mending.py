@@ -7,6 +7,8 @@ from typing import Any
 
 import pydicom as _pydicom
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydicom.config import IGNORE
 from pydicom.datadict import dictionary_VR, tag_for_keyword
 from support.dicom_enhanced_phantoms import write_enhanced
@@ -14,6 +16,7 @@ from support.dicom_judges import conformance_errors, is_part_10, judge
 from support.dicom_phantoms import Phantom
 
 from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.io.dicom.derived.mending import faults, kept
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation, Volume
@@ -291,3 +294,24 @@ def test_an_enhanced_source_that_hides_its_losses_is_no_enhanced_result(
     made = derived(tmp_path / "in", tmp_path / "out", replace(TO_MR, target=target))
     assert len(made) == 4
     assert {data.LossyImageCompression for data in made} == {"01"}
+
+
+TEXTS = (
+    *("PatientName", "PatientSex", "PatientAge", "PatientBirthDate", "StudyTime", "StudyID"),
+    *("AccessionNumber", "StudyDescription", "BodyPartExamined", "TimezoneOffsetFromUTC"),
+    *("DeidentificationMethod", "StationName", "ClinicalTrialSubjectID"),
+)
+words = st.text("0123456789.:YMDW aZ_^=/\n\t\0\u00e9\u592a\u3000", max_size=90)
+any_text = words | st.lists(words, min_size=1, max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from(TEXTS), any_text), st.floats(width=64))
+def test_what_is_mended_once_needs_no_more(values: dict[str, Any], weight: float) -> None:
+    source = pydicom.Dataset()
+    for keyword, value in values.items():
+        put(source, keyword, value)
+    put(source, "PatientWeight", repr(weight))
+    keywords = (*TEXTS, "PatientWeight")
+    once = kept(source, keywords)
+    assert faults(once, keywords) == {}
+    assert kept(once, keywords) == once
