@@ -56,8 +56,18 @@ def sources(made: Sequence[Any]) -> list[int]:
         ([None] * 6, UP),
         ([3] * 6, UP),
         ([9, 8, 8, 7, 7, 6], DOWN),
+        ([1, 2, 3, 1, 2, 3], UP),
     ],
-    ids=["up", "down", "with gaps", "interleaved", "missing", "equal", "partly equal"],
+    ids=[
+        "up",
+        "down",
+        "with gaps",
+        "interleaved",
+        "missing",
+        "equal",
+        "partly equal",
+        "begun anew",
+    ],
 )
 def test_images_are_numbered_in_the_order_of_the_source(
     tmp_path: Path, numbers: Sequence[int | None], expected: list[int]
