@@ -53,7 +53,7 @@ def single_images(result: DerivedSeries) -> Iterator[DataSet]:
         dataset.update(kept(source, ACQUIRED))
         if keep_private:
             dataset.update(private_elements(source))
-        dataset.update(_plane(frame, source, result.header.resampled))
+        dataset.update(_plane(frame, source, result.header))
         dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, str(at))
         dataset.InstanceNumber = instance
         several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
@@ -96,9 +96,10 @@ def _of_class(sop_class: str, source: DataSet) -> DataSet:
     return dataset
 
 
-def _plane(frame: Frame, source: DataSet, resampled: bool) -> DataSet:
-    """Where the slice lies, as the source writes it if it does."""
-    dataset = kept(source, ["SliceThickness"] if resampled else PLANE)
+def _plane(frame: Frame, source: DataSet, header: DicomHeader) -> DataSet:
+    """Where the slice lies, as the source writes it if it speaks of this slice alone."""
+    alone = not (header.resampled or header.enhanced)
+    dataset = kept(source, PLANE if alone else ["SliceThickness"])
     if "ImagePositionPatient" not in dataset:
         dataset.ImagePositionPatient = [as_decimal(value) for value in frame.position]
         dataset.ImageOrientationPatient = [as_decimal(value) for value in frame.orientation]
