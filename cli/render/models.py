@@ -6,11 +6,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from ...engine.checkpoint.recognise.recognition import Fact, Question, Recognised
-from ...engine.decoding import encode
-from ...engine.model.card import IntensityMap, MinMax, Percentiles, Window, ZScore
+from ...engine.decoding import Json
+from ...engine.model.architecture_json import architecture_to_json
+from ...engine.model.card import (
+    IntensityMap,
+    MinMax,
+    Percentiles,
+    Window,
+    ZScore,
+    card_as_json,
+)
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE, Verification
 from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
@@ -174,9 +180,23 @@ def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> 
 
 def _spec(spec: "Spec") -> Iterator[tuple[str, str]]:
     yield "kind", "ResNet" if type(spec).__name__ == "ResNetSpec" else "U-Net"
-    for name, value in structs.asdict(spec).items():
-        shown = ("no", "yes")[value] if isinstance(value, bool) else str(value)
-        yield name.replace("_", " "), shown.replace("_", " ")
+    for name, value in architecture_to_json(spec).items():
+        if name != "kind":
+            yield name.replace("_", " "), _fact(value).replace("_", " ")
+
+
+def _fact(value: Json) -> str:
+    match value:
+        case bool():
+            return ("no", "yes")[value]
+        case dict():
+            kind, rest = value.get("kind", ""), [name for name in value if name != "kind"]
+            words = [str(kind)] if kind else []
+            return ", ".join([*words, *(f"{name} {_fact(value[name])}" for name in rest)])
+        case list() | tuple():
+            return " x ".join(map(_fact, value))
+        case _:
+            return str(value)
 
 
 def _times(extents: Iterable[float]) -> str:
@@ -195,7 +215,7 @@ def _model(model: Model) -> dict[str, Any]:
         "sha256": model.sha256,
         "parameters": parameter_count(model),
         "reference_extents": model.reference_input.shape[2:],
-        "card": encode(model.card),
+        "card": card_as_json(model.card),
     }
 
 

@@ -16,16 +16,23 @@ from ..network.graph import (
     Add,
     ChannelAffine,
     Concat,
+    Constant,
     Conv3d,
     ConvTranspose3d,
+    Downsample,
+    Elu,
     FloatArray,
+    GroupNorm,
     InstanceNorm,
     LeakyRelu,
     Network,
     Node,
     Pad,
+    PadMode,
     Relu,
+    Sigmoid,
     Tanh,
+    Triple,
     Upsample,
 )
 
@@ -39,6 +46,7 @@ def as_module(network: Network) -> Any:
     """A torch.nn.Module in eval mode, float32 on the CPU, that takes and gives [N, C, D, H, W]."""
     root, graph = torch.nn.Module(), fx.Graph()
     readers = Counter(name for node in network.graph.nodes for name in node.inputs)
+    channels = network.graph.channels()
     values: dict[str, Any] = {INPUT: graph.placeholder("patches")}
     for node in network.graph.nodes:
         inputs = tuple(values[name] for name in node.inputs)
@@ -47,6 +55,10 @@ def as_module(network: Network) -> Any:
                 made = graph.call_function(operator.add, inputs)
             case Concat():
                 made = graph.call_function(torch.cat, (inputs, 1))
+            case Downsample() as layer:
+                name = node.name.replace(".", "_")
+                root.add_module(name, _downsample(layer, channels[node.name]))
+                made = graph.call_module(name, inputs)
             case _:
                 source = node.inputs[0]
                 # As the repositories do: nobody else reads what an activation replaces.
@@ -63,17 +75,17 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
     nn, weights = torch.nn, network.weights
     match node.layer:
         case Conv3d() as conv:
-            kind, sizes = nn.Conv3d, (conv.stride, conv.padding)
+            kind, sizes = nn.Conv3d, (conv.stride, conv.padding, conv.dilation)
             return _convolution(kind, conv, sizes, weights)
         case ConvTranspose3d() as conv:
             kind, sizes = nn.ConvTranspose3d, (conv.stride, conv.padding, conv.output_padding)
             return _convolution(kind, conv, sizes, weights)
         case InstanceNorm(channels, scale, shift, epsilon):
             norm = nn.InstanceNorm3d(channels, epsilon, affine=bool(scale or shift))
-            if scale or shift:
-                _set(norm.weight, weights[scale] if scale else np.ones(channels, np.float32))
-                _set(norm.bias, weights[shift] if shift else np.zeros(channels, np.float32))
-            return norm
+            return _affine(norm, scale, shift, weights)
+        case GroupNorm(channels, groups, scale, shift, epsilon):
+            norm = nn.GroupNorm(groups, channels, epsilon, affine=bool(scale or shift))
+            return _affine(norm, scale, shift, weights)
         case ChannelAffine(channels, scale, shift):
             norm = nn.BatchNorm3d(channels, _EPSILON)
             _set(norm.running_var, np.full(channels, 1 - _EPSILON, np.float32))
@@ -84,15 +96,36 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
             return nn.ReLU(in_place)
         case LeakyRelu(slope):
             return nn.LeakyReLU(slope, in_place)
-        case Pad() as pad:
-            return _padding(pad)
+        case Elu(alpha):
+            return nn.ELU(alpha, in_place)
+        case Pad(mode, before, after):
+            return _padding(mode, before, after)
         case Upsample(mode, factor, align_corners):
             corners = align_corners if mode == "trilinear" else None
             return nn.Upsample(scale_factor=factor, mode=mode, align_corners=corners)
         case Tanh():
             return nn.Tanh()
-        case Add() | Concat():
-            raise TypeError(f"{node.name} joins two tensors, for which there is no module")
+        case Sigmoid():
+            return nn.Sigmoid()
+        case Add() | Concat() | Downsample():
+            raise TypeError(f"{node.name} is no module of torch by itself")
+
+
+def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> Any:
+    channels = norm.weight.shape if scale or shift else ()
+    if scale or shift:
+        _set(norm.weight, weights[scale] if scale else np.ones(channels, np.float32))
+        _set(norm.bias, weights[shift] if shift else np.zeros(channels, np.float32))
+    return norm
+
+
+def _downsample(layer: Downsample, channels: int) -> Any:
+    """Padding, and a convolution of each channel by itself."""
+    nn, taps, row = torch.nn, layer.taps, layer.filter
+    conv = nn.Conv3d(channels, channels, taps, layer.factor, groups=channels, bias=False)
+    cube = np.einsum("i,j,k->ijk", row, row, row)
+    _set(conv.weight, np.broadcast_to(cube, (channels, 1, taps, taps, taps)))
+    return nn.Sequential(_padding(layer.mode, (layer.before,) * 3, (layer.after,) * 3), conv)
 
 
 def _convolution(
@@ -106,20 +139,22 @@ def _convolution(
     return module
 
 
-def _padding(pad: Pad) -> Any:
+def _padding(mode: PadMode, before: Triple, after: Triple) -> Any:
     nn = torch.nn
     edges = [
         edge
         for axis in reversed(range(3))  # torch counts the last axis first
-        for edge in (pad.before[axis], pad.after[axis])
+        for edge in (before[axis], after[axis])
     ]
-    match pad.mode:
+    match mode:
         case "reflect":
             return nn.ReflectionPad3d(edges)
         case "replicate":
             return nn.ReplicationPad3d(edges)
         case "zero":
             return nn.ConstantPad3d(edges, 0.0)
+        case Constant(value):
+            return nn.ConstantPad3d(edges, value)
 
 
 def _set(parameter: Any, array: FloatArray) -> None:

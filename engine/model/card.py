@@ -13,6 +13,7 @@ from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import Spec, build, out_of_bounds
 from ..network.graph import Triple
 from ..sliding_window import SmallVolumePadding
+from .architecture_json import architecture_from_json, architecture_to_json
 
 
 class Window(Tagged, frozen=True, tag="window"):
@@ -229,8 +230,15 @@ def _narrowest(low: float, high: float) -> float:
 
 def card_to_json(card: ModelCard) -> str:
     """JSON text, the same for equal cards; raises ModelFileError if it could not be read back."""
-    checked = _card(encode(card))
-    return json.dumps(encode(checked), ensure_ascii=False, separators=(",", ":"))
+    checked = _card(card_as_json(card))
+    return json.dumps(card_as_json(checked), ensure_ascii=False, separators=(",", ":"))
+
+
+def card_as_json(card: ModelCard) -> Json:
+    """A card as plain values, as its JSON holds them."""
+    plain = encode(card)
+    assert isinstance(plain, dict)
+    return {**plain, "architecture": architecture_to_json(card.architecture)}
 
 
 def card_from_json(text: str) -> ModelCard:
@@ -248,12 +256,18 @@ def strict_json(text: str | bytes, what: str) -> Json:
 
 def _card(value: Json) -> ModelCard:
     try:
-        card = decode_known(ModelCard, value)
-        _check_written_out(value, encode(card), "")
+        card = decode_known(ModelCard, _in_todays_words(value))
+        _check_written_out(value, card_as_json(card), "")
     except FieldError as error:
         raise refusal(error.path, error.reason) from None
     check_card(card)
     return card
+
+
+def _in_todays_words(value: Json) -> Json:
+    if not isinstance(value, dict) or "architecture" not in value:
+        return value
+    return {**value, "architecture": architecture_from_json(value["architecture"])}
 
 
 def _check_written_out(given: Json, kept: Json, path: str) -> None:

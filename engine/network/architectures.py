@@ -8,6 +8,7 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec.structs import asdict
 
 from ..decoding import Tagged
@@ -18,7 +19,10 @@ from .graph import (
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Downsample,
+    Elu,
     Graph,
+    GroupNorm,
     InstanceNorm,
     Layer,
     LeakyRelu,
@@ -26,24 +30,60 @@ from .graph import (
     Pad,
     PadMode,
     Relu,
+    Sigmoid,
     Tanh,
     Triple,
     Upsample,
 )
 
-Norm: TypeAlias = Literal["instance", "instance_affine", "stored", "none"]
-"""Instance norm without or with scale and shift, fixed stored statistics, or no norm at all."""
+
+class Groups(Tagged, frozen=True, tag="group"):
+    """Group norm, with scale and shift of each channel or without."""
+
+    groups: int
+    affine: bool = True
+
+
+Norm: TypeAlias = Literal["instance", "instance_affine", "stored", "none"] | Groups
+"""Instance norm without or with scale and shift, fixed stored statistics, no norm, group norm."""
+
+Rectifier: TypeAlias = Relu | LeakyRelu | Elu
+"""What follows a norm."""
 
 Upsampling: TypeAlias = Literal["transposed", "nearest", "trilinear", "trilinear_corners"]
-"""How a decoder enlarges: a transposed convolution, or sampling and then a convolution."""
+"""How a decoder enlarges: a transposed convolution, or sampling and then a convolution.
+
+Doubled by the anti-aliasing filter [1, 3, 3, 1] with replicated border, as contrastive unpaired
+translation does it, a tensor is the same as "trilinear" makes it.
+"""
+
+Residual: TypeAlias = Literal["sum", "activated_sum", "none"]
+"""What leaves a residual block: the sum with what entered it, that sum behind the block's
+activation, or what its convolutions make alone."""
+
+End: TypeAlias = Literal["tanh", "sigmoid", "none"]
+"""What follows the last convolution."""
+
+
+class Blur(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The low-pass filter of an anti-aliased encoder: binomial, of `taps` along each axis."""
+
+    taps: int = 3
+    padding: PadMode = "reflect"
 
 
 class ResNetSpec(Tagged, frozen=True, tag="resnet"):
     """A ResNet generator: first conv, down-samplings, residual blocks, up-samplings, last conv.
 
-    padding: around the first conv, the block convs, the last conv and convs after sampling.
-    down_padding: around the strided convs.
+    padding: around the first and the last conv; block_padding: around those of the blocks;
+    down_padding: around those that shrink, up_padding: around those behind sampling. None: as
+    padding.
     norm_bias, up_bias, last_bias: whether convs before a norm, up-sampling convs, last have a bias.
+    activation: of the first conv and the encoder; block_activation, up_activation: of the blocks
+    and the decoder. None: as activation.
+    stride: by which each down-sampling shrinks and each up-sampling enlarges D, H and W.
+    blur: where set, convs of the encoder keep the extents, and the filter shrinks what they give.
+    adds_input: whether the patch is added to what the network makes of it.
     """
 
     in_channels: int
@@ -60,14 +100,29 @@ class ResNetSpec(Tagged, frozen=True, tag="resnet"):
     last_bias: bool = True
     first_kernel: int = 7
     last_kernel: int = 7
-    tanh: bool = True
+    end: End = "tanh"
+    block_padding: PadMode | None = None
+    up_padding: PadMode | None = None
+    activation: Rectifier = Relu()
+    block_activation: Rectifier | None = None
+    up_activation: Rectifier | None = None
+    residual: Residual = "sum"
+    norm_epsilon: float = 1e-5
+    stride: Triple = (2, 2, 2)
+    block_dilation: int = 1
+    blur: Blur | None = None
+    adds_input: bool = False
 
 
 class UNetSpec(Tagged, frozen=True, tag="unet"):
-    """A U-Net generator of strided k4 convs; level 0 is the outermost.
+    """A U-Net generator of strided convs; level 0 is the outermost.
 
     skip_first: whether a level concatenates [skip, deeper] (Isola) or [deeper, skip].
     inner_bias: whether convs inside the outermost level have a bias.
+    padding: around convs that shrink and those behind sampling.
+    down_activation, up_activation: before the convs that shrink and those that enlarge.
+    stride: by which each level shrinks D, H and W; kernels are larger by 2.
+    adds_input: whether the patch is added to what the network makes of it.
     """
 
     in_channels: int
@@ -78,7 +133,13 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
     upsampling: Upsampling = "transposed"
     skip_first: bool = True
     inner_bias: bool = True
-    tanh: bool = True
+    end: End = "tanh"
+    padding: PadMode = "zero"
+    down_activation: Rectifier = LeakyRelu(0.2)
+    up_activation: Rectifier = Relu()
+    norm_epsilon: float = 1e-5
+    stride: Triple = (2, 2, 2)
+    adds_input: bool = False
 
     def level_width(self, level: int) -> int:
         """Channels that level `level` hands inwards; they double up to eight times the width."""
@@ -87,7 +148,7 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
 
 Spec: TypeAlias = ResNetSpec | UNetSpec
 
-_BOUNDS = {
+_BOUNDS: dict[str, tuple[float, float]] = {
     "in_channels": (1, 64),
     "out_channels": (1, 64),
     "width": (1, 1024),
@@ -96,16 +157,45 @@ _BOUNDS = {
     "levels": (1, 10),
     "first_kernel": (1, 31),
     "last_kernel": (1, 31),
+    "groups": (1, 1024),
+    "norm_epsilon": (1e-12, 1),
+    "slope": (-10, 10),
+    "alpha": (0, 10),
+    "value": (-1000, 1000),
+    "stride": (1, 4),
+    "block_dilation": (1, 16),
+    "taps": (1, 7),
 }
 """Far beyond any trained generator; they keep a hostile file from asking for endless layers."""
 
 
 def out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Numbers of a spec that no trained generator has, each by its field, and what it must be."""
-    for name, value in asdict(spec).items():
-        low, high = _BOUNDS.get(name, (value, value))
+    """Values of a spec that no trained generator has, each by its field, and what it must be."""
+    for path, value in _numbers(spec):
+        low, high = _BOUNDS.get(path.rpartition(".")[2], (value, value))
         if not low <= value <= high:
-            yield name, f"must lie from {low} to {high}, not at {value}"
+            yield path, f"must lie from {low:g} to {high:g}, not at {value:g}"
+    if isinstance(spec.norm, Groups) and spec.width % max(1, spec.norm.groups):
+        yield "norm.groups", f"must divide the width of {spec.width}, not be {spec.norm.groups}"
+    if spec.adds_input and spec.in_channels != spec.out_channels:
+        yield (
+            "adds_input",
+            "must be false where a network makes more or fewer channels than it takes",
+        )
+
+
+def _numbers(record: msgspec.Struct, place: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a record, by the path of its field."""
+    for name, value in asdict(record).items():
+        match value:
+            case msgspec.Struct():
+                yield from _numbers(value, f"{place}{name}.")
+            case tuple():
+                yield from ((f"{place}{name}", item) for item in value)
+            case int() | float():
+                yield f"{place}{name}", value
+            case _:
+                pass
 
 
 def build(spec: Spec) -> Graph:
@@ -120,10 +210,10 @@ def build(spec: Spec) -> Graph:
 class _Builder:
     """Appends layers one after another; remembers the newest tensor."""
 
-    def __init__(self, norm: Norm) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.nodes: list[Node] = []
         self.newest = INPUT
-        self._norm: Norm = norm
+        self._spec = spec
 
     def add(self, name: str, layer: Layer, *inputs: str) -> str:
         self.nodes.append(Node(name, layer, inputs or (self.newest,)))
@@ -134,66 +224,80 @@ class _Builder:
         self,
         name: str,
         channels: tuple[int, int],
-        kernel: int,
+        kernel: int | Triple,
         *,
         bias: bool,
         mode: PadMode,
-        stride: int = 1,
+        stride: Triple = (1, 1, 1),
         padding: int | None = None,
+        dilation: int = 1,
     ) -> None:
-        """A convolution with `mode` padding; zeros are left to the convolution itself."""
-        width = kernel // 2 if padding is None else padding
-        own = 0
+        """A convolution with `mode` padding; zeros are left to the convolution itself.
+
+        padding: by default what keeps the extents at a stride of 1.
+        """
+        kernel = _cube(kernel) if isinstance(kernel, int) else kernel
+        width = _cube(dilation * (kernel[0] // 2) if padding is None else padding)
+        own = _cube(0)
         if mode == "zero":
             own = width
         else:
-            self.add(f"{name}.pad", Pad(mode, _cube(width), _cube(width)))
-        self.add(
-            name,
-            Conv3d(
-                *channels,
-                kernel=_cube(kernel),
-                weight=f"{name}.weight",
-                bias=f"{name}.bias" if bias else None,
-                stride=_cube(stride),
-                padding=_cube(own),
-            ),
-        )
+            self.add(f"{name}.pad", Pad(mode, width, width))
+        weight, summand = f"{name}.weight", f"{name}.bias" if bias else None
+        layer = Conv3d(*channels, kernel, weight, summand, stride, own, _cube(dilation))
+        self.add(name, layer)
 
     def norm(self, name: str, channels: int) -> None:
         scale, shift = f"{name}.scale", f"{name}.shift"
-        match self._norm:
+        epsilon = self._spec.norm_epsilon
+        match self._spec.norm:
             case "instance":
-                self.add(name, InstanceNorm(channels))
+                self.add(name, InstanceNorm(channels, epsilon=epsilon))
             case "instance_affine":
-                self.add(name, InstanceNorm(channels, scale, shift))
+                self.add(name, InstanceNorm(channels, scale, shift, epsilon))
             case "stored":
                 self.add(name, ChannelAffine(channels, scale, shift))
             case "none":
                 pass
+            case Groups(groups, True):
+                self.add(name, GroupNorm(channels, groups, scale, shift, epsilon))
+            case Groups(groups):
+                self.add(name, GroupNorm(channels, groups, epsilon=epsilon))
 
-    def sample(self, name: str, upsampling: Upsampling) -> None:
-        """Double D, H and W by sampling."""
+    def sample(self, name: str) -> None:
+        """Enlarge D, H and W by sampling."""
+        upsampling = self._spec.upsampling
         mode = "nearest" if upsampling == "nearest" else "trilinear"
         corners = upsampling == "trilinear_corners"
-        self.add(f"{name}.sample", Upsample(mode, (2, 2, 2), corners))
+        self.add(f"{name}.sample", Upsample(mode, self._spec.stride, corners))
 
     def transposed(
-        self, name: str, channels: tuple[int, int], kernel: int, *, bias: bool, output_padding: int
+        self,
+        name: str,
+        channels: tuple[int, int],
+        kernel: Triple,
+        *,
+        bias: bool,
+        output_padding: Triple,
     ) -> None:
-        """Double D, H and W by a transposed convolution of stride 2 and padding 1."""
-        self.add(
-            name,
-            ConvTranspose3d(
-                *channels,
-                kernel=_cube(kernel),
-                weight=f"{name}.weight",
-                bias=f"{name}.bias" if bias else None,
-                stride=(2, 2, 2),
-                padding=(1, 1, 1),
-                output_padding=_cube(output_padding),
-            ),
-        )
+        """Enlarge D, H and W by a transposed convolution of padding 1."""
+        weight, summand = f"{name}.weight", f"{name}.bias" if bias else None
+        stride = self._spec.stride
+        sizes = kernel, weight, summand, stride, _cube(1), output_padding
+        self.add(name, ConvTranspose3d(*channels, *sizes))
+
+    def finished(self) -> Graph:
+        """The graph, with the layers at its end."""
+        match self._spec.end:
+            case "tanh":
+                self.add("tanh", Tanh())
+            case "sigmoid":
+                self.add("sigmoid", Sigmoid())
+            case "none":
+                pass
+        if self._spec.adds_input:
+            self.add("sum", Add(), INPUT, self.newest)
+        return Graph(self._spec.in_channels, tuple(self.nodes))
 
 
 def _cube(edge: int) -> Triple:
@@ -201,60 +305,69 @@ def _cube(edge: int) -> Triple:
 
 
 def _resnet(spec: ResNetSpec) -> Graph:
-    net = _Builder(spec.norm)
+    net = _Builder(spec)
     width = spec.width
-    net.conv(
-        "first",
-        (spec.in_channels, width),
-        spec.first_kernel,
-        bias=spec.norm_bias,
-        mode=spec.padding,
-    )
+    entering = spec.in_channels, width
+    net.conv("first", entering, spec.first_kernel, bias=spec.norm_bias, mode=spec.padding)
     net.norm("first.norm", width)
-    net.add("first.relu", Relu())
-
+    net.add("first.relu", spec.activation)
     for step in range(spec.downsamplings):
-        name = f"down{step}"
-        net.conv(name, (width, 2 * width), 3, bias=spec.norm_bias, mode=spec.down_padding, stride=2)
+        _down(net, spec, f"down{step}", width)
         width *= 2
-        net.norm(f"{name}.norm", width)
-        net.add(f"{name}.relu", Relu())
-
     for index in range(spec.blocks):
         _residual_block(net, spec, f"block{index}", width)
-
     for step in range(spec.downsamplings):
-        name = f"up{step}"
-        if spec.upsampling == "transposed":
-            channels = width, width // 2
-            net.transposed(name, channels, 3, bias=spec.up_bias, output_padding=1)
-        else:
-            net.sample(name, spec.upsampling)
-            net.conv(name, (width, width // 2), 3, bias=spec.up_bias, mode=spec.padding)
+        _up(net, spec, f"up{step}", width)
         width //= 2
-        net.norm(f"{name}.norm", width)
-        net.add(f"{name}.relu", Relu())
+    leaving = width, spec.out_channels
+    net.conv("last", leaving, spec.last_kernel, bias=spec.last_bias, mode=spec.padding)
+    return net.finished()
 
-    net.conv(
-        "last", (width, spec.out_channels), spec.last_kernel, bias=spec.last_bias, mode=spec.padding
-    )
-    if spec.tanh:
-        net.add("tanh", Tanh())
-    return Graph(spec.in_channels, tuple(net.nodes))
+
+def _down(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
+    stride = _cube(1) if spec.blur else spec.stride
+    channels = width, 2 * width
+    net.conv(name, channels, 3, bias=spec.norm_bias, mode=spec.down_padding, stride=stride)
+    net.norm(f"{name}.norm", 2 * width)
+    net.add(f"{name}.relu", spec.activation)
+    if spec.blur:
+        net.add(f"{name}.blur", Downsample(spec.blur.taps, spec.stride, spec.blur.padding))
 
 
 def _residual_block(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
-    entering = net.newest
-    net.conv(f"{name}.conv0", (width, width), 3, bias=spec.norm_bias, mode=spec.padding)
-    net.norm(f"{name}.norm0", width)
-    net.add(f"{name}.relu", Relu())
-    net.conv(f"{name}.conv1", (width, width), 3, bias=spec.norm_bias, mode=spec.padding)
-    net.norm(f"{name}.norm1", width)
-    net.add(f"{name}.add", Add(), entering, net.newest)
+    entering, channels = net.newest, (width, width)
+    mode = spec.block_padding or spec.padding
+    activation = spec.block_activation or spec.activation
+    for index in range(2):
+        layer, bias, dilation = f"{name}.conv{index}", spec.norm_bias, spec.block_dilation
+        net.conv(layer, channels, 3, bias=bias, mode=mode, dilation=dilation)
+        net.norm(f"{name}.norm{index}", width)
+        if index == 0:
+            net.add(f"{name}.relu", activation)
+    if spec.residual != "none":
+        net.add(f"{name}.add", Add(), entering, net.newest)
+    if spec.residual == "activated_sum":
+        net.add(f"{name}.after", activation)
+
+
+def _up(net: _Builder, spec: ResNetSpec, name: str, width: int) -> None:
+    channels = width, width // 2
+    if spec.upsampling == "transposed":
+        depth, height, breadth = (factor - 1 for factor in spec.stride)
+        extra = depth, height, breadth
+        net.transposed(name, channels, _cube(3), bias=spec.up_bias, output_padding=extra)
+    else:
+        net.sample(name)
+        mode = spec.up_padding or spec.padding
+        net.conv(name, channels, 3, bias=spec.up_bias, mode=mode)
+    net.norm(f"{name}.norm", width // 2)
+    net.add(f"{name}.relu", spec.up_activation or spec.activation)
 
 
 def _unet(spec: UNetSpec) -> Graph:
-    net = _Builder(spec.norm)
+    net = _Builder(spec)
+    depth, height, width = (factor + 2 for factor in spec.stride)
+    kernel = depth, height, width
     skips: list[str] = []
     for level in range(spec.levels):
         outermost, innermost = level == 0, level == spec.levels - 1
@@ -262,9 +375,9 @@ def _unet(spec: UNetSpec) -> Graph:
         name = f"down{level}"
         if not outermost:
             skips.append(net.newest)
-            net.add(f"{name}.leaky", LeakyRelu(0.2))
-        channels = entering, spec.level_width(level)
-        net.conv(name, channels, 4, bias=spec.inner_bias, mode="zero", stride=2, padding=1)
+            net.add(f"{name}.leaky", spec.down_activation)
+        channels, bias, mode = (entering, spec.level_width(level)), spec.inner_bias, spec.padding
+        net.conv(name, channels, kernel, bias=bias, mode=mode, stride=spec.stride, padding=1)
         if not outermost and not innermost:
             net.norm(f"{name}.norm", spec.level_width(level))
 
@@ -273,18 +386,16 @@ def _unet(spec: UNetSpec) -> Graph:
         inside = spec.level_width(level) * (1 if innermost else 2)
         leaving = spec.out_channels if outermost else spec.level_width(level - 1)
         name = f"up{level}"
-        net.add(f"{name}.relu", Relu())
+        net.add(f"{name}.relu", spec.up_activation)
         bias = outermost or spec.inner_bias
         if spec.upsampling == "transposed":
-            net.transposed(name, (inside, leaving), 4, bias=bias, output_padding=0)
+            net.transposed(name, (inside, leaving), kernel, bias=bias, output_padding=_cube(0))
         else:
-            net.sample(name, spec.upsampling)
-            net.conv(name, (inside, leaving), 3, bias=bias, mode="zero")
+            net.sample(name)
+            net.conv(name, (inside, leaving), 3, bias=bias, mode=spec.padding)
         if not outermost:
             net.norm(f"{name}.norm", leaving)
             deeper, skip = net.newest, skips.pop()
             pair = (skip, deeper) if spec.skip_first else (deeper, skip)
             net.add(f"{name}.concat", Concat(), *pair)
-    if spec.tanh:
-        net.add("tanh", Tanh())
-    return Graph(spec.in_channels, tuple(net.nodes))
+    return net.finished()

@@ -2,11 +2,11 @@
 
 from math import prod
 
-from .graph import INPUT, Conv3d, ConvTranspose3d, Graph, Node, TensorShape, Triple
+from .graph import INPUT, Conv3d, ConvTranspose3d, Downsample, Graph, Node, TensorShape, Triple
 
 
 def flops(graph: Graph, patch: Triple) -> int:
-    """Floating-point operations of all convolutions on one patch (D, H, W).
+    """Floating-point operations of all convolutions and filters on one patch (D, H, W).
 
     A multiplication and an addition count as two, also where the kernel meets padding. All other
     layers together are below one percent of it in every generator of this family.
@@ -15,12 +15,12 @@ def flops(graph: Graph, patch: Triple) -> int:
 
 
 def layer_flops(graph: Graph, patch: Triple) -> dict[str, int]:
-    """The same for each convolution by the name of its node."""
+    """The same for each of these layers by the name of its node."""
     shapes = graph.shapes(patch)
     return {
         node.name: _flops(node, shapes[node.inputs[0]], shapes[node.name])
         for node in graph.nodes
-        if isinstance(node.layer, Conv3d | ConvTranspose3d)
+        if isinstance(node.layer, Conv3d | ConvTranspose3d | Downsample)
     }
 
 
@@ -49,6 +49,8 @@ def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:
             positions = prod(made.extents)
         case ConvTranspose3d(kernel=kernel):
             positions = prod(read.extents)
+        case Downsample(taps=taps):
+            return 2 * made.channels * taps**3 * prod(made.extents)
         case _:
             return 0
     return 2 * read.channels * made.channels * prod(kernel) * positions

@@ -6,17 +6,27 @@ All tensors are [N, C, D, H, W]. A graph holds no numbers: layers name their wei
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import comb, gcd, lcm
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ..decoding import Tagged
 from ..errors import PatchShapeError
 
 Triple: TypeAlias = tuple[int, int, int]
-PadMode: TypeAlias = Literal["reflect", "replicate", "zero"]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
+
+
+class Constant(Tagged, frozen=True, tag="constant"):
+    """Padding by one value."""
+
+    value: float
+
+
+PadMode: TypeAlias = Literal["reflect", "replicate", "zero"] | Constant
+"""How a tensor continues past its border; reflect does not repeat the edge voxel."""
 
 INPUT = "input"
 """Name by which layers refer to the patch that enters the graph."""
@@ -33,6 +43,14 @@ class Conv3d:
     bias: str | None = None
     stride: Triple = (1, 1, 1)
     padding: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+
+    @property
+    def reach(self) -> Triple:
+        """Voxels from the first to the last that the kernel sees, both included."""
+        sizes = zip(self.kernel, self.dilation, strict=True)
+        depth, height, width = ((taps - 1) * step + 1 for taps, step in sizes)
+        return depth, height, width
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,21 @@ class InstanceNorm:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupNorm:
+    """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one."""
+
+    channels: int
+    groups: int
+    scale: str | None = None
+    shift: str | None = None
+    epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.channels % self.groups:
+            raise ValueError(f"{self.channels} channels do not make {self.groups} even groups")
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelAffine:
     """x * scale + shift with fixed values of [C]: normalisation by stored statistics."""
 
@@ -68,16 +101,20 @@ class ChannelAffine:
     shift: str
 
 
-@dataclass(frozen=True, slots=True)
-class Relu:
+class Relu(Tagged, frozen=True, tag="relu"):
     """max(x, 0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeakyRelu:
+class LeakyRelu(Tagged, frozen=True, tag="leaky_relu"):
     """x where x > 0, else slope * x."""
 
     slope: float
+
+
+class Elu(Tagged, frozen=True, tag="elu"):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+    alpha: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +123,13 @@ class Tanh:
 
 
 @dataclass(frozen=True, slots=True)
+class Sigmoid:
+    """1 / (1 + exp(-x))."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pad:
-    """Grow D, H and W; reflect mirrors without repeating the edge voxel, as PyTorch does."""
+    """Grow D, H and W."""
 
     mode: PadMode
     before: Triple
@@ -113,18 +155,52 @@ class Upsample:
     align_corners: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Downsample:
+    """Shrink D, H and W by whole factors behind a low-pass filter, as anti-aliased networks do.
+
+    Every channel passes by itself through the binomial filter of `taps` along each axis, whose sum
+    is 1; output voxel v has its middle tap, the left one of an even number, at voxel v * factor.
+    The filter sees the tensor continued past its border by `mode`.
+    """
+
+    taps: int
+    factor: Triple
+    mode: PadMode
+
+    @property
+    def before(self) -> int:
+        """Voxels by which the filter reaches past the first voxel of an axis."""
+        return (self.taps - 1) // 2
+
+    @property
+    def after(self) -> int:
+        """The same past the last voxel."""
+        return self.taps // 2
+
+    @property
+    def filter(self) -> FloatArray:
+        """Values of the taps along one axis."""
+        row = np.array([comb(self.taps - 1, tap) for tap in range(self.taps)])
+        return (row / row.sum()).astype(np.float32)
+
+
 Layer: TypeAlias = (
     Conv3d
     | ConvTranspose3d
     | InstanceNorm
+    | GroupNorm
     | ChannelAffine
     | Relu
     | LeakyRelu
+    | Elu
     | Tanh
+    | Sigmoid
     | Pad
     | Add
     | Concat
     | Upsample
+    | Downsample
 )
 
 
@@ -171,10 +247,14 @@ class Graph:
     @property
     def out_channels(self) -> int:
         """Channels of the output."""
+        return self.channels()[self.output]
+
+    def channels(self) -> dict[str, int]:
+        """Channels of every node's tensor, and of the input."""
         channels = {INPUT: self.in_channels}
         for node in self.nodes:
             channels[node.name] = _out_channels(node.layer, [channels[i] for i in node.inputs])
-        return channels[self.output]
+        return channels
 
     @property
     def stride(self) -> Triple:
@@ -255,8 +335,8 @@ def _reduced(numerator: int, denominator: int) -> _Ratio:
 def _sampling(layer: Layer) -> tuple[Triple, Triple]:
     """Factors by which a layer enlarges and by which it shrinks the grid."""
     match layer:
-        case Conv3d(stride=stride):
-            return (1, 1, 1), stride
+        case Conv3d(stride=factor) | Downsample(factor=factor):
+            return (1, 1, 1), factor
         case ConvTranspose3d(stride=stride):
             return stride, (1, 1, 1)
         case Upsample(factor=factor):
@@ -275,7 +355,11 @@ def _weight_shapes(layer: Layer) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield weight, (cin, cout, *kernel)
             if bias is not None:
                 yield bias, (cout,)
-        case InstanceNorm(channels, scale, shift) | ChannelAffine(channels, scale, shift):
+        case (
+            InstanceNorm(channels, scale=scale, shift=shift)
+            | GroupNorm(channels, scale=scale, shift=shift)
+            | ChannelAffine(channels, scale, shift)
+        ):
             for name in (scale, shift):
                 if name is not None:
                     yield name, (channels,)
@@ -310,22 +394,37 @@ def _shape(node: Node, inputs: list[TensorShape]) -> TensorShape:
         raise PatchShapeError(
             f"Layer {node.name} has nothing left of {_times(first.extents)}; use a larger patch."
         )
-    if isinstance(layer, Pad) and layer.mode == "reflect":
-        widest = [max(b, a) for b, a in zip(layer.before, layer.after, strict=True)]
-        if any(pad >= extent for pad, extent in zip(widest, first.extents, strict=True)):
-            raise PatchShapeError(
-                f"Layer {node.name} cannot reflect {max(widest)} voxels of "
-                f"{_times(first.extents)}; use a larger patch."
-            )
+    widest = _reflected(layer)
+    if any(pad >= extent for pad, extent in zip(widest, first.extents, strict=True)):
+        raise PatchShapeError(
+            f"Layer {node.name} cannot reflect {max(widest)} voxels of "
+            f"{_times(first.extents)}; use a larger patch."
+        )
     channels = _out_channels(layer, [shape.channels for shape in inputs])
     return TensorShape(channels, (extents[0], extents[1], extents[2]))
+
+
+def _reflected(layer: Layer) -> Triple:
+    """The most voxels that a layer mirrors at either end of each axis."""
+    match layer:
+        case Pad("reflect", before, after):
+            depth, height, width = map(max, before, after)
+            return depth, height, width
+        case Downsample(mode="reflect", after=after):
+            return after, after, after
+        case _:
+            return 0, 0, 0
 
 
 def _expected_channels(layer: Layer) -> int | None:
     match layer:
         case Conv3d(in_channels=channels) | ConvTranspose3d(in_channels=channels):
             return channels
-        case InstanceNorm(channels=channels) | ChannelAffine(channels=channels):
+        case (
+            InstanceNorm(channels=channels)
+            | GroupNorm(channels=channels)
+            | ChannelAffine(channels=channels)
+        ):
             return channels
         case _:
             return None
@@ -333,13 +432,15 @@ def _expected_channels(layer: Layer) -> int | None:
 
 def _extent(layer: Layer, extent: int, axis: int) -> int:
     match layer:
-        case Conv3d(kernel=kernel, stride=stride, padding=padding):
-            return (extent + 2 * padding[axis] - kernel[axis]) // stride[axis] + 1
+        case Conv3d(reach=reach, stride=stride, padding=padding):
+            return (extent + 2 * padding[axis] - reach[axis]) // stride[axis] + 1
         case ConvTranspose3d(kernel=kernel, stride=stride, padding=padding, output_padding=extra):
             return (extent - 1) * stride[axis] - 2 * padding[axis] + kernel[axis] + extra[axis]
         case Pad(before=before, after=after):
             return extent + before[axis] + after[axis]
         case Upsample(factor=factor):
             return extent * factor[axis]
+        case Downsample(factor=factor):
+            return -(-extent // factor[axis])
         case _:
             return extent

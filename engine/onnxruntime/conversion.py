@@ -11,15 +11,21 @@ from ..network.graph import (
     Add,
     ChannelAffine,
     Concat,
+    Constant,
     Conv3d,
     ConvTranspose3d,
+    Downsample,
+    Elu,
     FloatArray,
+    GroupNorm,
     InstanceNorm,
     LeakyRelu,
     Network,
     Node,
     Pad,
+    PadMode,
     Relu,
+    Sigmoid,
     Tanh,
     Triple,
     Upsample,
@@ -36,14 +42,14 @@ _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 def to_onnx(network: Network, name: str = "generator") -> ModelProto:
     """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open."""
     graph = network.graph
-    constants: _Constants = {}
-    nodes = [made for node in graph.nodes for made in _nodes(node, network, constants)]
+    converter = _Converter(network)
+    nodes = [made for node in graph.nodes for made in converter.operators(node)]
     proto = helper.make_graph(
         nodes,
         name,
         [_value(INPUT, graph.in_channels)],
         [_value(graph.output, graph.out_channels)],
-        [numpy_helper.from_array(array, key) for key, array in constants.items()],
+        [numpy_helper.from_array(array, key) for key, array in converter.constants.items()],
     )
     return helper.make_model(
         proto,
@@ -58,63 +64,125 @@ def _value(name: str, channels: int) -> Any:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, axes)
 
 
-def _nodes(node: Node, network: Network, constants: _Constants) -> Iterable[NodeProto]:
-    def weight(key: str) -> str:
-        constants[key] = np.ascontiguousarray(network.weights[key], dtype=np.float32)
+class _Converter:
+    """Turns layers into ONNX operators, and collects the arrays that these name."""
+
+    def __init__(self, network: Network) -> None:
+        self.constants: _Constants = {}
+        self._weights = network.weights
+        self._channels = network.graph.channels()
+
+    def operators(self, node: Node) -> Iterable[NodeProto]:
+        """What computes one node; the last one bears its name."""
+        match node.layer:
+            case Conv3d() | ConvTranspose3d() as conv:
+                yield self._convolution(node, conv)
+            case InstanceNorm(channels, scale, shift, epsilon):
+                inputs = [
+                    *node.inputs,
+                    self._weight(scale) if scale else self._filled(node, channels, 1.0),
+                    self._weight(shift) if shift else self._filled(node, channels, 0.0),
+                ]
+                yield _made(node, "InstanceNormalization", inputs, epsilon=epsilon)
+            case GroupNorm() as norm:
+                yield from self._group_norm(node, norm)
+            case ChannelAffine(_, scale, shift):
+                yield from self._affine(node, node.inputs[0], scale, shift)
+            case Pad(mode, before, after):
+                yield self._pad(node, node.name, mode, before, after)
+            case Upsample() as upsample:
+                yield _resize(node, upsample, self._constant(node, "scales", _scales(upsample)))
+            case Downsample() as downsample:
+                yield from self._downsample(node, downsample)
+            case LeakyRelu(slope):
+                yield _made(node, "LeakyRelu", node.inputs, alpha=slope)
+            case Elu(alpha):
+                yield _made(node, "Elu", node.inputs, alpha=alpha)
+            case Concat():
+                yield _made(node, "Concat", node.inputs, axis=1)
+            case Relu() | Tanh() | Sigmoid() | Add() as layer:
+                yield _made(node, type(layer).__name__, node.inputs)
+
+    def _weight(self, key: str) -> str:
+        self.constants[key] = np.ascontiguousarray(self._weights[key], dtype=np.float32)
         return key
 
-    def constant(suffix: str, array: "np.ndarray[Any, Any]") -> str:
+    def _constant(self, node: Node, suffix: str, array: "np.ndarray[Any, Any]") -> str:
         key = f"{node.name}.{suffix}"
-        constants[key] = array
+        self.constants[key] = array
         return key
 
-    def made(operator: str, inputs: Iterable[str], **attributes: Any) -> NodeProto:
-        return helper.make_node(operator, [*inputs], [node.name], node.name, **attributes)
+    def _filled(self, node: Node, channels: int, value: float) -> str:
+        name = "scale" if value else "shift"
+        return self._constant(node, name, np.full(channels, value, np.float32))
 
-    match node.layer:
-        case Conv3d() | ConvTranspose3d() as conv:
-            inputs = [*node.inputs, weight(conv.weight)]
-            if conv.bias is not None:
-                inputs.append(weight(conv.bias))
-            attributes: dict[str, Any] = {
-                "kernel_shape": conv.kernel,
-                "strides": conv.stride,
-                "pads": (*conv.padding, *conv.padding),
-            }
-            if isinstance(conv, ConvTranspose3d):
-                attributes["output_padding"] = conv.output_padding
-                yield made("ConvTranspose", inputs, **attributes)
-            else:
-                yield made("Conv", inputs, **attributes)
-        case InstanceNorm(channels, scale, shift, epsilon):
-            ones, zeros = _filled(channels, 1.0), _filled(channels, 0.0)
-            scale = weight(scale) if scale else constant("scale", ones)
-            shift = weight(shift) if shift else constant("shift", zeros)
-            inputs = [*node.inputs, scale, shift]
-            yield made("InstanceNormalization", inputs, epsilon=epsilon)
-        case ChannelAffine(_, scale, shift):
-            scaled = f"{node.name}.scaled"
-            per_channel = [
-                constant(k, network.weights[n].reshape(1, -1, 1, 1, 1))
-                for k, n in (("scale", scale), ("shift", shift))
-            ]
-            yield helper.make_node("Mul", [*node.inputs, per_channel[0]], [scaled], scaled)
-            yield made("Add", [scaled, per_channel[1]])
-        case Pad(mode, before, after):
-            pads = constant("pads", np.array([0, 0, *before, 0, 0, *after], np.int64))
-            yield made("Pad", [*node.inputs, pads], mode=_PAD_MODES[mode])
-        case Upsample() as upsample:
-            yield _resize(node, upsample, constant("scales", _scales(upsample.factor)))
-        case LeakyRelu(slope):
-            yield made("LeakyRelu", node.inputs, alpha=slope)
-        case Concat():
-            yield made("Concat", node.inputs, axis=1)
-        case Relu():
-            yield made("Relu", node.inputs)
-        case Tanh():
-            yield made("Tanh", node.inputs)
-        case Add():
-            yield made("Add", node.inputs)
+    def _convolution(self, node: Node, conv: Conv3d | ConvTranspose3d) -> NodeProto:
+        inputs = [*node.inputs, self._weight(conv.weight)]
+        if conv.bias is not None:
+            inputs.append(self._weight(conv.bias))
+        attributes: dict[str, Any] = {
+            "kernel_shape": conv.kernel,
+            "strides": conv.stride,
+            "pads": (*conv.padding, *conv.padding),
+        }
+        if isinstance(conv, ConvTranspose3d):
+            attributes["output_padding"] = conv.output_padding
+            return _made(node, "ConvTranspose", inputs, **attributes)
+        return _made(node, "Conv", inputs, dilations=conv.dilation, **attributes)
+
+    def _group_norm(self, node: Node, norm: GroupNorm) -> Iterable[NodeProto]:
+        """The groups as channels of an instance norm: GroupNormalization differs between opsets."""
+        source, groups, name = node.inputs[0], norm.groups, node.name
+        joined, normal, shape = f"{name}.joined", f"{name}.normal", f"{name}.shape"
+        runs = self._constant(node, "runs", np.array([0, groups, -1], np.int64))
+        yield helper.make_node("Reshape", [source, runs], [joined], joined)
+        ones, zeros = (
+            self._constant(node, key, np.full(groups, value, np.float32))
+            for key, value in (("ones", 1.0), ("zeros", 0.0))
+        )
+        inputs = [joined, ones, zeros]
+        operator = "InstanceNormalization"
+        yield helper.make_node(operator, inputs, [normal], normal, epsilon=norm.epsilon)
+        yield helper.make_node("Shape", [source], [shape], shape)
+        if norm.scale is None or norm.shift is None:
+            yield _made(node, "Reshape", [normal, shape])
+            return
+        parted = f"{name}.parted"
+        yield helper.make_node("Reshape", [normal, shape], [parted], parted)
+        yield from self._affine(node, parted, norm.scale, norm.shift)
+
+    def _affine(self, node: Node, source: str, scale: str, shift: str) -> Iterable[NodeProto]:
+        factor, summand = (
+            self._constant(node, suffix, self._weights[key].reshape(1, -1, 1, 1, 1))
+            for suffix, key in (("scale", scale), ("shift", shift))
+        )
+        scaled = f"{node.name}.scaled"
+        yield helper.make_node("Mul", [source, factor], [scaled], scaled)
+        yield _made(node, "Add", [scaled, summand])
+
+    def _pad(
+        self, node: Node, name: str, mode: PadMode, before: Triple, after: Triple
+    ) -> NodeProto:
+        sizes = np.array([0, 0, *before, 0, 0, *after], np.int64)
+        inputs = [*node.inputs, self._constant(node, "pads", sizes)]
+        if isinstance(mode, Constant):
+            inputs.append(self._constant(node, "value", np.array(mode.value, np.float32)))
+        word = "constant" if isinstance(mode, Constant) else _PAD_MODES[mode]
+        return helper.make_node("Pad", inputs, [name], name, mode=word)
+
+    def _downsample(self, node: Node, layer: Downsample) -> Iterable[NodeProto]:
+        """A convolution of each channel by itself."""
+        padded, taps, row = f"{node.name}.padded", layer.taps, layer.filter
+        yield self._pad(node, padded, layer.mode, (layer.before,) * 3, (layer.after,) * 3)
+        cube = np.einsum("i,j,k->ijk", row, row, row)
+        weight = np.broadcast_to(cube, (self._channels[node.inputs[0]], 1, taps, taps, taps))
+        inputs = [padded, self._constant(node, "filter", np.ascontiguousarray(weight))]
+        sizes = {"kernel_shape": (taps,) * 3, "strides": layer.factor, "group": len(weight)}
+        yield _made(node, "Conv", inputs, **sizes)
+
+
+def _made(node: Node, operator: str, inputs: Iterable[str], **attributes: Any) -> NodeProto:
+    return helper.make_node(operator, [*inputs], [node.name], node.name, **attributes)
 
 
 def _resize(node: Node, layer: Upsample, scales: str) -> NodeProto:
@@ -134,9 +202,5 @@ def _resize(node: Node, layer: Upsample, scales: str) -> NodeProto:
     )
 
 
-def _scales(factor: Triple) -> FloatArray:
-    return np.array([1, 1, *factor], np.float32)
-
-
-def _filled(channels: int, value: float) -> FloatArray:
-    return np.full(channels, value, np.float32)
+def _scales(layer: Upsample) -> FloatArray:
+    return np.array([1, 1, *layer.factor], np.float32)

@@ -122,7 +122,7 @@ def _tiny_model(seed: int) -> bytes:
 @cache
 def _identity_model(target: str) -> bytes:
     spec = ResNetSpec(
-        1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, tanh=False
+        1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, end="none"
     )
     shapes = dict(build(spec).weight_shapes())
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}

@@ -17,8 +17,22 @@ from cuda_cyclegan.engine.model.card import (
 )
 from cuda_cyclegan.engine.model.model import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.network.architectures import (
+    Blur,
+    Groups,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+)
+from cuda_cyclegan.engine.network.graph import (
+    Constant,
+    Elu,
+    FloatArray,
+    LeakyRelu,
+    Network,
+    Relu,
+)
 
 SPEC = ResNetSpec(1, 1, width=2, blocks=1, downsamplings=1)
 CARD = ModelCard(
@@ -71,8 +85,16 @@ def model_bytes() -> bytes:
 
 _NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=12)
 _NUMBERS = st.floats(-1e6, 1e6)
-_PADS = st.sampled_from(["reflect", "replicate", "zero"])
-_NORMS = st.sampled_from(["instance", "instance_affine", "stored", "none"])
+_PADS = st.sampled_from(["reflect", "replicate", "zero", Constant(0.0), Constant(-1.0)])
+_NORMS = st.sampled_from(
+    ["instance", "instance_affine", "stored", "none", Groups(1), Groups(2, affine=False)]
+)
+_RECTIFIERS = st.one_of(
+    st.just(Relu()), st.builds(LeakyRelu, st.floats(-10, 10)), st.builds(Elu, st.floats(0, 10))
+)
+_WIDTHS = st.integers(1, 4).map(lambda half: 2 * half)
+_STRIDES = st.sampled_from([(2, 2, 2), (1, 2, 2)])
+_ENDS = st.sampled_from(["tanh", "sigmoid", "none"])
 _UPSAMPLINGS = st.sampled_from(["transposed", "nearest", "trilinear", "trilinear_corners"])
 _HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
 
@@ -81,7 +103,7 @@ SPECS: st.SearchStrategy[Spec] = st.one_of(
         ResNetSpec,
         in_channels=st.integers(1, 3),
         out_channels=st.integers(1, 3),
-        width=st.integers(1, 8),
+        width=_WIDTHS,
         blocks=st.integers(0, 9),
         downsamplings=st.integers(0, 3),
         padding=_PADS,
@@ -93,19 +115,34 @@ SPECS: st.SearchStrategy[Spec] = st.one_of(
         last_bias=st.booleans(),
         first_kernel=st.sampled_from([3, 5, 7]),
         last_kernel=st.sampled_from([3, 5, 7]),
-        tanh=st.booleans(),
+        end=_ENDS,
+        block_padding=st.none() | _PADS,
+        up_padding=st.none() | _PADS,
+        activation=_RECTIFIERS,
+        block_activation=st.none() | _RECTIFIERS,
+        up_activation=st.none() | _RECTIFIERS,
+        residual=st.sampled_from(["sum", "activated_sum", "none"]),
+        norm_epsilon=st.floats(1e-12, 1),
+        stride=_STRIDES,
+        block_dilation=st.integers(1, 2),
+        blur=st.none() | st.builds(Blur, st.integers(1, 5), _PADS),
     ),
     st.builds(
         UNetSpec,
         in_channels=st.integers(1, 3),
         out_channels=st.integers(1, 3),
-        width=st.integers(1, 8),
+        width=_WIDTHS,
         levels=st.integers(1, 5),
         norm=_NORMS,
         upsampling=st.just("transposed"),
         skip_first=st.booleans(),
         inner_bias=st.booleans(),
-        tanh=st.booleans(),
+        end=_ENDS,
+        padding=_PADS,
+        down_activation=_RECTIFIERS,
+        up_activation=_RECTIFIERS,
+        norm_epsilon=st.floats(1e-12, 1),
+        stride=_STRIDES,
     ),
 )
 

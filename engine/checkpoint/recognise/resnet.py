@@ -77,7 +77,7 @@ def resnet_spec(
         last_bias=modules.convolutions[last.convolution].has_bias,
         first_kernel=_cubic(first_shape),
         last_kernel=_cubic(last_shape),
-        tanh=evidence.choose("tanh") is not False,
+        end="none" if evidence.choose("tanh") is False else "tanh",
     )
     _check_widths(layout, modules, spec.width)
     _report(layout, spec, evidence)

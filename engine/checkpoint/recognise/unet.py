@@ -43,7 +43,7 @@ def unet_spec(
         norm=norm,
         skip_first=_skip_first(evidence),
         inner_bias=common_bias(modules, slots[:-1]),
-        tanh=evidence.choose("tanh") is not False,
+        end="none" if evidence.choose("tanh") is False else "tanh",
     )
     _check_shapes(slots, modules, spec)
     if not modules.convolutions[outermost_up.convolution].has_bias:

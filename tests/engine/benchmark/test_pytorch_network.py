@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.gpu_networks import ODD_GRAPHS, random_network
+from support.network_features import FEATURES
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.graph import Graph
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 GRAPHS = {
     **ODD_GRAPHS,
+    **{name: build(spec) for name, spec in FEATURES.items()},
     "resnet": build(ResNetSpec(1, 1, 8, 2)),
     "resnet, stored norms, sampling": build(
         ResNetSpec(2, 1, 8, 1, norm="stored", upsampling="trilinear", padding="replicate")

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.model_cards import CARD, cards
+from msgspec import structs
+from support.model_cards import CARD, SPEC, cards
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.card import ModelCard, card_from_json, card_to_json
+from cuda_cyclegan.engine.network.architectures import Groups
+from cuda_cyclegan.engine.network.graph import Elu
 
 Json = Any
 
@@ -63,6 +67,20 @@ def changed(path: str, value: Json) -> str:
         ("architecture.downsamplings", 60),
         ("architecture.first_kernel", 4001),
         ("architecture.tanh", 1),
+        ("architecture.tanh", ...),
+        ("architecture.end", "sigmoid"),
+        ("architecture.activation", "relu"),
+        ("architecture.activation", {"kind": "leaky_relu"}),
+        ("architecture.activation", {"kind": "leaky_relu", "slope": 1e9}),
+        ("architecture.block_padding", {"kind": "constant", "value": 1e9}),
+        ("architecture.blur", {"taps": 3, "nonsense": 1}),
+        ("architecture.blur", {"taps": 9, "padding": "reflect"}),
+        ("architecture.stride", [2, 2]),
+        ("architecture.stride", [2, 2, 10**9]),
+        ("architecture.norm_epsilon", 0),
+        ("architecture.norm", {"kind": "group", "groups": 3, "affine": True}),
+        ("architecture.norm", {"kind": "group", "groups": 10**9, "affine": True}),
+        ("architecture.norm", {"kind": "group", "groups": 2}),
         ("architecture.padding", "mirror"),
         ("architecture.norm", ["instance"]),
         ("input_channels", "T1"),
@@ -98,6 +116,26 @@ def test_a_wrong_field_is_named(path: str, value: Json) -> None:
     assert path.split(".")[0] in message
     assert "\n" not in message
     assert len(message) < 250
+
+
+def test_what_version_0_1_could_say_is_said_in_its_words() -> None:
+    """So that a file of a plain network stays the same bytes, and older programs read it."""
+    stated = json.loads(card_to_json(CARD))["architecture"]
+    assert " ".join(stated) == (
+        "kind in_channels out_channels width blocks downsamplings padding down_padding norm "
+        "upsampling norm_bias up_bias last_bias first_kernel last_kernel tanh"
+    )
+    assert card_from_json(changed("architecture.tanh", False)).architecture.end == "none"
+
+
+def test_what_it_could_not_say_is_said_beside_them() -> None:
+    spec = structs.replace(SPEC, activation=Elu(0.5), norm=Groups(2), end="sigmoid")
+    stated = json.loads(card_to_json(replace(CARD, architecture=spec)))["architecture"]
+    assert stated["norm"] == {"kind": "group", "groups": 2, "affine": True}
+    assert stated["activation"] == {"kind": "elu", "alpha": 0.5}
+    assert stated["end"] == "sigmoid"
+    assert "tanh" not in stated
+    assert "block_padding" not in stated
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])

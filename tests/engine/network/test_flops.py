@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.network_features import CUT, FEATURES, in_torch, patches_for, trained
 from support.torch_generators import padded_resnet
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,7 +20,17 @@ def test_a_patch_that_is_no_cube_counts_as_torch_counts_it() -> None:
     counter = FlopCounterMode(display=False)
     with counter, torch.inference_mode():
         padded_resnet(width=4, blocks=2).eval()(torch.zeros(1, 1, 16, 24, 8))
-    assert flops(build(ResNetSpec(1, 1, 4, 2)), (16, 24, 8)) == counter.get_total_flops()
+    assert flops(build(ResNetSpec(1, 1, 4, 2)), (16, 24, 16)) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", [name for name in FEATURES if FEATURES[name] is not CUT])
+def test_every_feature_counts_as_torch_counts_it(name: str) -> None:
+    spec = FEATURES[name]
+    network, patches = trained(spec), patches_for(spec, (16, 24, 16))
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode():
+        in_torch(spec, network, patches)
+    assert flops(build(spec), (16, 24, 16)) == counter.get_total_flops()
 
 
 def test_a_unet_has_work_on_every_level() -> None:

@@ -28,7 +28,7 @@ UNET = UNetSpec(1, 1, width=4, levels=3)
 RESNETS = {
     "reflect": RESNET,
     "replicate": structs.replace(RESNET, padding="replicate", down_padding="replicate"),
-    "zero": structs.replace(RESNET, padding="zero", norm="instance_affine", tanh=False),
+    "zero": structs.replace(RESNET, padding="zero", norm="instance_affine", end="none"),
     "stored": structs.replace(RESNET, norm="stored"),
     "no norm": structs.replace(RESNET, norm="none", last_bias=False),
     "nearest": structs.replace(RESNET, upsampling="nearest"),

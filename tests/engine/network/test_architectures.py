@@ -1,0 +1,71 @@
+"""What specs say beyond the plain generators is computed as PyTorch computes it."""
+
+import numpy as np
+import pytest
+from support.network_features import CUT, FEATURES, in_torch, patches_for, trained, unblurred
+
+from cuda_cyclegan.engine.network.architectures import (
+    Blur,
+    Groups,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+    out_of_bounds,
+)
+from cuda_cyclegan.engine.network.graph import Constant, Downsample, Elu, LeakyRelu
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+
+torch = pytest.importorskip("torch")
+
+EXTENTS = 16, 24, 16
+
+
+@pytest.mark.parametrize("spec", FEATURES.values(), ids=FEATURES)
+def test_every_feature_computes_what_pytorch_does(spec: Spec) -> None:
+    network, patches = trained(spec), patches_for(spec, EXTENTS, batch=2)
+    expected = in_torch(spec, network, patches)
+    with open_cpu_generator(network) as generator:
+        made = generator(patches)
+    assert np.abs(expected).max() > 0.1
+    assert np.abs(made - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def test_anti_aliased_sampling_is_linear_sampling() -> None:
+    x = torch.randn(2, 3, 5, 4, 7, dtype=torch.float64)
+    linear = torch.nn.functional.interpolate(x, scale_factor=2, mode="trilinear")
+    assert torch.allclose(unblurred(x), linear)
+    assert CUT.upsampling == "trilinear"
+
+
+def test_a_filter_keeps_what_is_even() -> None:
+    for taps in range(1, 8):
+        assert Downsample(taps, (2, 2, 2), "reflect").filter.sum() == pytest.approx(1, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "words"),
+    [
+        (ResNetSpec(1, 1, 8, 1, norm=Groups(3)), "norm.groups", "divide the width of 8"),
+        (UNetSpec(1, 1, 8, 2, norm=Groups(0)), "norm.groups", "from 1 to 1024"),
+        (ResNetSpec(1, 1, 8, 1, activation=LeakyRelu(1e9)), "activation.slope", "-10 to 10"),
+        (UNetSpec(1, 1, 8, 2, up_activation=Elu(-1.0)), "up_activation.alpha", "0 to 10"),
+        (ResNetSpec(1, 1, 8, 1, norm_epsilon=0.0), "norm_epsilon", "1e-12 to 1"),
+        (ResNetSpec(1, 1, 8, 1, padding=Constant(1e30)), "padding.value", "-1000 to 1000"),
+        (ResNetSpec(1, 1, 8, 1, stride=(1, 99, 2)), "stride", "1 to 4"),
+        (ResNetSpec(1, 1, 8, 1, block_dilation=0), "block_dilation", "1 to 16"),
+        (ResNetSpec(1, 1, 8, 1, blur=Blur(0)), "blur.taps", "1 to 7"),
+        (ResNetSpec(1, 1, 8, 1, blur=Blur(3, Constant(1e9))), "blur.padding.value", "1000"),
+        (ResNetSpec(2, 1, 8, 1, adds_input=True), "adds_input", "more or fewer channels"),
+    ],
+)
+def test_values_that_no_generator_has_are_named(spec: Spec, path: str, words: str) -> None:
+    [(named, reason)] = out_of_bounds(spec)
+    assert named == path
+    assert words in reason
+
+
+def test_every_spec_here_is_within_bounds() -> None:
+    for spec in FEATURES.values():
+        assert not list(out_of_bounds(spec))
+        build(spec).check_patch(EXTENTS)
