@@ -6,6 +6,7 @@ from math import prod
 
 from ..compiler.steps import (
     NUMBER_BYTES,
+    AddPatches,
     Convolution,
     Convolve,
     ConvolvePatches,
@@ -75,7 +76,7 @@ def layer_of(step: Step) -> str:
         case Pack(target=target) | Pointwise(target=target):
             number, _, name = target.name.partition(".")
             return name if number.isdigit() else target.name
-        case SumTaps() | Unpack():
+        case SumTaps() | Unpack() | AddPatches():
             return _OUTPUT
 
 
@@ -107,6 +108,8 @@ def described(step: Step) -> str:
             return f"sum of taps, {source.channels}, {_times(extents)}"
         case Unpack(source=source, count=count):
             return f"unpack, {count}, {_times(source.extents)}"
+        case AddPatches(channels=channels, extents=extents):
+            return f"add patches, {channels}, {_times(extents)}"
 
 
 def least_bytes(step: Step) -> int:
@@ -142,6 +145,8 @@ def least_bytes(step: Step) -> int:
         case Unpack(source=source, count=count):
             voxels = source.tensor.batch * prod(source.extents)
             return voxels * count * (NUMBER_BYTES[source.tensor.precision] + _FLOAT)
+        case AddPatches(channels=channels, patches=patches, extents=extents):
+            return 3 * _FLOAT * patches.count * channels * prod(extents)
 
 
 def _viewed(view: TensorView) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, TypeAlias
 
-from ..network.graph import FloatArray, PadMode, Triple, Upsample
+from ..network.graph import Downsample, FloatArray, PadMode, Triple, Upsample
 from ..options import Precision
 from .card_properties import CardProperties
 
@@ -83,15 +83,18 @@ class WeightTable:
         return 2 * self.patches * self.channels * 4
 
 
+Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu"]
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """x where x >= 0, else slope * x; then the hyperbolic tangent if asked for.
+    """Of x below 0, linear gives slope * x and elu slope * (exp(x) - 1); x itself above.
 
     A value that is not finite leaves every activation as not finite.
     """
 
     slope: float = 1.0
-    tanh: bool = False
+    curve: Curve = "linear"
 
 
 IDENTITY = Activation()
@@ -168,7 +171,8 @@ class Convolution:
 
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis.
-    split_fp16: source and weight are stored as fp16 pairs; such a convolution is not transposed.
+    split_fp16: source and weight are stored as fp16 pairs; such a convolution is neither
+    transposed nor dilated.
     """
 
     batch: int
@@ -183,6 +187,7 @@ class Convolution:
     precision: Precision
     transposed: bool = False
     split_fp16: bool = False
+    dilation: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +208,23 @@ class Convolve:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
-    """Instance normalisation of a view as factor and summand of each patch and channel.
+class ChannelGroups:
+    """Runs of `channels` neighbouring channels that are normalised as one, from the first on.
 
-    scale, shift: names of learned float32 constants [C].
+    bias: name of a float32 constant [C] that the normalised values have and the source lacks.
+    """
+
+    count: int
+    channels: int
+    bias: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Normalisation of a view as factor and summand of each patch and channel.
+
+    scale, shift: names of learned float32 constants [C]. groups: None where each channel is
+    normalised by itself.
     """
 
     source: TensorView
@@ -214,12 +232,14 @@ class Statistics:
     epsilon: float
     scale: str | None
     shift: str | None
+    groups: ChannelGroups | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """activation(source * factor + summand) + residual -> sampled, padded -> channels of target.
+    """An expression over voxels, sampled and padded -> channels of target.
 
+    It is after(activation(source * factor + summand) + residual), `after` only with a residual.
     The channels of the table repeat where the source has more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t holds the value
@@ -236,7 +256,8 @@ class Pointwise:
     table: WeightTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
-    sampling: Upsample | None = None
+    sampling: Upsample | Downsample | None = None
+    after: Activation = IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +303,15 @@ class Unpack:
     activation: Activation
 
 
+@dataclass(frozen=True, slots=True)
+class AddPatches:
+    """Translated patches += patches, of `channels` channels each."""
+
+    channels: int
+    patches: Region
+    extents: Triple
+
+
 Step: TypeAlias = (
     Pack
     | ConvolvePatches
@@ -292,6 +322,7 @@ Step: TypeAlias = (
     | Normalise
     | SumTaps
     | Unpack
+    | AddPatches
 )
 
 

@@ -158,7 +158,7 @@ def _graph(handle: int, shape: Convolution) -> Any:
         "pre_padding": list(shape.before),
         "post_padding": list(shape.after),
         "stride": list(shape.stride),
-        "dilation": [1, 1, 1],
+        "dilation": list(shape.dilation),
     }
     if shape.transposed:
         target = graph.conv_dgrad(loss=source, filter=weight, **settings)

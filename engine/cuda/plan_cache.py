@@ -75,9 +75,11 @@ class Measurements:
 
 
 def key_of(shape: "Convolution") -> str:
-    """Under which the findings of a convolution are kept."""
-    kept = (f"{_KEPT_AS.get(name, name)}={value}" for name, value in asdict(shape).items())
-    return " ".join(kept)
+    """Under which the findings of a convolution are kept: without a dilation of 1, as ever."""
+    values = asdict(shape)
+    if shape.dilation == (1, 1, 1):
+        del values["dilation"]
+    return " ".join(f"{_KEPT_AS.get(name, name)}={value}" for name, value in values.items())
 
 
 class TuningCache:

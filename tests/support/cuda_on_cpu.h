@@ -15,6 +15,7 @@ using std::abs, std::max, std::min;
 
 #define __device__
 #define __global__
+#define __shared__ static  // blocks run one after another, but for those that wait for each other
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
@@ -44,6 +45,7 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fdividef(float a, float b) { return a / b; }
 inline double __dsub_rn(double a, double b) { return a - b; }
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }

@@ -7,6 +7,7 @@ import numpy as np
 from cuda_cyclegan.engine.compiler.memory.plan import MemoryPlan
 from cuda_cyclegan.engine.compiler.steps import (
     Activation,
+    AddPatches,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
@@ -23,7 +24,13 @@ from cuda_cyclegan.engine.compiler.steps import (
     Unpack,
     WeightTable,
 )
-from cuda_cyclegan.engine.network.graph import FloatArray, Upsample
+from cuda_cyclegan.engine.network.graph import (
+    Constant,
+    Downsample,
+    FloatArray,
+    PadMode,
+    Upsample,
+)
 
 
 def interpret(
@@ -36,13 +43,14 @@ def interpret(
     return _Memory(lowered, patches, out_channels, plan).run()
 
 
-def continued(positions: np.ndarray, extent: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """Positions on an axis after reflection or replication, and which of them hold zeros."""
+def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.ndarray, np.ndarray]:
+    """Positions on an axis after reflection or replication, and which of them hold a constant."""
     if mode == "reflect":
         positions = np.abs(positions)
         positions = np.where(positions >= extent, 2 * (extent - 1) - positions, positions)
     outside = (positions < 0) | (positions >= extent)
-    return np.clip(positions, 0, extent - 1), outside if mode == "zero" else outside & False
+    is_constant = mode == "zero" or isinstance(mode, Constant)
+    return np.clip(positions, 0, extent - 1), outside if is_constant else outside & False
 
 
 class _Memory:
@@ -120,6 +128,8 @@ class _Memory:
                 taken = values[..., step.source_channel : step.source_channel + step.count]
                 into = slice(step.channel, step.channel + step.count)
                 self.translated[:, into] = np.moveaxis(taken, -1, 1)
+            case AddPatches():
+                self.translated += self.patches
 
     def pack(self, step: Pack) -> None:
         target = self.of(step.target)
@@ -204,9 +214,10 @@ class _Memory:
         padded = np.pad(np.zeros_like(image) if shape.transposed else image, padding)
         total = np.zeros_like(result)
         for tap in product(*(range(k) for k in shape.kernel)):
+            places = zip(tap, shape.dilation, result.shape[1:4], shape.stride, strict=True)
             window = tuple(
-                slice(t, t + (extent - 1) * stride + 1, stride)
-                for t, extent, stride in zip(tap, result.shape[1:4], shape.stride, strict=True)
+                slice(t * step, t * step + (extent - 1) * stride + 1, stride)
+                for t, step, extent, stride in places
             )
             part = weight[(slice(None), *tap)]
             if shape.transposed:
@@ -223,6 +234,14 @@ class _Memory:
         values = self.read(step.source)
         mean, variance = values.mean((1, 2, 3)), values.var((1, 2, 3))
         constants = self.lowered.constants
+        if groups := step.groups:
+            biased = values + (constants[groups.bias] if groups.bias else 0)
+            mean, variance = np.zeros_like(mean), np.zeros_like(variance)
+            for first in range(0, groups.count * groups.channels, groups.channels):
+                group = slice(first, first + groups.channels)
+                mean[:, group] = biased[..., group].mean((1, 2, 3, 4))[:, None]
+                variance[:, group] = biased[..., group].var((1, 2, 3, 4))[:, None]
+            mean = mean - (constants[groups.bias] if groups.bias else 0)
         factor = 1 / np.sqrt(variance + step.epsilon)
         factor = factor * (constants[step.scale] if step.scale else 1)
         summand = (constants[step.shift] if step.shift else 0) - mean * factor
@@ -231,9 +250,10 @@ class _Memory:
     def pass_over(self, step: Pointwise) -> None:
         values = activated(self.scaled(self.read(step.source), step.table), step.activation)
         if step.residual is not None:
-            values = values + self.read(step.residual)
+            values = activated(values + self.read(step.residual), step.after)
         if step.sampling is not None:
-            values = sampled(values, step.sampling)
+            downsample = isinstance(step.sampling, Downsample)
+            values = (filtered if downsample else sampled)(values, step.sampling)
         assert values.shape[1:4] == step.extents
         values = of_patches(values, step.patches)
         target = self.of(step.target)
@@ -277,19 +297,48 @@ def of_patches(values: FloatArray, region: Region) -> FloatArray:
 
 
 def activated(values: FloatArray, activation: Activation) -> FloatArray:
-    values = np.where(values < 0, activation.slope * values, values)
-    return np.tanh(values) if activation.tanh else values
+    match activation.curve:
+        case "linear":
+            return np.where(values < 0, activation.slope * values, values)
+        case "elu":
+            return np.where(values < 0, activation.slope * np.expm1(np.minimum(values, 0)), values)
+        case "tanh":
+            return np.tanh(values)
+        case "sigmoid":
+            return 1 / (1 + np.exp(-values))
 
 
-def taken(values: FloatArray, places: list[np.ndarray], mode: str) -> FloatArray:
+def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:
     """Values [N, D, H, W, C] at positions of each axis, which may lie outside."""
     for axis, positions in enumerate(places, start=1):
         inside, outside = continued(positions, values.shape[axis], mode)
         values = np.take(values, inside, axis)
         shape = [1] * 5
         shape[axis] = len(outside)
-        values = np.where(outside.reshape(shape), 0, values)
+        constant = np.float32(mode.value if isinstance(mode, Constant) else 0)
+        values = np.where(outside.reshape(shape), constant, values)
     return values
+
+
+def filtered(values: FloatArray, layer: Downsample) -> FloatArray:
+    inside = values.shape[1:4]
+    places = [np.arange(-layer.before, extent + layer.after) for extent in inside]
+    padded = taken(values, places, layer.mode)
+    total = np.zeros(
+        (
+            len(values),
+            *(-(-e // f) for e, f in zip(inside, layer.factor, strict=True)),
+            values.shape[-1],
+        ),
+        np.float32,
+    )
+    for tap in product(range(layer.taps), repeat=3):
+        window = tuple(
+            slice(t, t + extent, factor)
+            for t, extent, factor in zip(tap, inside, layer.factor, strict=True)
+        )
+        total += padded[(slice(None), *window)] * np.prod([layer.filter[t] for t in tap])
+    return total
 
 
 def sampled(values: FloatArray, layer: Upsample) -> FloatArray:

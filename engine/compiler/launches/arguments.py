@@ -7,11 +7,12 @@ from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_void_p
 
 Three = c_int * 3
 Two = c_int * 2
+Row = c_float * 7
 
 
 class ActivationArguments(Structure):
     __slots__ = ()
-    _fields_ = (("slope", c_float), ("tanh", c_int))
+    _fields_ = (("slope", c_float), ("curve", c_int))
 
 
 class MeasureArguments(Structure):
@@ -46,6 +47,23 @@ class ConcludeArguments(Structure):
     )
 
 
+class ConcludeGroupsArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("partials", c_void_p),
+        ("table", c_void_p),
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("bias", c_void_p),
+        ("patches", c_int),
+        ("channels", c_int),
+        ("cells", c_int),
+        ("chunks", c_int),
+        ("group", c_int),
+        ("epsilon", c_float),
+    )
+
+
 class StridesArguments(Structure):
     __slots__ = ()
     _fields_ = (
@@ -53,6 +71,16 @@ class StridesArguments(Structure):
         ("plane", c_longlong),
         ("row", c_longlong),
         ("voxel", c_int),
+    )
+
+
+class FilterArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("taps", c_int),
+        ("border", c_int),
+        ("border_value", c_float),
+        ("row", Row),
     )
 
 
@@ -82,6 +110,9 @@ class PointwiseArguments(Structure):
         ("residual_unit", c_float),
         ("target_scale", c_float),
         ("activation", ActivationArguments),
+        ("after", ActivationArguments),
+        ("border_value", c_float),
+        ("filter", FilterArguments),
     )
 
 
@@ -115,6 +146,7 @@ class PackArguments(Structure):
         ("border", c_int),
         ("columns", c_int),
         ("span", c_int),
+        ("border_value", c_float),
     )
 
 
@@ -198,28 +230,40 @@ class SumTapsArguments(Structure):
     )
 
 
-class ConvolveArguments(Structure):
+class AddPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (
-        ("source", c_void_p),
-        ("weight", c_void_p),
-        ("target", c_void_p),
-        ("source_patch", c_longlong),
-        ("target_patch", c_longlong),
-        ("source_extents", Three),
-        ("source_channels", c_int),
-        ("target_extents", Three),
-        ("target_channels", c_int),
-        ("kernel", Three),
-        ("stride", Three),
-        ("before", Three),
-        ("patches", c_int),
+        ("patches", c_void_p),
+        ("translated", c_void_p),
+        ("count", c_longlong),
     )
+
+
+_CONVOLVED = (
+    ("source", c_void_p),
+    ("weight", c_void_p),
+    ("target", c_void_p),
+    ("source_patch", c_longlong),
+    ("target_patch", c_longlong),
+    ("source_extents", Three),
+    ("source_channels", c_int),
+    ("target_extents", Three),
+    ("target_channels", c_int),
+    ("kernel", Three),
+    ("stride", Three),
+    ("before", Three),
+    ("patches", c_int),
+)
+
+
+class ConvolveArguments(Structure):
+    __slots__ = ()
+    _fields_ = (*_CONVOLVED, ("dilation", Three))
 
 
 class ConvolveSplitFp16Arguments(Structure):
     __slots__ = ()
-    _fields_ = (*ConvolveArguments._fields_, ("scale", c_float))
+    _fields_ = (*_CONVOLVED, ("scale", c_float))
 
 
 class ScalingArguments(Structure):

@@ -4,12 +4,13 @@ from ctypes import Structure
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...network.graph import PadMode, Triple
+from ...network.graph import Constant, PadMode, Triple
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,
     Activation,
     Convolve,
+    Curve,
     Precision,
     Tensor,
     TensorView,
@@ -20,8 +21,11 @@ from . import arguments
 BLOCK = 256
 """Threads of a block where nothing speaks for another number."""
 
-BORDERS: dict[PadMode, int] = {"reflect": 0, "replicate": 1, "zero": 2}
-"""The `Border` of element.cuh."""
+_BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
+"""The `Border` of element.cuh; a constant is what zero is but for its value."""
+
+_CURVES: dict[Curve, int] = {"linear": 0, "tanh": 1, "sigmoid": 2, "elu": 3}
+"""The `Curve` of element.cuh."""
 
 OVERFLOW = "overflow"
 """Name of the int32 that is not 0 once a result was not finite."""
@@ -83,7 +87,14 @@ def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
 
 def activation_of(activation: Activation) -> arguments.ActivationArguments:
     """The activation as kernels take it."""
-    return arguments.ActivationArguments(slope=activation.slope, tanh=activation.tanh)
+    return arguments.ActivationArguments(slope=activation.slope, curve=_CURVES[activation.curve])
+
+
+def border_of(mode: PadMode) -> tuple[int, float]:
+    """How a kernel continues a tensor, and the value behind a constant border."""
+    if isinstance(mode, Constant):
+        return _BORDERS["zero"], mode.value
+    return _BORDERS[mode], 0.0
 
 
 def table_addresses(

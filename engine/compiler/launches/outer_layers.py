@@ -9,6 +9,7 @@ from ..steps import (
     NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
+    AddPatches,
     ConvolvePatches,
     ConvolveToPatches,
     Pack,
@@ -18,12 +19,12 @@ from ..steps import (
 from . import arguments
 from .launch import (
     BLOCK,
-    BORDERS,
     OVERFLOW,
     Addresses,
     Launch,
     activation_of,
     address_of,
+    border_of,
     strides_of,
     table_addresses,
 )
@@ -57,6 +58,7 @@ def pack(step: Pack, at: Addresses) -> Launch:
         columns = -(-columns // 2)
     span = _span(step, columns)
     patch = step.channels * prod(step.extents) * 4
+    border, border_value = border_of(step.mode)
     values = arguments.PackArguments(
         patches=at(PATCHES) + step.patches.first * patch,
         target=at(target.name),
@@ -67,9 +69,10 @@ def pack(step: Pack, at: Addresses) -> Launch:
         origin=arguments.Three(*step.origin),
         taps=arguments.Two(*step.taps),
         stride=arguments.Two(*step.stride),
-        border=BORDERS[step.mode],
+        border=border,
         columns=columns,
         span=span,
+        border_value=border_value,
     )
     grid = -(-width // columns), height, depth * step.patches.count
     shared = 4 * target.channels + lines * span * size
@@ -147,7 +150,7 @@ def convolve_patches(
         kernel=arguments.Two(*step.kernel[:2]),
         origin=arguments.Three(*step.origin),
         limit=arguments.Three(*limit),
-        border=BORDERS[step.mode],
+        border=border_of(step.mode)[0],
         steps=_lines(step),
         outputs=target.channels,
         rows=walk.rows,
@@ -181,7 +184,7 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         target_extents=arguments.Three(*step.extents),
         kernel=arguments.Three(*step.kernel),
         origin=arguments.Three(*step.origin),
-        border=BORDERS[step.mode],
+        border=border_of(step.mode)[0],
         shuffled=view.shuffled,
         rows=rows,
         outputs=step.channels,
@@ -250,3 +253,12 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
     )
     grid = -(-voxels // BLOCK), view.tensor.batch, 1
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)
+
+
+def add_patches(step: AddPatches, at: Addresses) -> Launch:
+    """The patches on top of what was made of them."""
+    count = step.patches.count * step.channels * prod(step.extents)
+    values = arguments.AddPatchesArguments(
+        patches=at(PATCHES), translated=at(TRANSLATED), count=count
+    )
+    return Launch("unpack", "add_patches", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values)

@@ -4,11 +4,14 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...network.graph import Triple
+from ...network.graph import Downsample, Triple, Upsample
 from ..card_properties import CardProperties
 from ..steps import (
+    IDENTITY,
     NUMBER_BYTES,
     VECTOR_BYTES,
+    AddPatches,
+    ChannelGroups,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
@@ -23,18 +26,19 @@ from ..steps import (
 )
 from . import arguments
 from .launch import (
-    BORDERS,
     Addresses,
     Launch,
     activation_of,
     address_of,
     block_shape,
+    border_of,
     region_address,
     strides_of,
     table_addresses,
     vectors,
 )
 from .outer_layers import (
+    add_patches,
     blocks_of_a_patch,
     convolve_patches,
     convolve_to_patches,
@@ -48,6 +52,7 @@ _CHUNKS = 4
 
 _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
+_GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
 _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass over voxels are spread over, at most."""
@@ -97,6 +102,8 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [sum_taps(step, at)]
         case Unpack():
             return [unpack(step, at)]
+        case AddPatches():
+            return [add_patches(step, at)]
         case Convolve():
             return [_convolve(step, at)]
 
@@ -144,6 +151,8 @@ def _statistics(
 
 
 def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
+    if step.groups is not None:
+        return _conclude_groups(step, step.groups, at, scratch, chunks)
     view, tensor = step.source, step.source.tensor
     values = arguments.ConcludeArguments(
         partials=scratch,
@@ -159,6 +168,27 @@ def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Lau
     grid = -(-view.channels // _CONCLUDED), tensor.batch, 1
     shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
+
+
+def _conclude_groups(
+    step: Statistics, groups: ChannelGroups, at: Addresses, scratch: int, chunks: int
+) -> Launch:
+    view, tensor = step.source, step.source.tensor
+    values = arguments.ConcludeGroupsArguments(
+        partials=scratch,
+        table=at(step.target.name),
+        scale=at(step.scale) if step.scale else None,
+        shift=at(step.shift) if step.shift else None,
+        bias=at(groups.bias) if groups.bias else None,
+        patches=tensor.batch,
+        channels=view.channels,
+        cells=8 if view.shuffled else 1,
+        chunks=chunks,
+        group=groups.channels,
+        epsilon=step.epsilon,
+    )
+    grid, shared = (groups.count, tensor.batch, 1), _MOMENTS_BYTES * _GROUPED
+    return Launch("statistics", "conclude_groups", grid, (_GROUPED, 1, 1), shared, values)
 
 
 def _columns_and_shares(step: Normalise, card: CardProperties) -> tuple[int, int]:
@@ -187,7 +217,7 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
         columns=columns,
         epsilon=statistics.epsilon,
     )
-    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
+    kernel = "normalise" + _residual_form(step.pointwise)
     # First the sums of each warp, then the table and partial sums of every thread.
     shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
     block = _ACROSS, _JOINED // _ACROSS, 1
@@ -201,12 +231,29 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
-    kernel = "pointwise" if step.residual is None else "pointwise_residual"
-    if sampling is not None:
-        kernel = "pointwise" + f"_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    kernel = "pointwise" + _residual_form(step)
+    if isinstance(sampling, Downsample):
+        kernel = "pointwise_binomial"
+    elif sampling is not None:
+        kernel = f"pointwise_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
     grid = -(-rows // per_block), columns, step.patches.count
     block = across, _columns(across, target.extents[2]), 1
     return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
+
+
+def _residual_form(step: Pointwise) -> str:
+    """What the name of the kernel says of the residual."""
+    if step.residual is None:
+        return ""
+    return "_residual" if step.after == IDENTITY else "_activated_sum"
+
+
+def _filter(sampling: Upsample | Downsample | None) -> arguments.FilterArguments:
+    if not isinstance(sampling, Downsample):
+        return arguments.FilterArguments()
+    border, value = border_of(sampling.mode)
+    row = arguments.Row(*sampling.filter.tolist())
+    return arguments.FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
 
 
 def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArguments:
@@ -218,6 +265,7 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         residual_strides = strides_of(step.residual.tensor)
         residual = address_of(step.residual, at) + first * residual_strides.patch * size
     source_strides = strides_of(view.tensor)
+    border, border_value = border_of(step.mode)
     return arguments.PointwiseArguments(
         source=address_of(view, at) + first * source_strides.patch * size,
         residual=residual,
@@ -235,13 +283,16 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         target_extents=arguments.Three(*target.extents),
         origin=arguments.Three(*step.origin),
         factors=arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
-        border=BORDERS[step.mode],
+        border=border,
         shuffled=view.shuffled,
         rows=rows,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
         activation=activation_of(step.activation),
+        after=activation_of(step.after),
+        border_value=border_value,
+        filter=_filter(sampling),
     )
 
 
@@ -281,7 +332,9 @@ def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     kind = "gradient" if step.shape.transposed else "convolve"
     grid, values = (
         _tiles(step, 8192 // width, width),
-        arguments.ConvolveArguments(**_convolved(step, at)),
+        arguments.ConvolveArguments(
+            **_convolved(step, at), dilation=arguments.Three(*step.shape.dilation)
+        ),
     )
     return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
 

@@ -30,7 +30,8 @@ def convolve_dense(
     target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
     laid = weight_layout.forward(weight, value.slots, tensor.channels, target.channels)
     border = conv.padding, conv.padding
-    emit(writer, name, laid, tensor, target, writer.all_patches, conv.stride, border)
+    region, dilation = writer.all_patches, conv.dilation
+    emit(writer, name, laid, tensor, target, region, conv.stride, border, dilation=dilation)
     return target
 
 
@@ -90,6 +91,7 @@ def emit(
     stride: Triple,
     border: tuple[Triple, Triple],
     transposed: bool = False,
+    dilation: Triple = (1, 1, 1),
 ) -> None:
     """Append a convolution into a region, with its weight as laid out for source and target.
 
@@ -99,7 +101,8 @@ def emit(
     kernel = depth, height, width
     extents = target.extents
     if not transposed:  # of a slab, as many planes as the source gives
-        planes = (source.extents[0] + border[0][0] + border[1][0] - depth) // stride[0] + 1
+        reach = (depth - 1) * dilation[0] + 1
+        planes = (source.extents[0] + border[0][0] + border[1][0] - reach) // stride[0] + 1
         extents = (planes, *extents[1:])
     shape = Convolution(
         source.batch,
@@ -113,6 +116,7 @@ def emit(
         source.precision,
         transposed,
         source.scale is not None,
+        dilation,
     )
     scale = 1.0
     if source.scale is not None:

@@ -9,22 +9,39 @@ from dataclasses import replace
 import numpy as np
 
 from ...network.graph import (
+    INPUT,
     Add,
     ChannelAffine,
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Downsample,
+    Elu,
+    Graph,
+    GroupNorm,
     InstanceNorm,
     LeakyRelu,
     Network,
     Node,
     Pad,
     Relu,
+    Sigmoid,
     Tanh,
     Upsample,
 )
 from ..card_properties import CardProperties
-from ..steps import IDENTITY, Activation, Layout, Lowered, Statistics, Unpack, WeightTable
+from ..steps import (
+    IDENTITY,
+    Activation,
+    AddPatches,
+    ChannelGroups,
+    Layout,
+    Lowered,
+    Statistics,
+    Unpack,
+    WeightTable,
+)
+from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
 from .writer import Value, ValuePart, Writer, in_memory, whole
@@ -36,6 +53,7 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     Raises PatchShapeError if the patch does not fit the network.
     """
     network.graph.check_patch(layout.patch)
+    network, adds_patches = _without_outer_sum(network)
     writer = Writer(network, layout, card)
     for node in network.graph.nodes:
         if ends_in_taps(writer, node):
@@ -44,7 +62,20 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
         writer.values[node.name] = _value(writer, node)
     else:
         _unpack(writer)
+    if adds_patches:
+        channels = network.graph.out_channels
+        writer.steps.append(AddPatches(channels, writer.all_patches, layout.patch))
     return writer.finished()
+
+
+def _without_outer_sum(network: Network) -> tuple[Network, bool]:
+    """A network that adds its input to all it makes, without that sum; and whether it does."""
+    *nodes, last = network.graph.nodes
+    inner = nodes[-1].name if nodes else INPUT
+    is_sum = isinstance(last.layer, Add) and set(last.inputs) == {INPUT, inner}
+    if inner == INPUT or not is_sum:
+        return network, False
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights), True
 
 
 def _value(writer: Writer, node: Node) -> Value:
@@ -57,26 +88,29 @@ def _value(writer: Writer, node: Node) -> Value:
             return convolve_transposed(writer, node, conv)
         case InstanceNorm() as norm:
             return _normalise(writer, node, norm)
+        case GroupNorm() as norm:
+            return _normalise_groups(writer, node, norm)
         case ChannelAffine() as affine:
             return _scale(writer, node, affine)
-        case Relu():
-            return _activate(writer, node, Activation(0.0))
-        case LeakyRelu(slope):
-            return _activate(writer, node, Activation(slope))
-        case Tanh():
-            return _activate(writer, node, Activation(tanh=True))
+        case Relu() | LeakyRelu() | Elu() | Tanh() | Sigmoid() as layer:
+            activation = activation_of(layer)
+            assert activation is not None
+            return _activate(writer, node, activation)
         case Pad() as pad:
             return _pad(writer, node, pad)
         case Add():
             return _add(writer, node)
         case Concat():
             return _concat(writer, node)
-        case Upsample() as sampling:
+        case Upsample() | Downsample() as sampling:
             return _sample(writer, node, sampling)
 
 
 def _activate(writer: Writer, node: Node, activation: Activation) -> Value:
     value = writer.in_place(node.inputs[0])
+    only = value.parts[0] if len(value.parts) == 1 else None
+    if only and only.residual and only.after == IDENTITY:
+        return replace(value, parts=(replace(only, after=activation),))
     if any(part.activation != IDENTITY or part.residual for part in value.parts):
         value, _ = writer.view(node.inputs[0])
     parts = [replace(p, activation=activation, is_biased_only=False) for p in value.parts]
@@ -92,6 +126,22 @@ def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
     table = WeightTable(f"{node.name}.table", writer.layout.batch, part.source.channels)
     # A bias before the norm is a constant that its mean takes away again.
     writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift))
+    return replace(value, parts=(ValuePart(part.source, table),))
+
+
+def _normalise_groups(writer: Writer, node: Node, layer: GroupNorm) -> Value:
+    value, part = _linear(writer, _in_order(writer, node.inputs[0]))
+    scale, shift = (
+        key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
+        for role, key in (("scale", layer.scale), ("shift", layer.shift))
+    )
+    bias = None
+    if part.table is not None:
+        summand = writer.constants[part.table.name][1, 0]
+        bias = writer.constant(f"{node.name}.bias", summand)
+    groups = ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
+    table = WeightTable(f"{node.name}.table", writer.layout.batch, part.source.channels)
+    writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
     return replace(value, parts=(ValuePart(part.source, table),))
 
 
@@ -129,8 +179,10 @@ def _concat(writer: Writer, node: Node) -> Value:
     return Value(first.parts + second.parts, slots, first.extents)
 
 
-def _sample(writer: Writer, node: Node, sampling: Upsample) -> Value:
+def _sample(writer: Writer, node: Node, sampling: Upsample | Downsample) -> Value:
     value = writer.in_place(node.inputs[0])
+    if any(part.after != IDENTITY for part in value.parts):
+        value, _ = writer.view(node.inputs[0])
     return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
 
 

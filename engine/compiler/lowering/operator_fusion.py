@@ -72,6 +72,7 @@ def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool
     share, whole = _CACHED
     return (
         view.is_whole
+        and statistics.groups is None
         and view.tensor.bytes * whole <= card.l2_bytes * share
         and step.sampling is None
         and step.patches.count == view.tensor.batch

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from ...network.graph import Conv3d, LeakyRelu, Node, Pad, Relu, Tanh, Triple
+from ...network.graph import Constant, Conv3d, Node, Pad, Triple
 from .. import weight_layout
 from ..launches.outer_layers import last_layer_shared, most_shared
 from ..steps import (
@@ -19,6 +19,7 @@ from ..steps import (
     SumTaps,
     TensorView,
 )
+from .activations import activation_of
 from .convolutions import biased, emit
 from .writer import Value, ValuePart, Writer, negative, whole
 
@@ -32,19 +33,20 @@ _MOST_NUMBERS = 2**31
 """Numbers of a patch's tensor that convolve_to_patches.cu can tell apart."""
 
 _ZERO: Triple = (0, 0, 0)
+_ONE: Triple = (1, 1, 1)
 
 
 def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether a convolution reads the patches as they come, padded at most once."""
     source = node.inputs[0]
-    if not writer.is_input(source):
+    if not writer.is_input(source) or conv.dilation != _ONE:
         return False
     return writer.padded_inputs[source] is None or not any(conv.padding)
 
 
 def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
     """The first layer, from the patches as they came."""
-    if _fits_matrix_kernel(writer, conv):
+    if _fits_matrix_kernel(writer, node, conv):
         return _convolve_directly(writer, node, conv)
     pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
     shape = writer.shapes[node.name]
@@ -92,10 +94,12 @@ def convolve_patches(writer: Writer, node: Node, conv: Conv3d) -> Value:
     return biased(writer, node, whole(target), conv.bias)
 
 
-def _fits_matrix_kernel(writer: Writer, conv: Conv3d) -> bool:
+def _fits_matrix_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
     depth, height, width = conv.kernel
+    pad = writer.padded_inputs[node.inputs[0]]
     return (
         writer.layout.matrix_kernels
+        and not (pad and isinstance(pad.mode, Constant))
         and conv.stride == (1, 1, 1)
         and conv.out_channels % 16 == 0
         and max(depth, height) <= _MATRIX_KERNEL
@@ -131,7 +135,9 @@ def ends_in_taps(writer: Writer, node: Node) -> bool:
     conv = node.layer
     if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
         return False
-    if conv.stride != (1, 1, 1) or conv.kernel[2] < 5 or _tail(writer, node) is None:
+    if conv.stride != _ONE or conv.dilation != _ONE or conv.kernel[2] < 5:
+        return False
+    if _tail(writer, node) is None:
         return False
     if any(conv.padding) and writer.values[node.inputs[0]].pad is not None:
         return False
@@ -146,15 +152,7 @@ def _tail(writer: Writer, node: Node) -> Activation | None:
         return IDENTITY
     if last.inputs != (node.name,) or not writer.is_read_only_by(node.name, type(last.layer)):
         return None
-    match last.layer:
-        case Tanh():
-            return Activation(tanh=True)
-        case Relu():
-            return Activation(0.0)
-        case LeakyRelu(slope):
-            return Activation(slope)
-        case _:
-            return None
+    return activation_of(last.layer)
 
 
 def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
@@ -163,6 +161,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         writer.layout.matrix_kernels
         and len(value.parts) == 1
         and value.sampling is None
+        and not isinstance(value.border, Constant)
         and part.residual is None
         and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
         and value.stored % 32 == 0

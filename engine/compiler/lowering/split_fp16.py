@@ -18,15 +18,20 @@ from ...network.graph import (
     INPUT,
     Add,
     Concat,
+    Constant,
     Conv3d,
     ConvTranspose3d,
+    Downsample,
+    Elu,
     Graph,
+    GroupNorm,
     InstanceNorm,
     LeakyRelu,
     Network,
     Node,
     Pad,
     Relu,
+    Sigmoid,
     Tanh,
     Triple,
     Upsample,
@@ -92,6 +97,8 @@ def _takes_split(node: Node) -> bool:
         return False
     if not isinstance(layer, Conv3d | ConvTranspose3d):
         return False
+    if isinstance(layer, Conv3d) and layer.dilation != (1, 1, 1):
+        return False
     return layer.in_channels % CHANNELS == 0 and max(layer.kernel) <= _MOST_TAPS
 
 
@@ -109,15 +116,22 @@ def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
     for node in network.graph.nodes:
         before = [bounds[name] for name in node.inputs]
         match node.layer:
-            case InstanceNorm(scale=scale, shift=shift):
-                bound = sqrt(prod(shapes[node.name].extents))
+            case (
+                InstanceNorm(scale=scale, shift=shift) | GroupNorm(scale=scale, shift=shift) as norm
+            ):
+                joined = norm.channels // norm.groups if isinstance(norm, GroupNorm) else 1
+                bound = sqrt(joined * prod(shapes[node.name].extents))
                 bound *= float(np.abs(weights[scale]).max()) if scale else 1.0
                 bound += float(np.abs(weights[shift]).max()) if shift else 0.0
-            case Relu() | Pad() | Upsample():
+            case Pad(mode=Constant(value)) | Downsample(mode=Constant(value)):
+                bound = max(before[0], abs(value))
+            case Relu() | Pad() | Upsample() | Downsample():
                 bound = before[0]
             case LeakyRelu(slope):
                 bound = before[0] * max(1.0, abs(slope))
-            case Tanh():
+            case Elu(alpha):
+                bound = max(before[0], abs(alpha))
+            case Tanh() | Sigmoid():
                 bound = 1.0
             case Add():
                 bound = sum(before)

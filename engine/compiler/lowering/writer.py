@@ -4,7 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...network.graph import INPUT, FloatArray, Layer, Network, Pad, PadMode, Triple, Upsample
+from ...network.graph import (
+    INPUT,
+    Downsample,
+    FloatArray,
+    Layer,
+    Network,
+    Pad,
+    PadMode,
+    Triple,
+    Upsample,
+)
 from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,
@@ -27,7 +37,7 @@ from .split_fp16 import CHANNELS, scales
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """activation(source * factor + summand) + residual.
+    """after(activation(source * factor + summand) + residual); `after` only behind a residual.
 
     is_biased_only: the table does no more than add a convolution's bias.
     """
@@ -37,6 +47,7 @@ class ValuePart:
     activation: Activation = IDENTITY
     residual: TensorView | None = None
     is_biased_only: bool = False
+    after: Activation = IDENTITY
 
     @property
     def is_bare(self) -> bool:
@@ -59,7 +70,7 @@ class Value:
     parts: tuple[ValuePart, ...]
     slots: tuple[int, ...]
     extents: Triple
-    sampling: Upsample | None = None
+    sampling: Upsample | Downsample | None = None
     pad: Pad | None = None
     unpadded: str | None = None
 
@@ -268,4 +279,5 @@ def _pass(
         part.activation,
         part.residual,
         value.sampling,
+        part.after,
     )

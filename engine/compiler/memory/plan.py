@@ -9,6 +9,7 @@ from ..steps import (
     NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
+    AddPatches,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
@@ -158,6 +159,8 @@ def _touched(step: Step) -> Iterator[Tensor | WeightTable]:
             yield source.tensor
             if table is not None:
                 yield table
+        case AddPatches():
+            pass
 
 
 def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:

@@ -16,6 +16,7 @@ struct Convolve {
     int target_extents[3], target_channels;
     int kernel[3], stride[3], before[3];
     int patches;
+    int dilation[3];
 };
 
 constexpr int THREADS = 128;
@@ -91,7 +92,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
     for (int tap = 0; tap < taps; ++tap) {
         const int kw = tap % p.kernel[2], kh = tap / p.kernel[2] % p.kernel[1];
         const int kd = tap / (p.kernel[2] * p.kernel[1]);
-        const int offset[3] = {kd, kh, kw};
+        const int offset[3] = {kd * p.dilation[0], kh * p.dilation[1], kw * p.dilation[2]};
         const Element* from[SOURCE_LOADS];
 #pragma unroll
         for (int i = 0; i < SOURCE_LOADS; ++i) {

@@ -48,21 +48,31 @@ __device__ __forceinline__ void store(Element* address, const Vector& vector) {
     *reinterpret_cast<Vector*>(address) = vector;
 }
 
-// x below 0 times slope; -inf * 0 is NaN, so that an overflow is never hidden.
+enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3 };
+
+// LINEAR and ELU bend at 0: below it x times slope, or e^x - 1 times slope. What is not finite stays
+// so, as -inf * 0 is NaN: an overflow is never hidden.
 struct Activation {
     float slope;
-    int tanh;
+    int curve;
 
     __device__ __forceinline__ float operator()(float value) const {
-        value = value < 0.0f ? slope * value : value;
-        if (tanh) value = is_finite(value) ? tanhf(value) : value - value;
-        return value;
+        if (curve == LINEAR) return value < 0.0f ? slope * value : value;
+        return is_finite(value) ? curved(value) : value - value;
+    }
+
+    // All from one tanh: of t = tanh(x / 2), sigmoid is (1 + t) / 2 and e^x - 1 is 2 t / (1 - t).
+    __device__ __forceinline__ float curved(float value) const {
+        const float t = tanhf(curve == TANH ? value : 0.5f * value);
+        if (curve == TANH) return t;
+        if (curve == SIGMOID) return fmaf(0.5f, t, 0.5f);
+        return value < 0.0f ? slope * __fdividef(2.0f * t, 1.0f - t) : value;
     }
 };
 
-enum Border { REFLECT = 0, REPLICATE = 1, ZERO = 2 };
+enum Border { REFLECT = 0, REPLICATE = 1, CONSTANT = 2 };
 
-// Position on an axis continued past its ends; -1 where the value is zero.
+// Position on an axis continued past its ends; -1 where the value is a constant.
 __device__ __forceinline__ int continued(int position, int extent, int border) {
     if (border == REFLECT) {
         position = abs(position);

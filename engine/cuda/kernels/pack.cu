@@ -15,6 +15,7 @@ struct Pack {
     int border;
     int columns;            // of the target, a block
     int span;               // input columns that these see
+    float border_value;     // of CONSTANT
 };
 
 // Block: `columns` voxels of one row of one patch.
@@ -40,9 +41,9 @@ extern "C" __global__ void pack(Pack p) {
         const int h = continued(row * p.stride[0] + i + p.origin[1], p.extents[1], p.border);
         const int w =
             continued(first * p.stride[1] + column + p.origin[2], p.extents[2], p.border);
-        const bool zero = d < 0 || h < 0 || w < 0;
+        const bool is_outside = d < 0 || h < 0 || w < 0;
         const float value =
-            zero ? 0.0f : source[(c * p.extents[0] + d) * plane_size + (Index)h * p.extents[2] + w];
+            is_outside ? p.border_value : source[(c * p.extents[0] + d) * plane_size + (Index)h * p.extents[2] + w];
         seen[place] = to_element(value);
     }
     __syncthreads();

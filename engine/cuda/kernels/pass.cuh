@@ -1,4 +1,5 @@
-// What passes over voxels share: activation(source * factor + summand) + residual of one vector.
+// What passes over voxels share: the expression of one vector,
+// after(activation(source * factor + summand) + residual).
 #pragma once
 
 #include "stored.cuh"
@@ -6,6 +7,13 @@
 struct Strides {
     Index patch, plane, row;
     int voxel;
+};
+
+// Of a sampling that shrinks: the taps of one axis, and what the filter sees past the ends.
+struct Filter {
+    int taps, border;
+    float border_value;
+    float row[7];
 };
 
 struct Pointwise {
@@ -26,10 +34,16 @@ struct Pointwise {
     int border, shuffled, rows;
     float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
     Activation activation;
+    Activation after;         // of ACTIVATED_SUM
+    float border_value;       // of CONSTANT
+    Filter filter;
 };
 
+// What is done with the residual.
+enum Residual { NONE, SUM, ACTIVATED_SUM };
+
 // What stays the same for all voxels of a thread.
-template <bool HAS_RESIDUAL>
+template <Residual RESIDUAL>
 struct Channels {
     const Pointwise& p;
     const Element* source;
@@ -39,7 +53,7 @@ struct Channels {
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
-        if (HAS_RESIDUAL) residual = p.residual + patch * p.residual_strides.patch + channel;
+        if (RESIDUAL) residual = p.residual + patch * p.residual_strides.patch + channel;
     }
 
     // The table's numbers from this thread's first channel on; null for none.
@@ -74,18 +88,28 @@ struct Channels {
         for (int lane = 0; lane < LANES; ++lane) {
             values[lane] = p.activation(fmaf(values[lane], factor[lane], summand[lane]));
         }
-        if (HAS_RESIDUAL) {
+        if (RESIDUAL) {
             float added[LANES];
             values_of(beside, p.residual_unit, added);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) values[lane] += added[lane];
         }
+        if (RESIDUAL == ACTIVATED_SUM) {
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) values[lane] = p.after(values[lane]);
+        }
+    }
+
+    // What stands where the value is continued by a constant.
+    __device__ __forceinline__ void fill(float (&values)[LANES]) const {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) values[lane] = p.border_value;
     }
 
     // The expression at one voxel of the source view.
     __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
         Vector beside;
-        if (HAS_RESIDUAL) beside = residual_at(d, h, w);
+        if (RESIDUAL) beside = residual_at(d, h, w);
         express(source_at(d, h, w), beside, values);
     }
 };

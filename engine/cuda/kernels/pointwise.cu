@@ -1,16 +1,17 @@
-// activation(source * factor + summand) + residual, sampled and padded, in one pass.
+// after(activation(source * factor + summand) + residual), sampled and padded, in one pass.
 //
 // source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
 // Moves the source and the residual once and the target once; padding reads border voxels again,
-// trilinear sampling reads 8 neighbours, which mostly come from the cache.
+// trilinear sampling reads 8 neighbours, which mostly come from the cache, and the binomial filter,
+// which shrinks, taps^3 for each voxel that it makes.
 
 #include "pass.cuh"
 
-enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS };
+enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS, BINOMIAL };
 
-template <bool HAS_RESIDUAL>
-__device__ __forceinline__ Channels<HAS_RESIDUAL> scaled(const Pointwise& p, int channel) {
-    Channels<HAS_RESIDUAL> channels(p, blockIdx.z, channel);
+template <Residual RESIDUAL>
+__device__ __forceinline__ Channels<RESIDUAL> scaled(const Pointwise& p, int channel) {
+    Channels<RESIDUAL> channels(p, blockIdx.z, channel);
     const int place = blockIdx.z * p.table_stride + channel % p.table_channels;
     channels.scale_by(p.factor ? p.factor + place : nullptr, p.summand + place);
     return channels;
@@ -35,13 +36,46 @@ struct Between {
     }
 };
 
-template <int SAMPLING, bool HAS_RESIDUAL>
+// The low-pass filter around voxel (d, h, w) * factors, over the expression continued past its ends.
+template <Residual RESIDUAL>
+__device__ __forceinline__ void filter(
+    const Channels<RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
+) {
+    const Pointwise& p = channels.p;
+    const Filter& f = p.filter;
+    const int before = (f.taps - 1) / 2;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
+    for (int i = 0; i < f.taps; ++i) {
+        const int z = continued(d * p.factors[0] - before + i, p.source_extents[0], f.border);
+        for (int j = 0; j < f.taps; ++j) {
+            const int y = continued(h * p.factors[1] - before + j, p.source_extents[1], f.border);
+            for (int k = 0; k < f.taps; ++k) {
+                const int x =
+                    continued(w * p.factors[2] - before + k, p.source_extents[2], f.border);
+                const float weight = f.row[i] * f.row[j] * f.row[k];
+                float one[LANES];
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) one[lane] = f.border_value;
+                if ((z | y | x) >= 0) channels.read(z, y, x, one);
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) {
+                    values[lane] = fmaf(weight, one[lane], values[lane]);
+                }
+            }
+        }
+    }
+}
+
+template <int SAMPLING, Residual RESIDUAL>
 __device__ __forceinline__ void sample(
-    const Channels<HAS_RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
+    const Channels<RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
 ) {
     const Pointwise& p = channels.p;
     if (SAMPLING == NEAREST) {
         channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
+    } else if (SAMPLING == BINOMIAL) {
+        filter(channels, d, h, w, values);
     } else {
         constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
         const Between depth(d, p.source_extents[0], p.factors[0], corners);
@@ -82,12 +116,12 @@ struct Row {
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
-template <bool HAS_RESIDUAL>
+template <Residual RESIDUAL>
 __device__ __forceinline__ void plain(const Pointwise& p) {
     constexpr int AT_ONCE = 2;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<HAS_RESIDUAL> channels = scaled<HAS_RESIDUAL>(p, channel);
+    const Channels<RESIDUAL> channels = scaled<RESIDUAL>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -102,13 +136,14 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
                 if (places[i] < 0) continue;
                 from[i] = channels.source_at(row.d, row.h, w);
-                if (HAS_RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
+                if (RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
                 if (column >= width) break;
-                float values[LANES] = {};
+                float values[LANES];
+                channels.fill(values);
                 if (places[i] >= 0) channels.express(from[i], beside[i], values);
                 store(row.target + (Index)column * p.target_strides.voxel,
                       vector_of(values, p.target_scale));
@@ -117,23 +152,27 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) { plain<false>(p); }
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) { plain<NONE>(p); }
 extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
-    plain<true>(p);
+    plain<SUM>(p);
+}
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise_activated_sum(Pointwise p) {
+    plain<ACTIVATED_SUM>(p);
 }
 
-template <int SAMPLING, bool HAS_RESIDUAL>
+template <int SAMPLING, Residual RESIDUAL>
 __device__ __forceinline__ void sampled(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<HAS_RESIDUAL> channels = scaled<HAS_RESIDUAL>(p, channel);
+    const Channels<RESIDUAL> channels = scaled<RESIDUAL>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
         const Row row(p, index, channel);
         for (int column = threadIdx.y; column < width; column += blockDim.y) {
             const int w = continued(column + p.origin[2], p.extents[2], p.border);
-            float values[LANES] = {};
+            float values[LANES];
+            channels.fill(values);
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
             }
@@ -145,9 +184,10 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
 
 #define SAMPLED(name, sampling)                                                        \
     extern "C" __global__ void name(Pointwise p) {                                     \
-        p.residual ? sampled<sampling, true>(p) : sampled<sampling, false>(p);         \
+        p.residual ? sampled<sampling, SUM>(p) : sampled<sampling, NONE>(p);           \
     }
 
 SAMPLED(pointwise_nearest, NEAREST)
 SAMPLED(pointwise_trilinear, TRILINEAR)
 SAMPLED(pointwise_trilinear_corners, TRILINEAR_CORNERS)
+SAMPLED(pointwise_binomial, BINOMIAL)

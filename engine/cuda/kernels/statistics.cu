@@ -135,3 +135,49 @@ extern "C" __global__ void conclude(Conclude p) {
     p.table[patch * channels + channel] = factor;
     p.table[(p.patches + patch) * channels + channel] = summand;
 }
+
+struct ConcludeGroups {
+    const Moments* partials;  // [patches][chunks][cells][channels]
+    float* table;             // [2][patches][channels]
+    const float* scale;       // [channels] or null
+    const float* shift;
+    const float* bias;        // [channels], of the measured values but not in them; or null
+    int patches, channels, cells, chunks;
+    int group;                // channels of a group; those behind the last one are filling
+    float epsilon;
+};
+
+// Block: one group of one patch. A thread joins every blockDim.x-th partial of all its channels.
+extern "C" __global__ void conclude_groups(ConcludeGroups p) {
+    extern __shared__ Moments joined[];  // [blockDim.x]
+    const int first = blockIdx.x * p.group, patch = blockIdx.y, parts = p.chunks * p.cells;
+    const Moments* partials = p.partials + (Index)patch * parts * p.channels + first;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    for (int index = threadIdx.x; index < parts * p.group; index += blockDim.x) {
+        const int part = index / p.group, channel = index - part * p.group;
+        Moments one = partials[(Index)part * p.channels + channel];
+        if (p.bias) one.mean += p.bias[first + channel];
+        moments.join(one);
+    }
+    joined[threadIdx.x] = moments;
+    for (int half = blockDim.x / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) joined[threadIdx.x].join(joined[threadIdx.x + half]);
+    }
+    __syncthreads();
+    const Moments all = joined[0];
+    const float inverse = 1.0f / sqrtf(all.squares / all.count + p.epsilon);
+    float* factors = p.table + (Index)patch * p.channels;
+    float* summands = factors + (Index)p.patches * p.channels;
+    for (int channel = first + threadIdx.x; channel < first + p.group; channel += blockDim.x) {
+        const float factor = p.scale ? inverse * p.scale[channel] : inverse;
+        const float mean = all.mean - (p.bias ? p.bias[channel] : 0.0f);
+        factors[channel] = factor;
+        summands[channel] = (p.shift ? p.shift[channel] : 0.0f) - mean * factor;
+    }
+    if (blockIdx.x) return;
+    for (int filling = gridDim.x * p.group + threadIdx.x; filling < p.channels;
+         filling += blockDim.x) {
+        factors[filling] = summands[filling] = 0.0f;
+    }
+}

@@ -4,6 +4,7 @@
 // sum_taps: source [N, planes, H + kH - 1, W + kW - 1, (o, i, j)] holds the summands of a last
 // convolution; reads it once (each 16 bytes are one row of taps), writes 4 bytes a voxel.
 // Both raise a flag where a result is not finite.
+// add_patches: for a network that adds its input to what it makes; moves three floats a voxel.
 
 #include "element.cuh"
 
@@ -113,4 +114,15 @@ extern "C" __global__ void sum_taps(SumTaps p) {
         __syncthreads();
     }
     if (!finite) *p.overflow = 1;
+}
+
+struct AddPatches {
+    const float* patches;
+    float* translated;
+    Index count;
+};
+
+extern "C" __global__ void add_patches(AddPatches p) {
+    const Index index = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index < p.count) p.translated[index] += p.patches[index];
 }

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 from support.described_cards import B200, H200, T4
 from support.gpu_networks import ODD_GRAPHS, random_network
+from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
@@ -66,6 +67,22 @@ def test_resnet_steps_agree_with_onnx_runtime(name):
 @pytest.mark.parametrize("name", UNETS)
 def test_unet_steps_agree_with_onnx_runtime(name):
     check(build(UNETS[name]), (16, 8, 24))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", FEATURES)
+def test_steps_of_every_feature_agree_with_onnx_runtime(name, precision):
+    graph, split = build(FEATURES[name]), precision == "fp32"
+    for card in (H200, replace(H200, l2_bytes=0)):
+        check(graph, (16, 16, 24), 2, precision, card, split_fp16=split, matrix_kernels=not split)
+
+
+@pytest.mark.parametrize("name", ["group norm", "constant padding", "anti-aliasing", "dilation"])
+def test_steps_of_wide_features_agree_with_onnx_runtime(name):
+    """Wide enough for the matrix kernels of the outer layers, and for split fp16."""
+    wide = build(structs.replace(FEATURES[name], width=32, blocks=1))
+    check(wide, (12, 12, 12), matrix_kernels=True)
+    check(wide, (12, 12, 12), 2, "fp32", split_fp16=True)
 
 
 @pytest.mark.parametrize("name", ODD_GRAPHS)

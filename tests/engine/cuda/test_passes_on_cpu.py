@@ -1,0 +1,258 @@
+"""Passes over voxels, and the kernels around them, run lane by lane on the CPU."""
+
+import shutil
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import cuda_on_cpu
+from support.described_cards import H200
+from support.step_interpreter import activated, filtered
+
+from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
+from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
+    PATCHES,
+    TRANSLATED,
+    Activation,
+    AddPatches,
+    ChannelGroups,
+    Convolution,
+    Convolve,
+    Normalise,
+    Pack,
+    Pointwise,
+    Region,
+    Statistics,
+    Step,
+    Tensor,
+    TensorView,
+    WeightTable,
+)
+from cuda_cyclegan.engine.network.graph import Constant, Downsample, FloatArray, PadMode
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")
+ONES = (1, 1, 1)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("passes")
+
+
+def run(step: Step, memory: dict[str, FloatArray], folder: Path, precision: str) -> None:
+    """Carry out a step whose tensors are arrays by their names."""
+    scratch = np.full(max(1, scratch_bytes(step, H200) // 4), np.nan, np.float32)
+    for launch in launches(step, lambda name: memory[name].ctypes.data, H200, scratch.ctypes.data):
+        cuda_on_cpu.run(launch, precision, folder, launch.grid)
+
+
+def whole(name: str, array: FloatArray, precision: str) -> TensorView:
+    batch, *extents, channels = array.shape
+    tensor = Tensor(name, batch, tuple(extents), channels, precision)  # type: ignore[arg-type]
+    return TensorView(tensor, tensor.extents)
+
+
+def padded(values: FloatArray, width: int, mode: PadMode) -> FloatArray:
+    sides = [(0, 0), *[(width, width)] * 3, (0, 0)]
+    if isinstance(mode, Constant):
+        return np.pad(values, sides, constant_values=mode.value)
+    return np.pad(values, sides, {"replicate": "edge"}.get(mode, mode))  # type: ignore[arg-type]
+
+
+def assert_close(target: FloatArray, wanted: FloatArray, precision: str) -> None:
+    limit = 1e-3 if precision == "fp16" else 1e-6
+    assert np.abs(target - wanted).max() < limit * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("activation", "after", "mode", "precision"),
+    [
+        (ELU, IDENTITY, Constant(-1.5), "fp32"),
+        (SIGMOID, IDENTITY, "reflect", "fp32"),
+        (TANH, IDENTITY, "replicate", "fp16"),
+        (Activation(0.0), ELU, Constant(2.0), "fp16"),
+        (IDENTITY, Activation(0.1), "reflect", "fp32"),
+    ],
+)
+def test_a_pass_with_a_residual(
+    folder: Path, activation: Activation, after: Activation, mode: PadMode, precision: str
+) -> None:
+    random = np.random.default_rng(0)
+    number = np.float16 if precision == "fp16" else np.float32
+    shape, width = (2, 3, 4, 5, 16), 1
+    source, beside = (random.normal(0, 3, shape).astype(number) for _ in range(2))
+    table = random.normal(1, 1, (2, 2, 16)).astype(np.float32)
+    target = np.full((2, 5, 6, 7, 16), np.nan, number)
+    memory = {"source": source, "beside": beside, "table": table, "target": target}
+    step = Pointwise(
+        whole("source", source, precision),
+        whole("target", target, precision).tensor,
+        Region(0, 2),
+        shape[1:4],
+        (-width,) * 3,
+        mode,
+        table=WeightTable("table", 2, 16),
+        activation=activation,
+        residual=whole("beside", beside, precision),
+        after=after,
+    )
+    run(step, memory, folder, precision)
+    factor, summand = table[:, :, None, None, None]
+    wanted = activated(source * factor + summand, activation) + beside
+    wanted = padded(activated(wanted.astype(np.float32), after), width, mode)
+    np.testing.assert_allclose(
+        target, wanted, atol=2e-2 if precision == "fp16" else 2e-6, rtol=2e-3
+    )
+
+
+@pytest.mark.parametrize("after", [IDENTITY, Activation(0.0), ELU])
+def test_a_normalisation_at_once_with_an_activated_sum(folder: Path, after: Activation) -> None:
+    random = np.random.default_rng(0)
+    shape = (1, 4, 5, 6, 16)
+    source, beside = (random.normal(2, 3, shape).astype(np.float32) for _ in range(2))
+    target = np.full((1, 6, 7, 8, 16), np.nan, np.float32)
+    barrier = np.zeros(1, np.float32)
+    memory = {"source": source, "beside": beside, "target": target, "barrier": barrier}
+    view, table = whole("source", source, "fp32"), WeightTable("table", 1, 16)
+    into, mode = whole("target", target, "fp32").tensor, Constant(-3.0)
+    residual = whole("beside", beside, "fp32")
+    place = (into, Region(0, 1), shape[1:4], (-1, -1, -1), mode)
+    pass_ = Pointwise(view, *place, table=table, activation=ELU, residual=residual, after=after)
+    run(
+        Normalise(Statistics(view, table, 0.1, None, None), pass_, "barrier"),
+        memory,
+        folder,
+        "fp32",
+    )
+    values = source.astype(np.float64)
+    centred = values - values.mean((1, 2, 3), keepdims=True)
+    normal = centred / np.sqrt(values.var((1, 2, 3), keepdims=True) + 0.1)
+    wanted = padded(activated(activated(normal, ELU) + beside, after), 1, mode)
+    assert np.abs(target - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("layer", "precision"),
+    [
+        (Downsample(3, (2, 2, 2), "reflect"), "fp32"),
+        (Downsample(4, (1, 2, 2), "replicate"), "fp16"),
+        (Downsample(2, (2, 3, 1), "zero"), "fp32"),
+        (Downsample(7, (2, 2, 2), Constant(1.5)), "fp32"),
+    ],
+)
+def test_the_binomial_filter(folder: Path, layer: Downsample, precision: str) -> None:
+    random = np.random.default_rng(0)
+    number = np.float16 if precision == "fp16" else np.float32
+    source = random.normal(0, 2, (2, 6, 8, 7, 8)).astype(number)
+    table = random.normal(1, 1, (2, 2, 8)).astype(np.float32)
+    factor, summand = table[:, :, None, None, None]
+    wanted = filtered(activated((source * factor + summand).astype(np.float32), ELU), layer)
+    extents = wanted.shape[1:4]
+    wanted = padded(wanted, 1, "reflect")
+    target = np.full(wanted.shape, np.nan, number)
+    step = Pointwise(
+        whole("source", source, precision),
+        whole("target", target, precision).tensor,
+        Region(0, 2),
+        extents,
+        (-1, -1, -1),
+        "reflect",
+        table=WeightTable("table", 2, 8),
+        activation=ELU,
+        sampling=layer,
+    )
+    run(step, {"source": source, "table": table, "target": target}, folder, precision)
+    np.testing.assert_allclose(
+        target, wanted, atol=1e-2 if precision == "fp16" else 1e-5, rtol=2e-3
+    )
+
+
+@pytest.mark.parametrize("is_shuffled", [False, True])
+@pytest.mark.parametrize(
+    ("count", "each", "biased", "middle"),
+    [(2, 4, True, 0.0), (1, 5, False, 300.0), (6, 1, True, 9.0)],
+)
+def test_the_statistics_of_groups(
+    folder: Path, count: int, each: int, biased: bool, middle: float, is_shuffled: bool
+) -> None:
+    """Of channels whose means differ, some of them far from zero, with channels of filling."""
+    random = np.random.default_rng(0)
+    channels, extents, cells = 8, (6, 9, 40), 8 if is_shuffled else 1
+    used = count * each
+    means = random.normal(middle, 2, channels)
+    source = random.normal(0, 1, (2, *extents, cells, channels)) + means
+    source[..., used:] = 0
+    source = source.astype(np.float32)
+    memory = {
+        "source": source,
+        "scale": random.uniform(0.5, 2, channels).astype(np.float32),
+        "shift": random.normal(0, 1, channels).astype(np.float32),
+        "bias": random.normal(0, 5, channels).astype(np.float32),
+        "table": np.full((2, 2, channels), np.nan, np.float32),
+    }
+    tensor = Tensor("source", 2, extents, cells * channels, "fp32")
+    double = (12, 18, 80) if is_shuffled else extents
+    groups = ChannelGroups(count, each, "bias" if biased else None)
+    table = WeightTable("table", 2, channels)
+    view = TensorView(tensor, double, shuffled=is_shuffled)
+    run(Statistics(view, table, 1e-3, "scale", "shift", groups), memory, folder, "fp32")
+    bias = memory["bias"][:used] if biased else 0.0
+    values = source[..., :used].astype(np.float64) + bias
+    groups_of = values.reshape(2, -1, count, each)
+    mean = groups_of.mean((1, 3)).repeat(each, axis=1)
+    factor = memory["scale"][:used] / np.sqrt(groups_of.var((1, 3)).repeat(each, axis=1) + 1e-3)
+    summand = memory["shift"][:used] + (bias - mean) * factor
+    np.testing.assert_allclose(memory["table"][0, :, :used], factor, rtol=2e-5)
+    np.testing.assert_allclose(memory["table"][1, :, :used], summand, rtol=2e-5, atol=1e-4)
+    assert not memory["table"][:, :, used:].any()
+
+
+def test_packing_behind_a_constant_border(folder: Path) -> None:
+    patches = np.random.default_rng(0).normal(0, 1, (1, 2, 3, 4, 5)).astype(np.float32)
+    target = np.full((1, 5, 6, 7, 4), np.nan, np.float32)
+    tensor = whole("target", target, "fp32").tensor
+    step = Pack(tensor, Region(0, 1), 2, (3, 4, 5), (-1, -1, -1), Constant(-2.5))
+    run(step, {PATCHES: patches, "target": target}, folder, "fp32")
+    wanted = padded(np.moveaxis(patches, 1, -1), 1, Constant(-2.5))
+    assert np.array_equal(target[..., :2], wanted)
+    assert not target[..., 2:].any()
+
+
+def test_the_patches_on_top_of_what_was_made_of_them(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    patches, translated = (random.normal(0, 1, (2, 3, 5, 7, 9)).astype(np.float32) for _ in "ab")
+    wanted = patches + translated
+    step = AddPatches(3, Region(0, 2), (5, 7, 9))
+    run(step, {PATCHES: patches, TRANSLATED: translated}, folder, "fp32")
+    assert np.array_equal(translated, wanted)
+
+
+def test_a_dilated_convolution(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    image = random.normal(0, 1, (1, 6, 7, 8, 8)).astype(np.float32)
+    weight = random.normal(0, 1, (12, 3, 2, 3, 8)).astype(np.float32)
+    dilation, border = (2, 3, 1), (2, 1, 0)
+    extents = (6 + 4 - 4, 7 + 2 - 3, 8 - 2)
+    target = np.full((1, *extents, 12), np.nan, np.float32)
+    shape = Convolution(
+        1, (6, 7, 8), 8, extents, 12, (3, 2, 3), ONES, border, border, "fp32", dilation=dilation
+    )
+    step = Convolve(
+        "layer",
+        shape,
+        whole("image", image, "fp32").tensor,
+        whole("target", target, "fp32").tensor,
+        Region(0, 1),
+        "weight",
+    )
+    run(step, {"image": image, "weight": weight, "target": target}, folder, "fp32")
+    held = np.pad(image, [(0, 0), *[(width, width) for width in border], (0, 0)])
+    wanted = np.zeros_like(target)
+    for tap in product(range(3), range(2), range(3)):
+        places = zip(tap, dilation, extents, strict=True)
+        window = tuple(slice(t * step, t * step + extent) for t, step, extent in places)
+        wanted += held[(slice(None), *window)] @ weight[(slice(None), *tap)].T
+    np.testing.assert_allclose(target, wanted, atol=1e-4)
