@@ -125,7 +125,7 @@ def _downsample(layer: Downsample, channels: int) -> Any:
     conv = nn.Conv3d(channels, channels, taps, layer.factor, groups=channels, bias=False)
     cube = np.einsum("i,j,k->ijk", row, row, row)
     _set(conv.weight, np.broadcast_to(cube, (channels, 1, taps, taps, taps)))
-    return nn.Sequential(_padding(layer.mode, (layer.before,) * 3, (layer.after,) * 3), conv)
+    return nn.Sequential(_padding(layer.mode, layer.before, layer.after), conv)
 
 
 def _convolution(

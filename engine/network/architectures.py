@@ -6,7 +6,7 @@ The layouts follow the published networks of Zhu et al. 2017 (ResNet) and Isola 
 """
 
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import asdict
@@ -191,7 +191,7 @@ def _numbers(record: msgspec.Struct, place: str = "") -> Iterator[tuple[str, flo
             case msgspec.Struct():
                 yield from _numbers(value, f"{place}{name}.")
             case tuple():
-                yield from ((f"{place}{name}", item) for item in value)
+                yield from ((f"{place}{name}", item) for item in cast("Triple", value))
             case int() | float():
                 yield f"{place}{name}", value
             case _:

@@ -169,14 +169,16 @@ class Downsample:
     mode: PadMode
 
     @property
-    def before(self) -> int:
-        """Voxels by which the filter reaches past the first voxel of an axis."""
-        return (self.taps - 1) // 2
+    def before(self) -> Triple:
+        """Voxels by which the filter reaches past the first voxel of each axis."""
+        reach = (self.taps - 1) // 2
+        return reach, reach, reach
 
     @property
-    def after(self) -> int:
+    def after(self) -> Triple:
         """The same past the last voxel."""
-        return self.taps // 2
+        reach = self.taps // 2
+        return reach, reach, reach
 
     @property
     def filter(self) -> FloatArray:
@@ -411,7 +413,7 @@ def _reflected(layer: Layer) -> Triple:
             depth, height, width = map(max, before, after)
             return depth, height, width
         case Downsample(mode="reflect", after=after):
-            return after, after, after
+            return after
         case _:
             return 0, 0, 0
 

@@ -173,7 +173,7 @@ class _Converter:
     def _downsample(self, node: Node, layer: Downsample) -> Iterable[NodeProto]:
         """A convolution of each channel by itself."""
         padded, taps, row = f"{node.name}.padded", layer.taps, layer.filter
-        yield self._pad(node, padded, layer.mode, (layer.before,) * 3, (layer.after,) * 3)
+        yield self._pad(node, padded, layer.mode, layer.before, layer.after)
         cube = np.einsum("i,j,k->ijk", row, row, row)
         weight = np.broadcast_to(cube, (self._channels[node.inputs[0]], 1, taps, taps, taps))
         inputs = [padded, self._constant(node, "filter", np.ascontiguousarray(weight))]

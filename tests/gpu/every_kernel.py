@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from msgspec import structs
 from support.gpu_networks import ODD_GRAPHS, random_network
+from support.network_features import FEATURES
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
@@ -35,6 +36,7 @@ GRAPHS = {
     "nearest": (build(structs.replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
     "trilinear": (build(structs.replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
     **{name: (graph, (4, 6, 8)) for name, graph in ODD_GRAPHS.items()},
+    **{name: (build(spec), (16, 16, 24)) for name, spec in FEATURES.items()},
 }
 
 

@@ -322,7 +322,8 @@ def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatA
 
 def filtered(values: FloatArray, layer: Downsample) -> FloatArray:
     inside = values.shape[1:4]
-    places = [np.arange(-layer.before, extent + layer.after) for extent in inside]
+    sides = zip(inside, layer.before, layer.after, strict=True)
+    places = [np.arange(-before, extent + after) for extent, before, after in sides]
     padded = taken(values, places, layer.mode)
     total = np.zeros(
         (
