@@ -22,7 +22,11 @@ from cuda_cyclegan.engine.errors import CudaError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import Precision
 
-NETWORKS = {"ResNet": ResNetSpec(1, 1, 32, 1), "U-Net": UNetSpec(1, 1, 32, 5)}
+NETWORKS = {
+    "ResNet": ResNetSpec(1, 1, 32, 1),
+    "U-Net": UNetSpec(1, 1, 32, 5),
+    "dilated, strided in-plane": ResNetSpec(1, 1, 32, 1, block_dilation=2, stride=(1, 2, 2)),
+}
 PATCH = (64, 64, 64)
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 

@@ -14,6 +14,7 @@ from cuda_cyclegan.engine.network.architectures import (
     out_of_bounds,
 )
 from cuda_cyclegan.engine.network.graph import Constant, Downsample, Elu, LeakyRelu
+from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 torch = pytest.importorskip("torch")
@@ -29,6 +30,13 @@ def test_every_feature_computes_what_pytorch_does(spec: Spec) -> None:
         made = generator(patches)
     assert np.abs(expected).max() > 0.1
     assert np.abs(made - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("spec", FEATURES.values(), ids=FEATURES)
+def test_every_feature_is_exported_as_valid_onnx(spec: Spec) -> None:
+    import onnx
+
+    onnx.checker.check_model(to_onnx(trained(spec)), full_check=True)
 
 
 def test_anti_aliased_sampling_is_linear_sampling() -> None:
