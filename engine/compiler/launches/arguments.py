@@ -41,7 +41,7 @@ class ConcludeArguments(Structure):
         ("shift", c_void_p),
         ("patches", c_int),
         ("channels", c_int),
-        ("groups", c_int),
+        ("cells", c_int),
         ("chunks", c_int),
         ("epsilon", c_float),
     )

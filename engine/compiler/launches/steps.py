@@ -161,7 +161,7 @@ def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Lau
         shift=at(step.shift) if step.shift else None,
         patches=tensor.batch,
         channels=tensor.channels,
-        groups=8 if view.shuffled else 1,
+        cells=8 if view.shuffled else 1,
         chunks=chunks,
         epsilon=step.epsilon,
     )

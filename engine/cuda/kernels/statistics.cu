@@ -1,6 +1,8 @@
 // Mean and variance of each patch and channel, as factor and summand of the normalisation.
 //
-// source [patches, voxels, channels] -> table float [2, patches, channels / groups].
+// source [patches, voxels, channels] -> table float [2, patches, channels / cells], cells being 8
+// where sub-pixels are stored as channels. `conclude` takes each channel by itself, as instance norm
+// does, and `conclude_groups` several neighbouring ones as one, as group norm does.
 // Reads the source once: voxels * channels * sizeof(Element) bytes a patch. Every thread sums
 // deviations from the first value it meets. Two launches, no atomics: the result is the same in
 // every run. The kernel of the first layer does the work of `measure` itself.
@@ -97,23 +99,23 @@ extern "C" __global__ void measure(Measure p) {
 
 struct Conclude {
     const Moments* partials;
-    float* table;        // [2][patches][channels / groups]
-    const float* scale;  // [channels / groups] or null
+    float* table;        // [2][patches][channels / cells]
+    const float* scale;  // [channels / cells] or null
     const float* shift;
-    int patches, channels, groups, chunks;
+    int patches, channels, cells, chunks;
     float epsilon;
 };
 
 // Block (channels, parts): a thread joins every parts-th partial of one channel.
 extern "C" __global__ void conclude(Conclude p) {
     extern __shared__ Moments joined[];  // [parts][channels]
-    const int channels = p.channels / p.groups;
+    const int channels = p.channels / p.cells;
     const int channel = blockIdx.x * blockDim.x + threadIdx.x;
     const int patch = blockIdx.y;
     Moments moments{0.0f, 0.0f, 0.0f};
     if (channel < channels) {
-        const int count = p.chunks * p.groups;
-        // They lie as [chunk][group][channel], so that parts follow each other evenly.
+        const int count = p.chunks * p.cells;
+        // They lie as [chunk][cell][channel], so that parts follow each other evenly.
         const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
 #pragma unroll 4
         for (int part = threadIdx.y; part < count; part += blockDim.y) {
