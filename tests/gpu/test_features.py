@@ -13,7 +13,7 @@ from cuda_cyclegan.engine.network.graph import FloatArray, Network
 from cuda_cyclegan.engine.options import Precision
 
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
-LIMITS = {"fp16": 5e-3, "bf16": 4e-2, "tf32": 3e-3, "fp32": 1e-5}
+LIMITS = {"fp16": 5e-3, "bf16": 3e-2, "tf32": 2e-3, "fp32": 1e-5}
 EXTENTS = 24, 16, 32
 
 

@@ -217,7 +217,7 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
         columns=columns,
         epsilon=statistics.epsilon,
     )
-    kernel = "normalise" + _residual_form(step.pointwise)
+    kernel = "normalise_residual" if _adds_residual(step.pointwise) else "normalise"
     # First the sums of each warp, then the table and partial sums of every thread.
     shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
     block = _ACROSS, _JOINED // _ACROSS, 1
@@ -231,21 +231,25 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
-    kernel = "pointwise" + _residual_form(step)
-    if isinstance(sampling, Downsample):
-        kernel = "pointwise_binomial"
-    elif sampling is not None:
-        kernel = f"pointwise_{sampling.mode}" + ("_corners" if sampling.align_corners else "")
+    kernel = "pointwise_residual" if _adds_residual(step) else "pointwise"
+    if sampling is not None:
+        kernel = f"pointwise_{_sampled(sampling)}"
     grid = -(-rows // per_block), columns, step.patches.count
     block = across, _columns(across, target.extents[2]), 1
     return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
 
 
-def _residual_form(step: Pointwise) -> str:
-    """What the name of the kernel says of the residual."""
-    if step.residual is None:
-        return ""
-    return "_residual" if step.after == IDENTITY else "_activated_sum"
+def _adds_residual(step: Pointwise) -> bool:
+    """Whether a pass is of the form RESIDUAL of pass.cuh."""
+    is_linear = step.activation.curve == "linear" and step.after == IDENTITY
+    return step.residual is not None and is_linear
+
+
+def _sampled(sampling: Upsample | Downsample) -> str:
+    """What a kernel's name says of a sampling."""
+    if isinstance(sampling, Downsample):
+        return "binomial"
+    return f"{sampling.mode}_corners" if sampling.align_corners else sampling.mode
 
 
 def _filter(sampling: Upsample | Downsample | None) -> arguments.FilterArguments:

@@ -181,8 +181,6 @@ def _concat(writer: Writer, node: Node) -> Value:
 
 def _sample(writer: Writer, node: Node, sampling: Upsample | Downsample) -> Value:
     value = writer.in_place(node.inputs[0])
-    if any(part.after != IDENTITY for part in value.parts):
-        value, _ = writer.view(node.inputs[0])
     return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
 
 

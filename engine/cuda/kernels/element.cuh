@@ -57,8 +57,12 @@ struct Activation {
     int curve;
 
     __device__ __forceinline__ float operator()(float value) const {
-        if (curve == LINEAR) return value < 0.0f ? slope * value : value;
+        if (curve == LINEAR) return linear(value);
         return is_finite(value) ? curved(value) : value - value;
+    }
+
+    __device__ __forceinline__ float linear(float value) const {
+        return value < 0.0f ? slope * value : value;
     }
 
     // All from one tanh: of t = tanh(x / 2), sigmoid is (1 + t) / 2 and e^x - 1 is 2 t / (1 - t).

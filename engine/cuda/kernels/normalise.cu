@@ -182,7 +182,7 @@ struct Walk {
     }
 };
 
-template <Residual RESIDUAL>
+template <Form FORM>
 __device__ __forceinline__ void apply(
     const Pointwise& p, const Column& column, const float* table
 ) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void apply(
     const int width = blockDim.x * LANES, local = threadIdx.x * LANES;
     const int channel = column.group * width + local;
     if (channel >= p.channels) return;
-    Channels<RESIDUAL> channels(p, column.patch, channel);
+    Channels<FORM> channels(p, column.patch, channel);
     channels.scale_by(table + local, table + width + local);
     const int (&extents)[3] = p.target_extents;
     const Share share(extents[0] * extents[1] * extents[2], blockIdx.x);
@@ -213,7 +213,7 @@ __device__ __forceinline__ void apply(
             if (!shows[i]) continue;
             const int line = d * p.source_extents[1] + h;
             from[i] = load(channels.source + (line * p.source_extents[2] + w) * p.channels);
-            if (RESIDUAL) {
+            if (channels.has_residual()) {
                 beside[i] = load(channels.residual + d * plane + h * row + w * residual.voxel);
             }
         }
@@ -247,7 +247,7 @@ __device__ __forceinline__ void wait_for_all_blocks(unsigned* barrier) {
     __syncthreads();
 }
 
-template <Residual RESIDUAL>
+template <Form FORM>
 __device__ __forceinline__ void normalise_all(const Normalise& p) {
     extern __shared__ float shared[];
     for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
@@ -257,18 +257,20 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
     wait_for_all_blocks(p.barrier);
     for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
         const Column column(p, number);
-        apply<RESIDUAL>(p.pointwise, column, conclude(p, column, shared));
+        const float* table = conclude(p, column, shared);
+        if (FORM == PLAIN && p.pointwise.is_general()) {
+            apply<GENERAL>(p.pointwise, column, table);
+        } else {
+            apply<FORM>(p.pointwise, column, table);
+        }
         __syncthreads();
     }
 }
 
 // Block (vectors, voxels), a power of two of vectors; grid (shares, columns at once).
 extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) {
-    normalise_all<NONE>(p);
+    normalise_all<PLAIN>(p);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_residual(Normalise p) {
-    normalise_all<SUM>(p);
-}
-extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_activated_sum(Normalise p) {
-    normalise_all<ACTIVATED_SUM>(p);
+    normalise_all<RESIDUAL>(p);
 }

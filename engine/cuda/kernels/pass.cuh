@@ -34,16 +34,22 @@ struct Pointwise {
     int border, shuffled, rows;
     float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
     Activation activation;
-    Activation after;         // of ACTIVATED_SUM
+    Activation after;         // in the GENERAL form alone
     float border_value;       // of CONSTANT
     Filter filter;
+
+    // Whether it takes the GENERAL form.
+    __device__ __forceinline__ bool is_general() const {
+        return activation.curve != LINEAR || after.curve != LINEAR || after.slope != 1.0f;
+    }
 };
 
-// What is done with the residual.
-enum Residual { NONE, SUM, ACTIVATED_SUM };
+// How much of the expression a loop knows: linear activations without a residual or with one, as
+// nearly all passes have them, or all of it. So the common loops hold no code for curves.
+enum Form { PLAIN, RESIDUAL, GENERAL };
 
 // What stays the same for all voxels of a thread.
-template <Residual RESIDUAL>
+template <Form FORM>
 struct Channels {
     const Pointwise& p;
     const Element* source;
@@ -53,7 +59,11 @@ struct Channels {
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
-        if (RESIDUAL) residual = p.residual + patch * p.residual_strides.patch + channel;
+        if (has_residual()) residual = p.residual + patch * p.residual_strides.patch + channel;
+    }
+
+    __device__ __forceinline__ bool has_residual() const {
+        return FORM == RESIDUAL || (FORM == GENERAL && p.residual);
     }
 
     // The table's numbers from this thread's first channel on; null for none.
@@ -86,15 +96,16 @@ struct Channels {
         values_of(from, p.source_unit, values);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
-            values[lane] = p.activation(fmaf(values[lane], factor[lane], summand[lane]));
+            const float value = fmaf(values[lane], factor[lane], summand[lane]);
+            values[lane] = FORM == GENERAL ? p.activation(value) : p.activation.linear(value);
         }
-        if (RESIDUAL) {
+        if (has_residual()) {
             float added[LANES];
             values_of(beside, p.residual_unit, added);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) values[lane] += added[lane];
         }
-        if (RESIDUAL == ACTIVATED_SUM) {
+        if (FORM == GENERAL) {
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) values[lane] = p.after(values[lane]);
         }
@@ -109,7 +120,7 @@ struct Channels {
     // The expression at one voxel of the source view.
     __device__ __forceinline__ void read(int d, int h, int w, float (&values)[LANES]) const {
         Vector beside;
-        if (RESIDUAL) beside = residual_at(d, h, w);
+        if (has_residual()) beside = residual_at(d, h, w);
         express(source_at(d, h, w), beside, values);
     }
 };

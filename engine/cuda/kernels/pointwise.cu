@@ -9,9 +9,9 @@
 
 enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS, BINOMIAL };
 
-template <Residual RESIDUAL>
-__device__ __forceinline__ Channels<RESIDUAL> scaled(const Pointwise& p, int channel) {
-    Channels<RESIDUAL> channels(p, blockIdx.z, channel);
+template <Form FORM>
+__device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel) {
+    Channels<FORM> channels(p, blockIdx.z, channel);
     const int place = blockIdx.z * p.table_stride + channel % p.table_channels;
     channels.scale_by(p.factor ? p.factor + place : nullptr, p.summand + place);
     return channels;
@@ -37,9 +37,9 @@ struct Between {
 };
 
 // The low-pass filter around voxel (d, h, w) * factors, over the expression continued past its ends.
-template <Residual RESIDUAL>
+template <Form FORM>
 __device__ __forceinline__ void filter(
-    const Channels<RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
+    const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
 ) {
     const Pointwise& p = channels.p;
     const Filter& f = p.filter;
@@ -67,9 +67,9 @@ __device__ __forceinline__ void filter(
     }
 }
 
-template <int SAMPLING, Residual RESIDUAL>
+template <int SAMPLING, Form FORM>
 __device__ __forceinline__ void sample(
-    const Channels<RESIDUAL>& channels, int d, int h, int w, float (&values)[LANES]
+    const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
 ) {
     const Pointwise& p = channels.p;
     if (SAMPLING == NEAREST) {
@@ -116,12 +116,12 @@ struct Row {
 
 // Block (vectors, columns): a thread owns LANES channels and walks over the rows of its block,
 // AT_ONCE voxels at a time so that as many loads are under way.
-template <Residual RESIDUAL>
+template <Form FORM>
 __device__ __forceinline__ void plain(const Pointwise& p) {
     constexpr int AT_ONCE = 2;
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<RESIDUAL> channels = scaled<RESIDUAL>(p, channel);
+    const Channels<FORM> channels = scaled<FORM>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
                 if (places[i] < 0) continue;
                 from[i] = channels.source_at(row.d, row.h, w);
-                if (RESIDUAL) beside[i] = channels.residual_at(row.d, row.h, w);
+                if (channels.has_residual()) beside[i] = channels.residual_at(row.d, row.h, w);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
@@ -152,19 +152,18 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) { plain<NONE>(p); }
-extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
-    plain<SUM>(p);
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) {
+    p.is_general() ? plain<GENERAL>(p) : plain<PLAIN>(p);
 }
-extern "C" __global__ void __launch_bounds__(320, 3) pointwise_activated_sum(Pointwise p) {
-    plain<ACTIVATED_SUM>(p);
+extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
+    plain<RESIDUAL>(p);
 }
 
-template <int SAMPLING, Residual RESIDUAL>
+template <int SAMPLING, Form FORM>
 __device__ __forceinline__ void sampled(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
-    const Channels<RESIDUAL> channels = scaled<RESIDUAL>(p, channel);
+    const Channels<FORM> channels = scaled<FORM>(p, channel);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
@@ -184,7 +183,8 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
 
 #define SAMPLED(name, sampling)                                                        \
     extern "C" __global__ void name(Pointwise p) {                                     \
-        p.residual ? sampled<sampling, SUM>(p) : sampled<sampling, NONE>(p);           \
+        if (p.is_general()) return sampled<sampling, GENERAL>(p);                      \
+        p.residual ? sampled<sampling, RESIDUAL>(p) : sampled<sampling, PLAIN>(p);     \
     }
 
 SAMPLED(pointwise_nearest, NEAREST)

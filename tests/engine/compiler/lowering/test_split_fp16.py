@@ -15,16 +15,28 @@ from cuda_cyclegan.engine.compiler.lowering.split_fp16 import (
 from cuda_cyclegan.engine.compiler.weight_layout import split_fp16, split_fp16_pairs
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import (
+    INPUT,
     Add,
     Concat,
+    Constant,
+    Downsample,
+    Elu,
     Graph,
+    GroupNorm,
     InstanceNorm,
     LeakyRelu,
     Network,
+    Pad,
     Relu,
+    Sigmoid,
     Tanh,
 )
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
+from cuda_cyclegan.engine.onnxruntime.session import (
+    open_cpu_generator,
+    session,
+    session_options,
+)
 
 RESNET = ResNetSpec(1, 1, width=32, blocks=2, norm="instance_affine")
 
@@ -66,6 +78,26 @@ def test_no_value_exceeds_its_bound():
         with open_cpu_generator(shortened) as generator:
             highest = np.abs(generator(patches)).max()
         assert 0.5 * bound < highest <= 1.0001 * bound
+
+
+def test_no_value_of_a_feature_exceeds_its_bound():
+    graph = chain(
+        4,
+        ("norm", GroupNorm(4, 2, "norm.scale", "norm.shift")),
+        ("elu", Elu(50.0)),
+        ("pad", Pad(Constant(-90.0), (1, 1, 1), (1, 1, 1))),
+        ("blur", Downsample(3, (2, 2, 2), Constant(95.0))),
+        ("sigmoid", Sigmoid()),
+    )
+    patch = (4, 6, 8)
+    network = random_network(graph, 0)
+    patches = np.zeros((1, 4, *patch), np.float32)
+    patches[:, ::2, 3, 4, 5] = 1e3, -1e3
+    for index, node in enumerate(graph.nodes):
+        shortened = Network(Graph(4, graph.nodes[: index + 1]), network.weights)
+        [made] = session(to_onnx(shortened), session_options(1)).run(None, {INPUT: patches})
+        highest = np.abs(made).max()
+        assert highest <= 1.0001 * value_bounds(network, patch)[node.name] < np.inf
 
 
 def test_what_nothing_bounds_is_not_kept_as_split_fp16():
