@@ -217,7 +217,9 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
         columns=columns,
         epsilon=statistics.epsilon,
     )
-    kernel = "normalise_residual" if _adds_residual(step.pointwise) else "normalise"
+    kernel = "normalise" if step.pointwise.residual is None else "normalise_residual"
+    if not _is_linear(step.pointwise):
+        kernel = "normalise_general"
     # First the sums of each warp, then the table and partial sums of every thread.
     shared = max((_JOINED // 32 * 8 + 4) * _ACROSS * lanes, _ACROSS * lanes * 8 + _JOINED * 8)
     block = _ACROSS, _JOINED // _ACROSS, 1
@@ -231,7 +233,7 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
-    kernel = "pointwise_residual" if _adds_residual(step) else "pointwise"
+    kernel = "pointwise_residual" if step.residual and _is_linear(step) else "pointwise"
     if sampling is not None:
         kernel = f"pointwise_{_sampled(sampling)}"
     grid = -(-rows // per_block), columns, step.patches.count
@@ -239,10 +241,9 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
 
 
-def _adds_residual(step: Pointwise) -> bool:
-    """Whether a pass is of the form RESIDUAL of pass.cuh."""
-    is_linear = step.activation.curve == "linear" and step.after == IDENTITY
-    return step.residual is not None and is_linear
+def _is_linear(step: Pointwise) -> bool:
+    """Whether a pass is none of the form GENERAL of pass.cuh."""
+    return step.activation.curve == "linear" and step.after == IDENTITY
 
 
 def _sampled(sampling: Upsample | Downsample) -> str:

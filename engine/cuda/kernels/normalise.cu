@@ -257,12 +257,7 @@ __device__ __forceinline__ void normalise_all(const Normalise& p) {
     wait_for_all_blocks(p.barrier);
     for (int number = blockIdx.y; number < p.columns; number += gridDim.y) {
         const Column column(p, number);
-        const float* table = conclude(p, column, shared);
-        if (FORM == PLAIN && p.pointwise.is_general()) {
-            apply<GENERAL>(p.pointwise, column, table);
-        } else {
-            apply<FORM>(p.pointwise, column, table);
-        }
+        apply<FORM>(p.pointwise, column, conclude(p, column, shared));
         __syncthreads();
     }
 }
@@ -273,4 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise(Normalise p) 
 }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_residual(Normalise p) {
     normalise_all<RESIDUAL>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 1) normalise_general(Normalise p) {
+    normalise_all<GENERAL>(p);
 }
