@@ -30,6 +30,7 @@ class Skipped:
     """A path that is not translated, and why, in words for the report.
 
     missed: whether there may be scans behind it, so that what was asked for is not all done.
+    reason: those words.
     """
 
     path: Path
@@ -41,10 +42,10 @@ class Skipped:
 class FileSearch:
     """What has been met so far.
 
-    output: the real path of the folder whose files are results, not scans, if there is one.
-    rule: which links are followed.
-    unnamed: files whose names say no kind, as those of DICOM often do. by_name: those of them that
-    were asked for. ignored: how many files are no scans.
+    output: the real path of the folder whose files are results, not scans, if there is one. rule:
+    which links are followed. unnamed: files whose names say no kind, as those of DICOM often do.
+    by_name: those of them that were asked for. ignored: how many files are no scans. files: those
+    that may be scans. skipped: those that were asked for and are none.
     """
 
     output: Path | None

@@ -19,7 +19,10 @@ MOST_MOMENTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lines that keep their columns, and sentences below them that may be broken."""
+    """Lines that keep their columns, and sentences below them that may be broken.
+
+    lines: of a table. sentences: each on a line of its own, if it fits.
+    """
 
     lines: Iterable[str]
     sentences: Iterable[str] = ()

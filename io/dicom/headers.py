@@ -35,7 +35,10 @@ _LAST_GROUP = 0x0028
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A DICOM file whose header cannot be taken, and why."""
+    """A DICOM file whose header cannot be taken, and why.
+
+    reason: in words for the report.
+    """
 
     file: Path
     reason: str
@@ -43,7 +46,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM."""
+    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM.
+
+    instances: the readable files of DICOM. unreadable: those that are damaged.
+    """
 
     instances: tuple[Instance, ...]
     unreadable: tuple[Unreadable, ...]

@@ -31,8 +31,9 @@ class Frame:
 
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
-    contrast: what the frames of one volume share besides geometry, such as their echo.
-    image: its instance number, or its place in a multi-frame file.
+    contrast: what the frames of one volume share besides geometry, such as their echo. image: its
+    instance number, or its place in a multi-frame file. instance: its SOPInstanceUID. rows,
+    columns: of pixels. moment: when it was taken.
     """
 
     file: Path
@@ -56,8 +57,10 @@ Stack: TypeAlias = tuple[Frame, ...]
 class Instance:
     """One DICOM file.
 
-    description: free text that may name a patient; shown only to those who ask for it.
-    obstacle: why nothing of it becomes a volume, in words for the report; None if it may.
+    description: free text that may name a patient; shown only to those who ask for it. obstacle:
+    why nothing of it becomes a volume, in words for the report; None if it may. sop_class, uid: its
+    SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: InstanceNumber.
+    modality: such as MR. frames: one, unless it is enhanced.
     """
 
     file: Path

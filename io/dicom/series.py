@@ -30,9 +30,10 @@ class Series:
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
     wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
-    of a series that is taken. text: its description, if that
-    may be shown. study_numbers: of all series of its study. keep_private: whether its private
-    elements go into the result.
+    of a series that is taken. text: its description, if that may be shown. study_numbers: of all
+    series of its study. keep_private: whether its private elements go into the result. uid: its
+    SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality: such as MR.
+    files: all of its files. images: how many it has.
     """
 
     label: str

@@ -42,7 +42,11 @@ _KNOWN_SPACES = (
 
 @dataclass(frozen=True, slots=True)
 class ItkHeader:
-    """What the writer needs to write the same header again; geometry in LPS, as ITK holds it."""
+    """What the writer needs to write the same header again; geometry in LPS, as ITK holds it.
+
+    origin, spacing, direction: in millimetres, the direction row by row. metadata: all other
+    fields. compressed: whether the voxels were.
+    """
 
     origin: tuple[float, ...]
     spacing: tuple[float, ...]

@@ -28,7 +28,10 @@ OnTiles: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """What stays the same from study to study."""
+    """What stays the same from study to study.
+
+    model: with its card. generator: its network, open. options: with none left open.
+    """
 
     model: Model
     generator: Generator
@@ -37,7 +40,10 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, and the scan for a preview."""
+    """A study in the model's world, and the scan for a preview.
+
+    prepared: the scan as the network takes it. slices: of the scan, if a preview is asked for.
+    """
 
     prepared: Prepared
     slices: tuple[Slice, ...]
@@ -45,7 +51,10 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True)
 class InferredStudy:
-    """A study and what the network made of it; notes: what a user should know of how."""
+    """A study and what the network made of it; notes: what a user should know of how.
+
+    made: what the network filled. blend: by which tiles were put together.
+    """
 
     study: PreparedStudy
     made: Canvas
@@ -57,7 +66,7 @@ class InferredStudy:
 class Translated:
     """A volume in the source's grid, how much work it was, and what was asked for besides.
 
-    preview: a PNG.
+    preview: a PNG. tiles: how many there were. seams: the score, if it was asked for.
     """
 
     volume: Volume

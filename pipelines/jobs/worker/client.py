@@ -23,7 +23,10 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job that was taken, and what it asks for."""
+    """A job that was taken, and what it asks for.
+
+    claim: by which it is ours.
+    """
 
     claim: Claim
     job: StudyJob

@@ -73,7 +73,10 @@ class TuningBegan:
 
 @dataclass(frozen=True, slots=True)
 class TuningEnded:
-    """So many seconds later a plan is known for each of so many convolutions, and kept."""
+    """So many seconds later a plan is known for each of so many convolutions, and kept.
+
+    plans: convolutions with a plan.
+    """
 
     seconds: float
     plans: int

@@ -37,7 +37,8 @@ _PATIENCE = Patience(pause=0.25, longest=60.0)
 class QueueTask:
     """What each process runs.
 
-    verdict: the exit status for an error that ends a worker, and a sentence; picklable.
+    verdict: the exit status for an error that ends a worker, and a sentence; picklable. place: of
+    the queue. settings: how to work.
     """
 
     place: "QueuePlace"
