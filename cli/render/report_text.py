@@ -82,10 +82,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
 
 def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
     """Studies below each other over one time, so that those at work together are seen."""
-    rows = sorted(
-        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
-        key=lambda pair: pair[0],
-    )
+    rows = batch.by_start()
     if not rows:
         return
     last = max(stop for (_, stop), _ in rows) or 1.0

@@ -180,6 +180,11 @@ class BatchReport:
         """The rows that were made in this run."""
         return tuple(row for row in self.studies if row.status == "translated")
 
+    def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
+        """From when to when each study was under way, where that was recorded, by its start."""
+        rows = ((moments, row) for row in self.studies if (moments := row.under_way))
+        return sorted(rows, key=lambda pair: pair[0])
+
     def stages(self) -> dict[Stage, float]:
         """Seconds a stage over all translated studies; only a card has copies to tell of."""
         rows = self.translated()

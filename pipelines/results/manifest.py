@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, parse
@@ -179,12 +178,7 @@ class Manifest:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A thread that a stopped batch left behind may hang in here for ever; closed under its
         # hands, the descriptor could become another file's.
         if self._one_at_a_time.acquire(timeout=1):

@@ -12,7 +12,7 @@ from ...engine.model.model import Model
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
-from ..settings import Blend, TranslateOptions
+from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
 from .plan import StudyPlan, plan_study
@@ -53,12 +53,11 @@ class PreparedStudy:
 class InferredStudy:
     """A study and what the network made of it; notes: what a user should know of how.
 
-    made: what the network filled. blend: by which tiles were put together.
+    made: what the network filled.
     """
 
     study: PreparedStudy
     made: Canvas
-    blend: Blend
     notes: tuple[str, ...] = ()
 
 
@@ -116,7 +115,7 @@ def infer_study(
     empty: Empty = np.empty,
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError and PreparationError."""
-    tiling, blend = study.prepared.plan.tiling, translator.options.blend
+    tiling = study.prepared.plan.tiling
     watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = 0
@@ -127,11 +126,11 @@ def infer_study(
         on_tiles(done, len(tiling))
 
     card = translator.model.card
-    window = SlidingWindow(tiling, blend, card.small_volume_padding)
+    window = SlidingWindow(tiling, translator.options.blend, card.small_volume_padding)
     made = canvas(study.prepared, empty)
     given, generator = study.prepared.given, translator.generator
     notes = translate_array(given, made.target, generator, window, watch, on_more)
-    return InferredStudy(study, made, blend, notes)
+    return InferredStudy(study, made, notes)
 
 
 def finish_study(
@@ -153,5 +152,5 @@ def finish_study(
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
-            seams = seam_score(given, made, tiling, inferred.blend)
+            seams = seam_score(given, made, tiling, options.blend)
         return Translated(volume, len(tiling), preview, seams)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Self
 
 from ....engine.devices import Device, choose_device, open_generator
@@ -67,12 +66,7 @@ class WarmDevice:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.rest()
         self._tool_stack.close()
 
