@@ -33,7 +33,7 @@ class Rival:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallen:
+class FailedRival:
     """A way that came to nothing, and why in one sentence.
 
     name: of the way. reason: that sentence.
@@ -119,4 +119,4 @@ class CudnnTask:
 
 
 RivalTask: TypeAlias = PytorchTask | CudnnTask
-RivalResult: TypeAlias = Rival | Fallen
+RivalResult: TypeAlias = Rival | FailedRival

@@ -108,7 +108,7 @@ class BatchClient:
                 case StopWork():
                     pipeline.stop()
                 case StopStoring():
-                    pipeline.cut()
+                    pipeline.abort()
 
 
 def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:

@@ -67,10 +67,10 @@ class WarmDevice:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rest()
+        self.close_folder()
         self._tool_stack.close()
 
-    def rest(self) -> None:
+    def close_folder(self) -> None:
         """Let go of the output folder, so that other programs may have it.
 
         What workers beside this one left there when they were killed goes first.
@@ -128,7 +128,7 @@ class WarmDevice:
         if self._manifest and self._manifest.output == output:
             self._manifest.refresh()
             return self._manifest
-        self.rest()
+        self.close_folder()
         self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
         if self._manifest.remark:
             self._tell(Remark(self._manifest.remark))

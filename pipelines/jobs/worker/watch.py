@@ -49,7 +49,7 @@ class Watch:
                 if is_named:
                     self._take_over()
                 elif self._life.is_lost():
-                    self._worker.begin_afresh()
+                    self._worker.restart()
 
     def _mind_jobs(self) -> None:
         in_hand = self._worker.jobs.in_hand()
