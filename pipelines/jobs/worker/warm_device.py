@@ -17,10 +17,10 @@ from ....engine.network.graph import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.discovery import discover
-from ....io.errors import ScanError, UnreadableScanError
+from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
-from ...errors import OutputFolderError, SettingsError
+from ...errors import SettingsError
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
 from ...progress.events import Remark
@@ -204,18 +204,8 @@ def row_of(job: StudyJob) -> StudyReport:
 
 def failed(job: StudyJob, error: Exception) -> StudyReport:
     """The row of a job that could not be begun with."""
-    return replace(row_of(job), status="failed", failure=_failure(error))
-
-
-def _failure(error: Exception) -> Failure:
-    match error:
-        case OutputFolderError():
-            return Failure("write", str(error), None)
-        case SettingsError():
-            return Failure("engine", str(error), None)
-        case OSError():
-            path, why = error.filename or "A file", error.strerror or error
-            return Failure("write", f"{path} cannot be used ({why}).", None)
-        case _:
-            failure = failure_of(error, None)
-            return replace(failure, kind="unreadable") if type(error) is ScanError else failure
+    failure = failure_of(error, None)
+    if isinstance(error, OSError):
+        path, why = error.filename or "A file", error.strerror or error
+        failure = Failure("write", f"{path} cannot be used ({why}).", None)
+    return replace(row_of(job), status="failed", failure=failure)
