@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any, Self
 
 from ..compiler.steps import Convolution
-from ..errors import CudaError, DeviceMemoryError
+from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..network.graph import Triple
 from ..options import Precision
+from ..probe.known_faults import REMEDY, known_fault
 from .driver import Stream
 
 
@@ -41,9 +42,14 @@ _NO_MEMORY = {
 
 
 class Cudnn:
-    """A cuDNN handle whose work goes to one stream."""
+    """A cuDNN handle whose work goes to one stream.
+
+    Raises DeviceUnavailableError for a version that is known to compute wrongly.
+    """
 
     def __init__(self, stream: Stream) -> None:
+        if fault := known_fault(cudnn.backend_version()):
+            raise DeviceUnavailableError(f"cuDNN cannot be used: {fault}; {REMEDY}.")
         self.handle: int = checked("cudnnCreate", cudnn.create_handle)
         try:
             checked("cudnnSetStream", lambda: cudnn.set_stream(self.handle, int(stream.handle)))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TypeAlias
 
+from .known_faults import RIGHT_SINCE
+
 Numbers: TypeAlias = tuple[int, ...]
 
 _MODULES = {
@@ -29,7 +31,7 @@ _LIBRARIES = (
     _Library(
         "cuDNN",
         {12: "nvidia-cudnn-cu12", 13: "nvidia-cudnn-cu13"},
-        {12: ((9, 8), (10,)), 13: ((9, 12), (10,))},
+        {12: (RIGHT_SINCE, (10,)), 13: (RIGHT_SINCE, (10,))},
     ),
     _Library("NVRTC", {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}, _OF_CUDA),
     _Library(

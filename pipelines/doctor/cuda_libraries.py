@@ -21,6 +21,7 @@ def examine_cuda_libraries(capabilities: Sequence[tuple[int, int]]) -> Iterator[
 
 def _cudnn() -> Iterator[Finding]:
     from ...engine.probe.cudnn_copies import copies, dotted, loaded, packages
+    from ...engine.probe.known_faults import REMEDY, known_fault
 
     try:
         cudnn: Any = import_module("cudnn")  # its types are generated and incomplete
@@ -28,7 +29,10 @@ def _cudnn() -> Iterator[Finding]:
         words = f"cannot be loaded ({type(error).__name__}: {error})"
         yield failure("cuDNN", words, _REINSTALL)
         return
-    version = dotted(cudnn.backend_version())  # asked first, as that loads the first parts
+    number = cudnn.backend_version()  # asked first, as that loads the first parts
+    version = dotted(number)
+    if fault := known_fault(number):
+        yield failure("cuDNN", fault, REMEDY)
     yield from judged_copies(copies(), loaded(), version)
     yield from judged_packages(packages())
 

@@ -16,7 +16,7 @@ INSTALLED = {
     "cuda-bindings": "12.9.1",
     "cuda-pathfinder": "1.3.0",
     "nvidia-cudnn-frontend": "1.20.0",
-    "nvidia-cudnn-cu12": "9.8.0",
+    "nvidia-cudnn-cu12": "9.16.0",
     "nvidia-cuda-nvrtc-cu12": "12.8.0",
     "nvidia-cuda-runtime-cu12": "12.8.0",
 }
@@ -44,7 +44,7 @@ def test_cuda_13_has_packages_without_a_suffix(machine):
     machine["newest"] = 13000
     machine["packages"] = {
         "cuda-bindings": "13.0.1",
-        "nvidia-cudnn-cu13": "9.12.0",
+        "nvidia-cudnn-cu13": "9.16.0",
         "nvidia-cuda-nvrtc": "13.0.48",
         "nvidia-cuda-runtime": "13.0.48",
     }
@@ -52,7 +52,7 @@ def test_cuda_13_has_packages_without_a_suffix(machine):
 
 
 ALL = [
-    ("nvidia-cudnn-cu12", "cuDNN for CUDA 12", "9.8"),
+    ("nvidia-cudnn-cu12", "cuDNN for CUDA 12", "9.16"),
     ("nvidia-cuda-nvrtc-cu12", "NVRTC for CUDA 12", "12.6"),
     ("nvidia-cuda-runtime-cu12", "headers for CUDA 12", "12.6"),
 ]
@@ -87,9 +87,9 @@ def test_a_library_for_the_other_cuda_is_no_substitute_and_is_told(machine, pack
 @pytest.mark.parametrize(
     ("package", "found", "needed"),
     [
-        ("nvidia-cudnn-cu12", "9.1.0.70", "at least 9.8 and less than 10"),
-        ("nvidia-cudnn-cu12", "8.9.7.29", "at least 9.8 and less than 10"),
-        ("nvidia-cudnn-cu12", "10.0.1", "at least 9.8 and less than 10"),
+        ("nvidia-cudnn-cu12", "9.1.0.70", "at least 9.16 and less than 10"),
+        ("nvidia-cudnn-cu12", "8.9.7.29", "at least 9.16 and less than 10"),
+        ("nvidia-cudnn-cu12", "10.0.1", "at least 9.16 and less than 10"),
         ("nvidia-cuda-nvrtc-cu12", "12.1.105", "at least 12.6 and less than 13"),
         ("cuda-bindings", "12.6.2", "at least 12.8 and less than 13"),
         ("cuda-pathfinder", "1.2.3", "at least 1.3 and less than 2"),
@@ -119,7 +119,7 @@ def test_the_extras_ask_for_what_is_needed(major):
         assert any(stated.split(",")[0] == least for stated in extras[f"cuda{major}"]), least
 
 
-@pytest.mark.parametrize("version", ["9.8.0", "9.8", "9.19.0.56"])
+@pytest.mark.parametrize("version", ["9.16.0", "9.16", "9.19.0.56"])
 def test_versions_within_the_bounds_fit(machine, version):
     machine["packages"]["nvidia-cudnn-cu12"] = version
     assert cuda_probe.why_no_cuda() is None

@@ -1,0 +1,40 @@
+"""Versions of cuDNN that compute wrongly are known, and kept away."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.engine.probe.known_faults import KNOWN_FAULTS, RIGHT_SINCE, known_fault
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (90700, None),
+        (90800, "9.8.0 gives wrong results in 3D convolutions of fp16 and bf16"),
+        (91002, "9.10.2 gives wrong results"),
+        (91002, "of tf32"),
+        (91400, "9.14.0 gives wrong results"),
+        (91501, "9.15.1 has a kernel for 3D convolutions of tf32 that is wrong"),
+        (91600, None),
+        (91900, None),
+    ],
+)
+def test_what_is_known_against_a_version(number, words):
+    found = known_fault(number)
+    assert (found is None) == (words is None)
+    assert words is None or words in found
+
+
+def test_the_extras_ask_for_a_version_without_known_faults():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    floor = ".".join(map(str, RIGHT_SINCE))
+    for extra in ("cuda12", "cuda13"):
+        wanted = f"nvidia-cudnn-cu{extra[-2:]}>={floor},<10"
+        assert wanted in project["optional-dependencies"][extra]
+    assert known_fault(RIGHT_SINCE[0] * 10_000 + RIGHT_SINCE[1] * 100) is None
+
+
+def test_each_fault_has_a_source():
+    assert all("PyTorch's" in fault.source for fault in KNOWN_FAULTS)
