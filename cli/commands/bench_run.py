@@ -74,7 +74,10 @@ class _TuningLines:
         self._view = view
         self._is_tuning = False
 
-    def __call__(self, _what: str, share: float) -> None:
+    def __call__(self, what: str, share: float | None) -> None:
+        if share is None:
+            self._view.tell([printable(what)])
+            return
         if share == 1 or not self._is_tuning:
             self._view.progress(tuning_line(share))
         self._is_tuning = share < 1

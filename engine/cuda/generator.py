@@ -24,6 +24,12 @@ from ..sliding_window import PatchWindow, Timing
 from .cudnn import Cudnn
 from .device_plan import DevicePlan, plan_program, program_key
 from .driver import Context, PinnedBuffer, Stream
+from .kernel_check import (
+    WrongKernelError,
+    check_outer_layers,
+    refuse_kernel,
+    refused_kernels,
+)
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
 from .plan_search import Algorithm, PlanSearch, SearchSettings
@@ -53,10 +59,12 @@ class CudaOptions:
     cache: Path | None = None
     search: SearchSettings = field(default_factory=SearchSettings)
 
-    def wanted(self, graph: Graph, card: CardProperties) -> ProgramRequest:
-        """What of this the program depends on, for a graph on a card."""
+    def wanted(
+        self, graph: Graph, card: CardProperties, without: frozenset[str] = frozenset()
+    ) -> ProgramRequest:
+        """What of this the program depends on, for a graph on a card; without: own kernels."""
         batch = self.batch or usual_batch(graph, self.patch, card.multiprocessors)
-        return ProgramRequest(self.patch, batch, self.precision, card)
+        return ProgramRequest(self.patch, batch, self.precision, card, without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,11 @@ class _OpenCard:
     @property
     def description(self) -> str:
         return f"{self.context.name}, cuDNN {self.library.version}"
+
+    def wanted(self, network: Network, options: CudaOptions) -> ProgramRequest:
+        """The program, without own kernels that were found wrong here."""
+        without = refused_kernels(self.cache, self.kernels)
+        return options.wanted(network.graph, self.context.card, without)
 
 
 @contextmanager
@@ -101,7 +114,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     with _open_card(options) as opened:
         left = opened.context.memory[0]
         room = MemoryBudget(left, options.vram_limit)
-        wanted = options.wanted(network.graph, opened.context.card)
+        wanted = opened.wanted(network, options)
         return DevicePlan(
             card=opened.context.name,
             program=plan_program(network, wanted, room, opened.cache, options.search.effort),
@@ -151,13 +164,25 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
 def _fitted(
     network: Network, options: CudaOptions, card: _OpenCard, room: MemoryBudget
 ) -> Fitted[Algorithm]:
+    """The program of plans and own kernels that were checked on this card."""
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
-    return fit(
-        network,
-        options.wanted(network.graph, card.context.card),
-        room,
-        lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
-    )
+    while True:
+        try:
+            fitted = fit(
+                network,
+                card.wanted(network, options),
+                room,
+                lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
+            )
+            check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache)
+            return fitted
+        except WrongKernelError as error:
+            refuse_kernel(card.cache, card.kernels, error)
+            options.search.progress(
+                f"The own kernel {error.source} gave {error.wrong} in {options.precision}, and is "
+                "not used on this card.",
+                None,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from ..compiler.card_properties import CardProperties
 from ..compiler.launches.launch import Launch
 from ..options import Precision
 from .driver import CudaModule, Stream, resident_blocks
-from .nvrtc import compiled
+from .nvrtc import compiled, image_key
 
 
 class Kernels:
@@ -40,6 +40,10 @@ class Kernels:
             columns = min(columns, blocks)
             grid = min(shares, blocks // columns), columns, 1
         stream.launch(kernel, grid, launch.block, launch.shared, launch.arguments, launch.waits)
+
+    def image_key(self, source: str) -> str:
+        """Changes with the machine code of kernels/SOURCE.cu on this card."""
+        return image_key(source, self._precision, self.card.capability)
 
     def kernel(self, source: str, name: str) -> Any:
         """A kernel of kernels/SOURCE.cu."""

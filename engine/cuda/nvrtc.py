@@ -25,11 +25,9 @@ def compiled(
 
     Raises CudaError with the compiler's words if it does not compile.
     """
-    source = (FOLDER / f"{name}.cu").read_bytes()
-    version = _call(nvrtc.nvrtcVersion)
+    source, own = _sources(name)
     options = _options(precision, capability)
-    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
-    key = hashlib.sha256(repr((source, own, options, version)).encode()).hexdigest()[:24]
+    key = image_key(name, precision, capability)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     if kept is not None and kept.is_file():
         return kept.read_bytes()
@@ -37,6 +35,19 @@ def compiled(
     if kept is not None:
         _write(kept, image)
     return image
+
+
+def image_key(name: str, precision: Precision, capability: tuple[int, int]) -> str:
+    """Changes with all that the machine code depends on."""
+    source, own = _sources(name)
+    parts = source, own, _options(precision, capability), _call(nvrtc.nvrtcVersion)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _sources(name: str) -> tuple[bytes, Mapping[str, bytes]]:
+    """Of a kernel, and of the headers."""
+    own = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.cuh"))}
+    return (FOLDER / f"{name}.cu").read_bytes(), own
 
 
 def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:

@@ -14,13 +14,16 @@ from ..options import Effort
 if TYPE_CHECKING:
     from ..compiler.steps import Convolution
 
-Progress: TypeAlias = Callable[[str, float], None]
-"""Told what is being measured, and the share of the work that is done; 1 at the end."""
+Progress: TypeAlias = Callable[[str, float | None], None]
+"""Told what is being measured, and the share of the work that is done; 1 at the end. None in its
+place comes with a sentence that the user should keep: that a plan is refused.
+"""
 
 _FASTEST = 8
+_NEAR = 2
 
 
-def unheard(_what: str, _share: float) -> None:
+def unheard(_what: str, _share: float | None) -> None:
     """Progress that nobody wants to hear of."""
 
 
@@ -30,54 +33,78 @@ _KEPT_AS = {"split_fp16": "halves"}
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
 
+_EFFORTS: tuple[Effort, ...] = ("off", "quick", "full")
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One measured way of doing a convolution: cuDNN's plan name, bytes, microseconds.
+    """One way of doing a convolution: cuDNN's plan name, bytes, microseconds (0: not measured).
 
-    workspace: those bytes.
+    workspace: those bytes. proof: by which check many of its runs were found right; empty before.
     """
 
     plan: str
     workspace: int
     microseconds: float
+    proof: str = ""
 
     @property
     def name(self) -> str:
         """cuDNN's name of the plan."""
         return self.plan
 
+    def is_near(self, fastest: "Candidate") -> bool:
+        """Whether it is fast enough to be looked at more closely."""
+        return self.microseconds <= _NEAR * fastest.microseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What is known of one convolution: candidates from fast to slow, and how hard was looked.
 
-    workspace: bytes up to which candidates were tried. effort: of the search.
+    workspace: bytes up to which candidates were tried. effort: of the search. refused: plans that
+    did not compute the convolution, and what was wrong.
     """
 
     effort: Effort
     workspace: int
     candidates: tuple[Candidate, ...]
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def covers(self, effort: Effort, workspace: int) -> bool:
         """Whether a search this hard and this wide could find nothing better."""
-        return self.workspace >= workspace and (self.effort == "full" or effort != "full")
+        is_as_hard = _EFFORTS.index(self.effort) >= _EFFORTS.index(effort)
+        return is_as_hard and (effort == "off" or self.workspace >= workspace)
 
     def best(self, workspace: int) -> Candidate | None:
         """The fastest candidate within so many bytes of workspace."""
         return next((c for c in self.candidates if c.workspace <= workspace), None)
+
+    def with_proof(self, plan: str, proof: str) -> "Findings":
+        """The same, with a plan found right."""
+        candidates = tuple(
+            replace(one, proof=proof) if one.plan == plan else one for one in self.candidates
+        )
+        return replace(self, candidates=candidates)
+
+    def without(self, plan: str, wrong: str) -> "Findings":
+        """The same, with a plan struck out."""
+        candidates = tuple(one for one in self.candidates if one.plan != plan)
+        return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """A cache's file. identity: what it was measured on. times: milliseconds a program.
 
-    findings: by `key_of` a convolution.
+    findings: by `key_of` a convolution. kernels: own kernels on a layer that were checked there, and
+    what was wrong, empty for nothing.
     """
 
     identity: Mapping[str, str]
     findings: Mapping[str, Findings] = field(default_factory=dict[str, Findings])
     times: Mapping[str, float] = field(default_factory=dict[str, float])
+    kernels: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def key_of(shape: "Convolution") -> str:
@@ -118,6 +145,15 @@ class TuningCache:
         """Keep the time of a program, on disk too."""
         self._keep(replace(self._known, times={**self._known.times, program: milliseconds}))
 
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """Own kernels that were checked, and what was wrong with each."""
+        return self._known.kernels
+
+    def put_kernel(self, kernel: str, wrong: str) -> None:
+        """Keep what the check of an own kernel came to, on disk too."""
+        self._keep(replace(self._known, kernels={**self._known.kernels, kernel: wrong}))
+
     def _keep(self, known: Measurements) -> None:
         """With what another process has put there in the meantime."""
         self._known = known
@@ -128,6 +164,7 @@ class TuningCache:
             identity=known.identity,
             findings={**stored.findings, **known.findings},
             times={**stored.times, **known.times},
+            kernels={**stored.kernels, **known.kernels},
         )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,20 @@
-"""Finds the fastest way of doing each convolution by trying them on the card."""
+"""Finds the fastest right way of doing each convolution by trying them on the card."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
-from statistics import median
+from functools import partial
+from operator import methodcaller
 from time import monotonic
 
-import numpy as np
-
-from ..compiler.launches.steps import launches
-from ..compiler.memory.plan import ALIGNMENT, aligned
-from ..compiler.steps import NUMBER_BYTES, Convolution, Convolve, Precision, Region, Tensor
-from ..compiler.weight_layout import encoded
+from ..compiler.memory.fitting import SPLIT_KERNEL
+from ..compiler.steps import Convolution
 from ..errors import CudaError, DeviceMemoryError
 from ..options import TUNING_SECONDS, Effort
 from .cudnn import ConvolutionPlans, Cudnn
-from .driver import DeviceBuffer, Stream
+from .driver import Stream
+from .kernel_check import WrongKernelError
 from .kernel_images import Kernels
+from .plan_bench import PlanBench, open_bench
 from .plan_cache import (
     OWN,
     Candidate,
@@ -28,8 +25,10 @@ from .plan_cache import (
     unheard,
     worth_keeping,
 )
+from .plan_check import VERSION, PlanCheck, QueuedPlan, open_check, run_own
 
 _QUICK_PLANS = 8
+_TOLD_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,21 @@ class Algorithm:
         return self.plans.name(self.index) if self.plans else OWN
 
 
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One convolution on the bench. right: plans that were found so by a run of each kind."""
+
+    shape: Convolution
+    plans: ConvolutionPlans | None
+    workspace: int
+    search: SearchSettings
+    bench: PlanBench
+    check: PlanCheck
+    right: set[str]
+
+
 class PlanSearch:
-    """Algorithms for convolutions in one precision, measured where nothing is known yet."""
+    """Algorithms for convolutions in one precision, checked and measured where not known yet."""
 
     def __init__(
         self,
@@ -79,18 +91,22 @@ class PlanSearch:
     def algorithms(
         self, shapes: list[Convolution], workspace: int, search: SearchSettings
     ) -> dict[Convolution, Algorithm]:
-        """An algorithm for each shape that takes at most `workspace` bytes besides its tensors."""
+        """An algorithm for each shape that takes at most `workspace` bytes besides its tensors.
+
+        Each was compared with the plain own kernel on this card. Raises WrongKernelError if the own
+        kernel for split fp16 failed that.
+        """
         deadline = monotonic() + search.seconds
         found: dict[Convolution, Algorithm] = {}
         is_told = False
         different = list(dict.fromkeys(shapes))
         for index, shape in enumerate(different):
             plans = self._plans(shape)
-            known = self._known(shape, plans, workspace, search.effort)
+            known = self._proven(shape, plans, workspace, search.effort)
             if known is None:
                 search.progress(_described(shape), index / len(different))
                 left = max(0.0, deadline - monotonic()) / (len(different) - index)
-                known = self._found(shape, plans, workspace, search.effort, left)
+                known = self._found(shape, plans, workspace, search, left)
                 is_told = True
             found[shape] = known
         if is_told:
@@ -101,41 +117,98 @@ class PlanSearch:
         self, shape: Convolution, algorithm: Algorithm, addresses: tuple[int, int, int, int]
     ) -> None:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
-        if algorithm.plans is None:
-            self._run_own(shape, addresses)
-        else:
-            algorithm.plans.run(algorithm.index, *addresses)
+        self._queue(shape, algorithm, addresses)()
 
-    def _known(
+    def _proven(
         self, shape: Convolution, plans: ConvolutionPlans | None, workspace: int, effort: Effort
     ) -> Algorithm | None:
-        """What needs no measuring."""
-        known = self._cache.get(key_of(shape))
-        best = known.best(workspace) if known and known.covers(effort, workspace) else None
+        """What needs neither checking nor measuring."""
+        best = self._best(shape, workspace, effort)
         ready = self._ready(plans, best.plan) if best else None
-        if ready is not None and ready.workspace <= workspace:
-            return ready
-        return self._first(plans, workspace) if effort == "off" else None
+        if best is None or ready is None or ready.workspace > workspace:
+            return None
+        return ready if best.proof == self._proof(shape, best.plan) else None
+
+    def _best(self, shape: Convolution, workspace: int, effort: Effort) -> Candidate | None:
+        known = self._cache.get(key_of(shape))
+        return known.best(workspace) if known and known.covers(effort, workspace) else None
 
     def _found(
         self,
         shape: Convolution,
         plans: ConvolutionPlans | None,
         workspace: int,
-        effort: Effort,
+        search: SearchSettings,
         seconds: float,
     ) -> Algorithm:
-        candidates = self._measured(shape, plans, workspace, effort, seconds)
-        if not candidates:
-            raise CudaError(
-                "convolution",
-                f"no plan runs {_described(shape)}",
-                "run again with setting device=cpu",
-            )
-        self._cache.put(key_of(shape), Findings(effort, workspace, candidates))
-        ready = self._ready(plans, candidates[0].plan)
-        assert ready is not None  # it has just been measured
+        """The fastest right algorithm, of those that were kept before or else of all."""
+        with (
+            open_bench(self._stream, shape, workspace) as bench,
+            open_check(self._kernels, self._stream, shape, bench) as check,
+        ):
+            trial = _Trial(shape, plans, workspace, search, bench, check, set())
+            ready = self._checked(trial)
+            for _ in range(1 + (plans.count if plans else 0)):
+                if ready is not None or not self._measure(trial, seconds):
+                    break
+                ready = self._checked(trial)
+            if ready is None:
+                self._measure_own(trial)
+                ready = self._checked(trial)
+        if ready is None:
+            raise self._nothing_right(shape)
         return ready
+
+    def _checked(self, trial: _Trial) -> Algorithm | None:
+        """The fastest of what is kept that stays right in many runs; others are struck out."""
+        shape, workspace = trial.shape, trial.workspace
+        while best := self._best(shape, workspace, trial.search.effort):
+            ready = self._ready(trial.plans, best.plan)
+            if ready is None or ready.workspace > workspace:
+                return None
+            proof = self._proof(shape, best.plan)
+            if best.proof == proof:
+                return ready
+            way = self._way(trial, ready)
+            wrong = self._verdict(trial, best.plan, way) or trial.check.unsteady(way)
+            if wrong is None:
+                self._change(shape, methodcaller("with_proof", best.plan, proof))
+                return ready
+            self._refuse(trial, best.plan, wrong)
+        return None
+
+    def _verdict(self, trial: _Trial, plan: str, way: QueuedPlan) -> str | None:
+        return None if plan in trial.right else trial.check.verdicts([way])[0].wrong
+
+    def _refuse(self, trial: _Trial, plan: str, wrong: str) -> None:
+        """Strike a plan out for this card and these versions, and tell so."""
+        self._change(trial.shape, methodcaller("without", plan, wrong))
+        who = "The own kernel" if plan == OWN else f"cuDNN's plan {plan[:_TOLD_NAME]}"
+        trial.search.progress(
+            f"{who} gave {wrong} in a {_described(trial.shape)} in {trial.shape.precision}, and is "
+            "not used on this card.",
+            None,
+        )
+
+    def _change(self, shape: Convolution, change: Callable[[Findings], Findings]) -> None:
+        known = self._cache.get(key_of(shape)) or Findings("off", 0, ())
+        self._cache.put(key_of(shape), change(known))
+
+    def _proof(self, shape: Convolution, plan: str) -> str:
+        """What a candidate's proof must be to need no other."""
+        if plan != OWN:
+            return VERSION
+        source = SPLIT_KERNEL if shape.split_fp16 else "convolve"
+        return f"{VERSION} {self._kernels.image_key(source)}"
+
+    def _nothing_right(self, shape: Convolution) -> Exception:
+        if shape.split_fp16:
+            return WrongKernelError(SPLIT_KERNEL, self._refused(shape).get(OWN, ""))
+        return CudaError(
+            "convolution",
+            f"no plan does {_described(shape)} rightly",
+            "run again with setting device=cpu",
+        )
 
     def _plans(self, shape: Convolution) -> ConvolutionPlans | None:
         if shape.split_fp16:
@@ -159,58 +232,101 @@ class PlanSearch:
                     return None
         return None
 
-    def _first(self, plans: ConvolutionPlans | None, workspace: int) -> Algorithm:
-        for index in range(plans.count if plans else 0):
-            assert plans is not None
-            try:
-                size = plans.build(index)
-            except (CudaError, DeviceMemoryError):
-                continue
-            if size <= workspace:
-                return Algorithm(plans, index, size)
-        return Algorithm(None, 0, 0)
+    def _queue(
+        self, shape: Convolution, algorithm: Algorithm, addresses: tuple[int, int, int, int]
+    ) -> Callable[[], None]:
+        if algorithm.plans is None:
+            return partial(run_own, self._kernels, self._stream, shape, addresses)
+        return partial(algorithm.plans.run, algorithm.index, *addresses)
 
-    def _measured(
-        self,
-        shape: Convolution,
-        plans: ConvolutionPlans | None,
-        workspace: int,
-        effort: Effort,
-        seconds: float,
-    ) -> tuple[Candidate, ...]:
-        """Candidates within the workspace, fastest first."""
+    def _way(self, trial: _Trial, algorithm: Algorithm) -> QueuedPlan:
+        addresses = trial.bench.places.addresses
+        return QueuedPlan(self._queue(trial.shape, algorithm, addresses), algorithm.workspace)
+
+    def _measure(self, trial: _Trial, seconds: float) -> bool:
+        """Keep what is fast and right of what cuDNN offers; whether anything was tried."""
         deadline = monotonic() + seconds
-        found: list[Candidate] = []
-        offered = _distinct(plans) if plans else []
-        tried = offered if effort == "full" else offered[:_QUICK_PLANS]
-        with _open_bench(self._stream, shape, workspace) as bench:
-            for index in tried:
-                assert plans is not None
-                if found and monotonic() > deadline:
-                    break
-                try:
-                    size = plans.build(index)
-                    if size > workspace:
-                        continue
-                    time = bench.time(
-                        lambda index=index: plans.run(index, *bench.addresses), _fastest(found)
-                    )
-                except DeviceMemoryError:
-                    continue
-                except CudaError as error:
-                    if error.is_sticky:
-                        raise
-                    continue
-                found.append(Candidate(plans.name(index), size, time))
-            if not found or shape.precision == "fp32":
-                time = bench.time(lambda: self._run_own(shape, bench.addresses), _fastest(found))
-                found.append(Candidate(OWN, 0, time))
-        return worth_keeping(found)
+        effort, plans = trial.search.effort, trial.plans
+        refused = self._refused(trial.shape)
+        found: dict[str, tuple[Candidate, Algorithm]] = {}
+        for index in _offered(plans, effort):
+            assert plans is not None
+            if found and (effort == "off" or monotonic() > deadline):
+                break
+            name = plans.name(index)
+            if name not in refused and (built := self._built(trial, plans, index)):
+                best = _fastest([candidate for candidate, _ in found.values()])
+                if (time := self._time(trial, built, best)) is not None:
+                    found[name] = Candidate(name, built.workspace, time), built
+        fast = worth_keeping([candidate for candidate, _ in found.values()])
+        self._keep(trial, fast)
+        self._strike_out(trial, [found[one.plan][1] for one in fast if one.is_near(fast[0])])
+        if trial.shape.precision == "fp32" and effort != "off":
+            self._measure_own(trial)
+        return bool(found) or self._best(trial.shape, trial.workspace, effort) is not None
 
-    def _run_own(self, shape: Convolution, addresses: tuple[int, int, int, int]) -> None:
-        step, places = _lone_step(shape, addresses)
-        for launch in launches(step, lambda name: places[name], self._kernels.card):
-            self._kernels.launch(self._stream, launch)
+    def _built(self, trial: _Trial, plans: ConvolutionPlans, index: int) -> Algorithm | None:
+        """A plan, if it builds and takes no more workspace than there is."""
+        try:
+            size = plans.build(index)
+        except DeviceMemoryError:
+            return None
+        except CudaError as error:
+            if error.is_sticky:
+                raise
+            return None
+        return Algorithm(plans, index, size) if size <= trial.workspace else None
+
+    def _time(self, trial: _Trial, built: Algorithm, best: float) -> float | None:
+        """Microseconds of a run, 0 if any right plan will do; None if it does not run, or wrong."""
+        try:
+            way = self._way(trial, built)
+            if trial.search.effort != "off":
+                return trial.bench.time(way.queue, best)
+            [verdict] = trial.check.verdicts([way])
+        except DeviceMemoryError:
+            return None
+        except CudaError as error:
+            if error.is_sticky:
+                raise
+            return None
+        if verdict.wrong:
+            self._refuse(trial, built.name, verdict.wrong)
+            return None
+        trial.right.add(built.name)
+        return 0.0
+
+    def _strike_out(self, trial: _Trial, kept: list[Algorithm]) -> None:
+        """Refuse those that are wrong."""
+        verdicts = trial.check.verdicts([self._way(trial, built) for built in kept])
+        for built, verdict in zip(kept, verdicts, strict=True):
+            if verdict.wrong:
+                self._refuse(trial, built.name, verdict.wrong)
+            else:
+                trial.right.add(built.name)
+
+    def _measure_own(self, trial: _Trial) -> None:
+        known = self._cache.get(key_of(trial.shape))
+        candidates = list(known.candidates) if known else []
+        own, addresses = Algorithm(None, 0, 0), trial.bench.places.addresses
+        queue = self._queue(trial.shape, own, addresses)
+        time = trial.bench.time(queue, _fastest(candidates))
+        if OWN not in self._refused(trial.shape):
+            self._keep(trial, worth_keeping([*candidates, Candidate(OWN, 0, time)]))
+
+    def _keep(self, trial: _Trial, candidates: tuple[Candidate, ...]) -> None:
+        refused = self._refused(trial.shape)
+        findings = Findings(trial.search.effort, trial.workspace, candidates, refused)
+        self._cache.put(key_of(trial.shape), findings)
+
+    def _refused(self, shape: Convolution) -> Mapping[str, str]:
+        known = self._cache.get(key_of(shape))
+        return known.refused if known else dict[str, str]()
+
+
+def _offered(plans: ConvolutionPlans | None, effort: Effort) -> list[int]:
+    offered = _distinct(plans) if plans else []
+    return offered[:_QUICK_PLANS] if effort == "quick" else offered
 
 
 def _distinct(plans: ConvolutionPlans) -> list[int]:
@@ -223,72 +339,6 @@ def _distinct(plans: ConvolutionPlans) -> list[int]:
 
 def _fastest(found: list[Candidate]) -> float:
     return min((c.microseconds for c in found), default=float("inf"))
-
-
-def _lone_step(
-    shape: Convolution, addresses: tuple[int, int, int, int]
-) -> tuple[Convolve, dict[str, int]]:
-    scale = 1.0 if shape.split_fp16 else None
-    source = Tensor(
-        "source", shape.batch, shape.source_extents, shape.source_channels, shape.precision, scale
-    )
-    target = Tensor(
-        "target", shape.batch, shape.target_extents, shape.target_channels, shape.precision
-    )
-    step = Convolve("tuning", shape, source, target, Region(0, shape.batch), "weight")
-    return step, dict(zip(("source", "weight", "target"), addresses[:3], strict=True))
-
-
-@contextmanager
-def _open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator["_Bench"]:
-    """Memory to try a convolution in, filled with noise: zeros would run too fast."""
-    item = NUMBER_BYTES[shape.precision]
-    source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
-    target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
-    weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
-    source, weight, target, workspace = map(aligned, (source, weight, target, workspace))
-    with DeviceBuffer(source + weight + target + workspace or ALIGNMENT) as buffer:
-        first = buffer.address
-        behind = first + source + weight
-        precision: Precision = "fp16" if shape.split_fp16 else shape.precision
-        _fill_with_noise(stream, first, source + weight, precision)
-        yield _Bench(stream, (first, first + source, behind, behind + target))
-
-
-def _fill_with_noise(stream: Stream, address: int, size: int, precision: Precision) -> None:
-    noise = np.random.default_rng(0).normal(0, 0.05, 1 << 20).astype(np.float32)
-    pattern = encoded(noise, precision)
-    filled = min(len(pattern), size)
-    stream.upload_now(address, pattern[:filled])
-    while filled < size:
-        more = min(filled, size - filled)
-        stream.copy(address + filled, address, more)
-        filled += more
-    stream.wait()
-
-
-class _Bench:
-    """Times a convolution; addresses: of its source, weight, target and workspace."""
-
-    def __init__(self, stream: Stream, addresses: tuple[int, int, int, int]) -> None:
-        self._stream = stream
-        self.addresses = addresses
-
-    def time(self, queue: Callable[[], None], best: float) -> float:
-        """Microseconds of one run, median; fewer runs where it is far from the best."""
-        queue()
-        self._stream.wait()
-        first = self._timed(queue, 1)
-        if first > 2 * best:
-            return first
-        repeats = int(min(20, max(3, 1000 // max(first, 1))))
-        return median(self._timed(queue, repeats) for _ in range(3))
-
-    def _timed(self, queue: Callable[[], None], repeats: int) -> float:
-        with self._stream.timed() as elapsed:
-            for _ in range(repeats):
-                queue()
-        return elapsed[0] / repeats * 1000
 
 
 def _described(shape: Convolution) -> str:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
-from ..progress.events import DeviceOpened, Event, Tuning
+from ..progress.events import DeviceOpened, Event, Remark, Tuning
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .outcomes import BatchEvents, Outcomes
@@ -171,8 +171,8 @@ class StudyPipeline:
             self._events.fail(error)
             raise
 
-    def _tune(self, what: str, share: float) -> None:
-        self._events.tell(Tuning(what, share))
+    def _tune(self, what: str, share: float | None) -> None:
+        self._events.tell(Remark(what) if share is None else Tuning(what, share))
 
     def _infer(self, generator: SharedGenerator) -> None:
         while (loaded := self._next_loaded()) is not None:

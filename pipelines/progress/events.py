@@ -82,7 +82,7 @@ class StudyDone:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something about the output folder that its owner should know, in a sentence.
+    """Something that the owner of the output folder or of the device should know, in a sentence.
 
     text: that sentence.
     """

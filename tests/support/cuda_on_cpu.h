@@ -18,6 +18,7 @@ using std::abs, std::max, std::min;
 #define __shared__ static  // blocks run one after another, but for those that wait for each other
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __shared__ static  // of blocks that run one after another
 
 struct Place {
     int x, y, z;
@@ -40,6 +41,25 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 typedef _Float16 __half;
 inline float __half2float(__half value) { return value; }
 inline __half __float2half_rn(float value) { return (__half)value; }
+
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+
+template <class T>
+T atomicAdd(T* address, T added) {
+    return __atomic_fetch_add(address, added, __ATOMIC_ACQ_REL);
+}
+
+inline void atomicMax(unsigned* address, unsigned value) {
+    unsigned before = __atomic_load_n(address, __ATOMIC_ACQUIRE);
+    while (before < value &&
+           !__atomic_compare_exchange_n(address, &before, value, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+    }
+}
 
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fadd_rn(float a, float b) { return a + b; }

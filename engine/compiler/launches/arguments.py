@@ -3,7 +3,7 @@
 A structure with `__slots__` refuses a misspelt field, which ctypes would take for a new attribute.
 """
 
-from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_void_p
+from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
 
 Three = c_int * 3
 Two = c_int * 2
@@ -322,4 +322,84 @@ class StoreVoxelsArguments(Structure):
         ("lowest", c_float),
         ("highest", c_float),
         ("scaling", ScalingArguments),
+    )
+
+
+class FillNumbersArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("target", c_void_p),
+        ("count", c_longlong),
+        ("inner", c_longlong),
+        ("channels", c_int),
+        ("kind", c_int),
+        ("density", c_int),
+        ("seed", c_uint),
+        ("fraction", c_int),
+        ("split_fp16", c_int),
+    )
+
+
+class FingerprintArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("words", c_void_p),
+        ("count", c_longlong),
+        ("are_pairs", c_int),
+        ("sum", c_void_p),
+    )
+
+
+class PlainArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("weight", c_void_p),
+        ("target", c_void_p),
+        ("source_extents", Three),
+        ("source_channels", c_int),
+        ("target_extents", Three),
+        ("target_channels", c_int),
+        ("kernel", Three),
+        ("stride", Three),
+        ("before", Three),
+        ("patches", c_int),
+        ("used_channels", c_int),
+        ("is_gradient", c_int),
+        ("is_translated", c_int),
+    )
+
+
+class ExpectArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("weight", c_void_p),
+        ("voxels", c_void_p),
+        ("sums", c_void_p),
+        ("source_extents", Three),
+        ("source_channels", c_int),
+        ("target_extents", Three),
+        ("target_channels", c_int),
+        ("kernel", Three),
+        ("stride", Three),
+        ("before", Three),
+        ("samples", c_int),
+        ("is_gradient", c_int),
+        ("split_fp16", c_int),
+    )
+
+
+class CompareArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("target", c_void_p),
+        ("voxels", c_void_p),
+        ("sums", c_void_p),
+        ("found", c_void_p),
+        ("of_result", c_double),
+        ("of_products", c_double),
+        ("smallest", c_double),
+        ("samples", c_int),
+        ("channels", c_int),
     )

@@ -17,6 +17,10 @@ from .plan import MemoryPlan, plan_memory
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
+_MATRIX_KERNELS = {"convolve_patches", "convolve_to_patches"}
+SPLIT_KERNEL = "convolve_split_fp16"
+"""The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
+
 _LEAST_WORKSPACE, _MOST_WORKSPACE = 4 << 10, 512 << 20
 """Bytes besides its tensors that a convolution may take at least and at most."""
 
@@ -68,19 +72,24 @@ Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
 class ProgramRequest:
     """What a network is compiled for; batch: patches in one run at most.
 
-    patch: (D, H, W). precision: of its arithmetic. card: on which it is to run.
+    patch: (D, H, W). precision: of its arithmetic. card: on which it is to run. without: own
+    kernels, by their .cu files, that are wrong on this card.
     """
 
     patch: Triple
     batch: int
     precision: Precision
     card: CardProperties
+    without: frozenset[str] = frozenset()
 
     def layouts(self) -> Iterator[Layout]:
         """From what is fast to what is small."""
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
-        split_fp16 = split_fp16_pays(self.precision, capability)
+        has_matrix = has_matrix and not self.without & _MATRIX_KERNELS
+        split_fp16 = (
+            split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
+        )
         batch = self.batch
         while batch:
             for slab_bytes in _SLABS:

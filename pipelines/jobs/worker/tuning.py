@@ -5,6 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from ....engine.cuda.plan_cache import Progress
+from ...progress.events import Remark
 from .messages import Tell, TuningBegan, TuningEnded
 
 
@@ -14,8 +15,11 @@ def tuning_told(tell: Tell) -> Generator[Progress]:
     began = ended = 0.0
     plans = 0
 
-    def hear(_what: str, share: float) -> None:
+    def hear(what: str, share: float | None) -> None:
         nonlocal began, ended, plans
+        if share is None:
+            tell(Remark(what))
+            return
         if not began:
             began = time.monotonic()
             tell(TuningBegan())

@@ -54,6 +54,13 @@ def test_a_worker_tells_when_it_begins_and_what_it_came_to(
     assert re.search(r" cuda:1: tuning done: 2 plans kept, 0\.0\d s$", last)
 
 
+def test_a_worker_tells_of_a_plan_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with tuning_told(partial(worker.log_news, "cuda:1")) as progress:
+        progress("cuDNN's plan eng7 is not used on this card.", None)
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("cuda:1: cuDNN's plan eng7 is not used on this card.")
+
+
 def test_a_worker_that_knows_all_plans_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with tuning_told(partial(worker.log_news, "cuda:1")):
         pass

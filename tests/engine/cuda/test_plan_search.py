@@ -34,6 +34,8 @@ class Plans:
     def name(self, index: int) -> str:
         return self.names[index]
 
+    def run(self, index: int, *_) -> None: ...
+
     def build(self, index: int) -> int:
         workspace, _ = PLANS[self.names[index]]
         if workspace is None:
@@ -48,12 +50,12 @@ def search(monkeypatch):
     if "cudnn" not in sys.modules:
         stand_in = types.ModuleType("cudnn")
         monkeypatch.setitem(sys.modules, "cudnn", stand_in)
-    from cuda_cyclegan.engine.cuda import plan_search
+    from cuda_cyclegan.engine.cuda import plan_check, plan_search
 
     measured: list[str] = []
 
     class Bench:
-        addresses = (0, 0, 0, 0)
+        places = types.SimpleNamespace(addresses=(0, 0, 0, 0))
 
         def __init__(self, *_) -> None:
             pass
@@ -68,6 +70,13 @@ def search(monkeypatch):
             measured.append(plans[-1].built[-1])
             return PLANS[measured[-1]][1]
 
+    class Check(Bench):
+        def verdicts(self, ways):
+            return [plan_check.PlanVerdict(None, 0.0)] * len(ways)
+
+        def unsteady(self, _way) -> None:
+            return None
+
     plans: list[Plans] = []
 
     def offered(*asked):
@@ -75,7 +84,8 @@ def search(monkeypatch):
         return plans[-1]
 
     monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
-    monkeypatch.setattr(plan_search, "_open_bench", Bench)
+    monkeypatch.setattr(plan_search, "open_bench", Bench)
+    monkeypatch.setattr(plan_search, "open_check", Check)
     cache = TuningCache(None, {"card": "none"})
     finder = plan_search.PlanSearch(None, None, None, cache)
 

@@ -33,6 +33,7 @@ from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyP
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,
     Event,
+    Remark,
     StudyStarted,
     TilesDone,
     Tuning,
@@ -312,13 +313,15 @@ def test_the_search_for_plans_is_told_before_the_device_is_there(world: World) -
     @contextmanager
     def opened(_: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
         progress("convolution 3x3x3", 0.0)
+        progress("cuDNN's plan eng7 is not used on this card.", None)
         progress("", 1.0)
         yield FunctionGenerator()
 
     world.run_opened(opened)
-    told = [event for event in world.events if isinstance(event, Tuning | DeviceOpened)]
-    assert told[:2] == [Tuning("convolution 3x3x3", 0.0), Tuning("", 1.0)]
-    assert isinstance(told[2], DeviceOpened)
+    told = [event for event in world.events if isinstance(event, Tuning | DeviceOpened | Remark)]
+    refused = Remark("cuDNN's plan eng7 is not used on this card.")
+    assert told[:3] == [Tuning("convolution 3x3x3", 0.0), refused, Tuning("", 1.0)]
+    assert isinstance(told[3], DeviceOpened)
 
 
 def test_the_generator_is_closed_when_the_batch_is_over(world: World) -> None:

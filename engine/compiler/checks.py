@@ -1,0 +1,173 @@
+"""What a convolution is checked with: numbers that expose it, voxels to look at, and how far it may
+be off."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod, sqrt
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..network.graph import FloatArray
+from ..options import Precision
+from .steps import Convolution
+
+FillKind: TypeAlias = Literal["noise", "signs", "paired", "opposed"]
+"""How numbers are made; `enum Numbers` of check.cu."""
+
+_VARIANCE = 400
+"""Of sums: 12 times their deviation is exact in bf16 too, which holds whole numbers up to 256."""
+
+_UNLIKE = 2
+_HIGHEST_SQUARED = 83  # of paired numbers, on average
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How a tensor is filled. density: share that is not 0. fraction: with digits below 2^-11."""
+
+    kind: FillKind
+    density: float = 1.0
+    fraction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSet:
+    """Source and weight of one trial."""
+
+    name: str
+    source: Filling
+    weight: Filling
+
+
+NOISE = NumberSet("usual numbers", Filling("noise"), Filling("noise"))
+
+
+def depth_of_sum(shape: Convolution) -> int:
+    """Products that an element of the result is the sum of, at most."""
+    return prod(shape.kernel) * shape.source_channels
+
+
+def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
+    """Whole numbers for which every order of summation gives the same, exact result.
+
+    Signs: each tap of each channel counts, at every border and in every patch, in a sum near 0.
+    Cancellation: half of the channels sum up to hundreds of times what is left once the others have
+    taken it away again. Of split fp16, the low parts have signs, too: those of the source, then
+    those of the weight.
+    """
+    source = Filling("signs", 0.75)
+    weight = kernel_numbers(shape, source)
+    signs = [NumberSet("signs", source, weight)]
+    if shape.split_fp16:
+        source, weight = (Filling("signs", one.density, fraction=True) for one in (source, weight))
+        signs = [
+            NumberSet("low parts of the source", source, signs[0].weight),
+            NumberSet("low parts of the weight", signs[0].source, weight),
+        ]
+    few = min(0.75, 2 * _VARIANCE / (_HIGHEST_SQUARED * depth_of_sum(shape)))
+    return (
+        *signs,
+        NumberSet("cancellation", Filling("paired"), Filling("opposed", few)),
+    )
+
+
+def unlike_patches(shape: Convolution) -> Convolution:
+    """The convolution of those patches that differ: a third one is as the first again.
+
+    That saves most of the plain convolution; usual numbers are different in all patches.
+    """
+    return replace(shape, batch=min(shape.batch, _UNLIKE))
+
+
+def kernel_numbers(shape: Convolution, source: Filling) -> Filling:
+    """Signs in a kernel so few that their sums with those of a source are exact."""
+    few = _VARIANCE / (source.density * depth_of_sum(shape))
+    return Filling("signs", min(source.density, few))
+
+
+def host_signs(count: int, density: float, seed: int) -> FloatArray:
+    """Signs for what is not filled on the card."""
+    random = np.random.default_rng(seed)
+    signs = random.integers(0, 2, count, np.int8) * np.int8(2) - np.int8(1)
+    signs *= random.random(count, np.float32) < density
+    return signs.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How far a sum y of products x w may be off.
+
+    That is of_result |y| + of_products sum |x w| + smallest.
+    """
+
+    of_result: float
+    of_products: float
+    smallest: float
+
+
+_STORED: dict[Precision, float] = {"fp16": 2.0**-11, "bf16": 2.0**-8, "tf32": 2.0**-24}
+_TRUNCATED_TF32, _OMITTED_LOW_PARTS = 2.0**-10, 2.0**-22
+_FLOAT = 2.0**-24
+_CERTAINTY, _DRIFT = 8.0, 1 / 8
+
+
+def rounding_bound(shape: Convolution) -> Bound:
+    """What rounding may do to a sum of n products in this precision.
+
+        |y' - y| <= (u_out + 2 u_in) |y|
+                    + (2 u_in c / sqrt(n) + (c sqrt(n) + n / 8) 2^-24) sum |x w| + smallest
+
+    u_out: half a last place of the result. u_in: by how much the inputs are off when they are
+    multiplied; 0 but for TF32, where cutting off leaves 2^-10, and for split fp16, whose omitted
+    products are 2^-22. The sum is kept in float. Of N. Higham's gamma_n = n u / (1 - n u)
+    ("Accuracy and Stability of Numerical Algorithms", 2002, section 3.1), to which no long sum
+    comes near, this takes the probabilistic form c sqrt(n) u, which one in exp(c^2 / 2) / 2 sums
+    exceeds, with c = 8 one in 4e13 (N. Higham and T. Mary, "A new approach to probabilistic
+    rounding error analysis", 2019). Errors of the inputs average out alike; where all are cut off
+    towards zero, what is left is a share of y. Matrix units cut off their sum, too (M. Fasi et al.,
+    "Numerical behavior of NVIDIA tensor cores", 2021), once in some 8 products; that drifts, hence
+    n / 8. How close right plans come to it on a card, tests/benchmarks/results/checked_plans.json
+    has.
+    """
+    n = depth_of_sum(shape)
+    stored = _STORED.get(shape.precision, _FLOAT)
+    inputs = _TRUNCATED_TF32 if shape.precision == "tf32" else 0.0
+    if shape.split_fp16:
+        inputs = _OMITTED_LOW_PARTS
+    sums = (_CERTAINTY * sqrt(n) + _DRIFT * n) * _FLOAT
+    smallest = 2.0**-25 if shape.precision == "fp16" else 1e-30
+    return Bound(
+        of_result=stored + 2 * inputs,
+        of_products=2 * inputs * min(1.0, _CERTAINTY / sqrt(n)) + sums,
+        smallest=smallest,
+    )
+
+
+_MOST_SAMPLES, _MOST_SUMS = 1024, 1 << 18
+_TILE = 64
+"""Voxels that blocks of kernels make in whole multiples."""
+
+
+def sampled_voxels(shape: Convolution) -> npt.NDArray[np.int64]:
+    """Voxels of the result, counted through all patches, in which sums are taken in double.
+
+    Of the first and the last patch the corners, and middles of edges and faces, each with the voxel
+    beside it; of all patches some beside the ends of tiles, and others at random.
+    """
+    most = max(64, min(_MOST_SAMPLES, _MOST_SUMS // shape.target_channels))
+    each = prod(shape.target_extents)
+    count = shape.batch * each
+    random = np.random.default_rng(0)
+    ends = [sorted({0, 1, e // 2, e - 2, e - 1} & set(range(e))) for e in shape.target_extents]
+    borders = np.array(list(product(*ends))).T
+    inside = np.ravel_multi_index(tuple(borders), shape.target_extents)
+    outer = [patch * each + inside for patch in {0, shape.batch - 1}]
+    tiles = random.integers(0, count // _TILE + 1, most // 4) * _TILE + random.integers(
+        -1, 2, most // 4
+    )
+    chosen = np.concatenate([*outer, tiles[(tiles >= 0) & (tiles < count)], [count - 1]])
+    if len(chosen) < most:
+        chosen = np.concatenate([chosen, random.integers(0, count, most - len(chosen))])
+    return np.unique(chosen).astype(np.int64)

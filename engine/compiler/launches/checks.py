@@ -1,0 +1,147 @@
+"""Launches that check a convolution: numbers in, fingerprints and errors out."""
+
+from math import prod
+
+from ..card_properties import CardProperties
+from ..checks import Bound, Filling, FillKind
+from ..steps import Convolution, Tensor
+from . import arguments
+from .launch import BLOCK, Launch
+
+_KINDS: dict[FillKind, int] = {"noise": 0, "signs": 1, "paired": 2, "opposed": 3}
+_SEEDS = {"source": 1, "weight": 2}
+_WAVES = 8
+"""Blocks for each multiprocessor that go through a tensor."""
+
+_CHANNELS = 64  # of a block that sums
+_EACH = 8  # voxels of a thread of `plain`
+
+
+def fill_tensor(tensor: Tensor, numbers: Filling, target: int, card: CardProperties) -> Launch:
+    """Filling in a tensor, as pairs of fp16 where it is stored so."""
+    count = tensor.batch * prod(tensor.extents) * tensor.channels
+    values = _numbers(numbers, target, count, tensor.channels, split_fp16=tensor.scale is not None)
+    values.seed, values.inner = _SEEDS["source"], 1
+    return _over(card, count, "fill_numbers", values)
+
+
+def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardProperties) -> Launch:
+    """Filling in the weight; a gradient's has the channels of the source first."""
+    taps = prod(shape.kernel)
+    count = taps * shape.source_channels * shape.target_channels
+    values = _numbers(numbers, target, count, shape.source_channels, shape.split_fp16)
+    values.seed = _SEEDS["weight"]
+    values.inner = taps * shape.target_channels if shape.transposed else 1
+    return _over(card, count, "fill_numbers", values)
+
+
+def _numbers(
+    numbers: Filling, target: int, count: int, channels: int, split_fp16: bool
+) -> arguments.FillNumbersArguments:
+    return arguments.FillNumbersArguments(
+        target=target,
+        count=count,
+        channels=channels,
+        kind=_KINDS[numbers.kind],
+        density=round(numbers.density * 65536),
+        fraction=numbers.fraction,
+        split_fp16=split_fp16,
+    )
+
+
+def fingerprint(
+    address: int, size: int, number_bytes: int, into: int, card: CardProperties
+) -> Launch:
+    """Of so many bytes in whole words, added to the uint64 at `into`."""
+    values = arguments.FingerprintArguments(
+        words=address, count=size // 4, are_pairs=number_bytes == 2, sum=into
+    )
+    return _over(card, size // 4, "fingerprint", values)
+
+
+def plain(
+    shape: Convolution,
+    addresses: tuple[int, int, int],
+    used_channels: int | None = None,
+    *,
+    is_translated: bool = False,
+) -> Launch:
+    """The convolution in the plainest way; addresses: of source, weight and target.
+
+    used_channels: of the source, where the others are 0. is_translated: the result is float
+    [N, K, D, H, W].
+    """
+    values = arguments.PlainArguments(
+        source=addresses[0],
+        weight=addresses[1],
+        target=addresses[2],
+        source_extents=arguments.Three(*shape.source_extents),
+        source_channels=shape.source_channels,
+        target_extents=arguments.Three(*shape.target_extents),
+        target_channels=shape.target_channels,
+        kernel=arguments.Three(*shape.kernel),
+        stride=arguments.Three(*shape.stride),
+        before=arguments.Three(*shape.before),
+        patches=shape.batch,
+        used_channels=used_channels or shape.source_channels,
+        is_gradient=shape.transposed,
+        is_translated=is_translated,
+    )
+    across = min(_CHANNELS, 1 << (shape.target_channels - 1).bit_length())
+    beside = BLOCK // across
+    voxels = shape.batch * prod(shape.target_extents)
+    grid = -(-voxels // (beside * _EACH)), -(-shape.target_channels // across), 1
+    return Launch("check", "plain", grid, (across, beside, 1), 0, values)
+
+
+def expect(
+    shape: Convolution, addresses: tuple[int, int], voxels: int, sums: int, samples: int
+) -> Launch:
+    """Sums in double at the voxels listed; addresses: of source and weight."""
+    values = arguments.ExpectArguments(
+        source=addresses[0],
+        weight=addresses[1],
+        voxels=voxels,
+        sums=sums,
+        source_extents=arguments.Three(*shape.source_extents),
+        source_channels=shape.source_channels,
+        target_extents=arguments.Three(*shape.target_extents),
+        target_channels=shape.target_channels,
+        kernel=arguments.Three(*shape.kernel),
+        stride=arguments.Three(*shape.stride),
+        before=arguments.Three(*shape.before),
+        samples=samples,
+        is_gradient=shape.transposed,
+        split_fp16=shape.split_fp16,
+    )
+    grid = samples, -(-shape.target_channels // _CHANNELS), 1
+    return Launch("check", "expect", grid, (_CHANNELS, 1, 1), 0, values)
+
+
+def compare(
+    shape: Convolution, target: int, voxels: int, sums: int, samples: int, bound: Bound, found: int
+) -> Launch:
+    """A result with those sums; found: two uint32, how many are wrong and the largest error."""
+    values = arguments.CompareArguments(
+        target=target,
+        voxels=voxels,
+        sums=sums,
+        found=found,
+        of_result=bound.of_result,
+        of_products=bound.of_products,
+        smallest=bound.smallest,
+        samples=samples,
+        channels=shape.target_channels,
+    )
+    grid = -(-samples * shape.target_channels // BLOCK), 1, 1
+    return Launch("check", "compare", grid, (BLOCK, 1, 1), 0, values)
+
+
+def _over(
+    card: CardProperties,
+    count: int,
+    kernel: str,
+    values: arguments.FillNumbersArguments | arguments.FingerprintArguments,
+) -> Launch:
+    blocks = max(1, min(-(-count // BLOCK), _WAVES * card.multiprocessors))
+    return Launch("check", kernel, (blocks, 1, 1), (BLOCK, 1, 1), 0, values)

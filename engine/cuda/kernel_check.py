@@ -1,0 +1,289 @@
+"""Whether the own kernels of the outermost layers compute on this card what the plain ones do.
+
+A step on the matrix units and the plain steps that come to the same are run on whole numbers, where
+both results are the same to the last bit. Each layer is checked once on a card.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..compiler.checks import Filling, host_signs, kernel_numbers
+from ..compiler.launches import checks
+from ..compiler.launches.launch import OVERFLOW, Launch
+from ..compiler.launches.steps import launches
+from ..compiler.memory.plan import aligned
+from ..compiler.steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    Convolution,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Lowered,
+    Pack,
+    Pointwise,
+    Region,
+    Step,
+    Tensor,
+    stored_channels,
+)
+from ..compiler.weight_layout import column_operands, encoded, forward, matrix_operands
+from ..errors import DeviceMemoryError
+from ..network.graph import FloatArray, Triple
+from .driver import DeviceBuffer, Stream
+from .kernel_images import Kernels
+from .plan_cache import TuningCache
+from .plan_check import RUNS, Fingerprints
+
+OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches
+
+_SOURCES: dict[type[Step], str] = {
+    ConvolvePatches: "convolve_patches",
+    ConvolveToPatches: "convolve_to_patches",
+}
+_SIGNS = Filling("signs", 0.75)
+_PLAIN, _STORED, _TAKEN = "plain weight", "stored weight", "fingerprints"
+_NAN = 0xFF
+
+
+class WrongKernelError(Exception):
+    """An own kernel does not compute its convolution on this card.
+
+    source: its .cu file. wrong: what was found, in words.
+    """
+
+    def __init__(self, source: str, wrong: str) -> None:
+        super().__init__(f"{source}: {wrong}")
+        self.source, self.wrong = source, wrong
+
+
+def refused_kernels(cache: TuningCache, kernels: Kernels) -> frozenset[str]:
+    """The .cu files of kernels that were wrong on this card, as they are compiled now."""
+    wrong = (key.split() for key, wrong in cache.kernels.items() if wrong)
+    return frozenset(source for source, image, *_ in wrong if image == kernels.image_key(source))
+
+
+def refuse_kernel(cache: TuningCache, kernels: Kernels, error: WrongKernelError) -> None:
+    """Use it no more on this card."""
+    cache.put_kernel(f"{error.source} {kernels.image_key(error.source)}", error.wrong)
+
+
+def check_outer_layers(
+    lowered: Lowered, kernels: Kernels, stream: Stream, cache: TuningCache
+) -> None:
+    """Raise WrongKernelError if a step of the outermost layers is wrong; each is checked once."""
+    for step in lowered.steps:
+        if not isinstance(step, ConvolvePatches | ConvolveToPatches):
+            continue
+        source = _SOURCES[type(step)]
+        shape = hashlib.sha256(repr((step, lowered.layout)).encode()).hexdigest()[:24]
+        key = f"{source} {kernels.image_key(source)} {shape}"
+        if key not in cache.kernels:
+            try:
+                wrong = wrong_step(step, kernels, stream)
+            except DeviceMemoryError:
+                wrong = wrong_step(_of_one_patch(step), kernels, stream)
+            if wrong:
+                raise WrongKernelError(source, wrong)
+            cache.put_kernel(key, "")
+
+
+def _of_one_patch(step: OuterStep) -> OuterStep:
+    """The step of the first patch alone, which takes less memory."""
+    if isinstance(step, ConvolvePatches):
+        return replace(step, target=replace(step.target, batch=1))
+    tensor = replace(step.source.tensor, batch=1)
+    return replace(step, source=replace(step.source, tensor=tensor))
+
+
+def wrong_step(step: OuterStep, kernels: Kernels, stream: Stream) -> str | None:
+    """What is wrong with a step of an outermost layer; None if nothing is."""
+    trial = _first_layer(step) if isinstance(step, ConvolvePatches) else _last_layer(step)
+    with ExitStack() as opened:
+        places = {
+            name: opened.enter_context(DeviceBuffer(aligned(size))).address
+            for name, size in trial.sizes.items()
+        }
+        bench = _LayerBench(trial, places, kernels, stream)
+        bench.fill(_SIGNS)
+        [right] = bench.results(bench.plainly, 1)
+        wrong = int((bench.results(bench.as_used, RUNS) != right).sum())
+        return f"wrong results in {wrong} of {RUNS} runs" if wrong else None
+
+
+@dataclass(frozen=True, slots=True)
+class _LayerTrial:
+    """A step, how the plain convolution comes to the same, and the memory that both take.
+
+    pad: makes the plain one's source. sizes: bytes by name. shape: of the plain convolution.
+    kernel: [K, C, kD, kH, kW]. weights: how it is stored, by name. source: tensor that is filled on
+    the card, None where it is the patches. made: None where it is their translation.
+    """
+
+    step: OuterStep
+    pad: Pack | Pointwise
+    sizes: Mapping[str, int]
+    shape: Convolution
+    kernel: tuple[int, ...]
+    weights: Mapping[str, Callable[[FloatArray], FloatArray]]
+    source: Tensor | None
+    made: Tensor | None
+
+
+class _LayerBench:
+    """Memory with a trial's numbers in it; places: device addresses by name."""
+
+    def __init__(
+        self, trial: _LayerTrial, places: Mapping[str, int], kernels: Kernels, stream: Stream
+    ) -> None:
+        self._trial = trial
+        self._places = places
+        self._kernels = kernels
+        self._stream = stream
+        self._fingerprints = Fingerprints(kernels, stream, places[_TAKEN])
+
+    def fill(self, numbers: Filling) -> None:
+        """Whole numbers in the source, and few enough in the kernel for exact sums."""
+        trial, stream = self._trial, self._stream
+        if trial.source is None:
+            patches = host_signs(trial.sizes[PATCHES] // 4, numbers.density, seed=1)
+            stream.upload_now(self._places[PATCHES], patches.tobytes())
+        else:
+            address = self._places[trial.source.name]
+            card = self._kernels.card
+            self._kernels.launch(stream, checks.fill_tensor(trial.source, numbers, address, card))
+        few = kernel_numbers(trial.shape, numbers).density
+        kernel = host_signs(prod(trial.kernel), few, seed=2)
+        for name, stored in trial.weights.items():
+            laid = stored(kernel.reshape(trial.kernel))
+            stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
+
+    def plainly(self) -> None:
+        """Queue the plain convolution."""
+        trial, at = self._trial, self._places
+        self._launch(launches(trial.pad, lambda name: at[name], self._kernels.card))
+        addresses = at[trial.pad.target.name], at[_PLAIN], at[self._made]
+        is_translated = trial.made is None
+        channels = trial.kernel[1]
+        self._launch([checks.plain(trial.shape, addresses, channels, is_translated=is_translated)])
+
+    def as_used(self) -> None:
+        """Queue the step on the matrix units."""
+        at = self._places
+        self._launch(launches(self._trial.step, lambda name: at[name], self._kernels.card))
+
+    def results(self, queue: Callable[[], None], runs: int) -> Any:
+        """Fingerprints of what is made in each of many runs, into memory of NaN."""
+        made = self._trial.made
+        size, item = self._trial.sizes[self._made], NUMBER_BYTES[made.precision] if made else 4
+        for _ in range(runs):
+            self._stream.fill(self._places[self._made], _NAN, size)
+            queue()
+            self._fingerprints.take(self._places[self._made], size, item)
+        return self._fingerprints.read()
+
+    @property
+    def _made(self) -> str:
+        return self._trial.made.name if self._trial.made else TRANSLATED
+
+    def _launch(self, launches: Iterable[Launch]) -> None:
+        for launch in launches:
+            self._kernels.launch(self._stream, launch)
+
+
+def _first_layer(step: ConvolvePatches) -> _LayerTrial:
+    target = step.target
+    channels = stored_channels(step.channels, target.precision)
+    packed = Tensor(
+        "packed", target.batch, _grown(target.extents, step.kernel), channels, target.precision
+    )
+    whole = Region(0, target.batch)
+    pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
+    shape = _plain_shape(packed, target, step.kernel)
+    kernel = target.channels, step.channels, *step.kernel
+    return _LayerTrial(
+        step=replace(step, weight=_STORED, statistics=None),
+        pad=pack,
+        sizes={
+            PATCHES: 4 * target.batch * step.channels * prod(step.extents),
+            packed.name: packed.bytes,
+            target.name: target.bytes,
+            _PLAIN: _weight_bytes(shape),
+            _STORED: 4 * matrix_operands(np.zeros(kernel, np.float32)).size,
+            _TAKEN: 8 * RUNS,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            _PLAIN: lambda k: forward(k, range(step.channels), channels, target.channels),
+            _STORED: matrix_operands,
+        },
+        source=None,
+        made=target,
+    )
+
+
+def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
+    view, source = step.source, step.source.tensor
+    batch, precision, channels = source.batch, source.precision, view.channels
+    whole = Region(0, batch)
+    padded = Tensor("padded", batch, _grown(step.extents, step.kernel), channels, precision)
+    made = Tensor(TRANSLATED, batch, step.extents, step.channels, precision)
+    shape = _plain_shape(padded, made, step.kernel)
+    slots = range(channels)
+    kernel = step.channels, channels, *step.kernel
+    return _LayerTrial(
+        step=replace(step, weight=_STORED, bias=None, activation=IDENTITY),
+        pad=Pointwise(view, padded, whole, view.extents, step.origin, step.mode),
+        sizes={
+            source.name: source.bytes,
+            padded.name: padded.bytes,
+            TRANSLATED: 4 * batch * step.channels * prod(step.extents),
+            OVERFLOW: 4,
+            _PLAIN: _weight_bytes(shape),
+            _STORED: 4 * column_operands(np.zeros(kernel, np.float32), slots, channels).size,
+            _TAKEN: 8 * RUNS,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            _PLAIN: lambda k: forward(k, slots, channels, step.channels),
+            _STORED: lambda k: column_operands(k, slots, channels),
+        },
+        source=source,
+        made=None,
+    )
+
+
+def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:
+    one, none = (1, 1, 1), (0, 0, 0)
+    return Convolution(
+        source.batch,
+        source.extents,
+        source.channels,
+        target.extents,
+        target.channels,
+        kernel,
+        one,
+        none,
+        none,
+        source.precision,
+    )
+
+
+def _weight_bytes(shape: Convolution) -> int:
+    numbers = prod(shape.kernel) * shape.source_channels * shape.target_channels
+    return numbers * NUMBER_BYTES[shape.precision]
+
+
+def _grown(extents: Triple, kernel: Triple) -> Triple:
+    """What a kernel reads for so many voxels of its result."""
+    depth, height, width = (e + k - 1 for e, k in zip(extents, kernel, strict=True))
+    return depth, height, width

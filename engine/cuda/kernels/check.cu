@@ -1,0 +1,275 @@
+// What a convolution is checked with: numbers that expose it, a fingerprint of all that it wrote, and
+// its exact sums at some voxels.
+//
+// Numbers are whole and small, so that every order of summation gives the same sum without any
+// rounding, in every precision: a right output is right to the last bit.
+
+#include "element.cuh"
+
+#include <cuda_fp16.h>
+
+struct FillNumbers {
+    void* target;
+    Index count;
+    Index inner;     // numbers from one source channel to the next
+    int channels;    // source channels, a cycle of inner x channels numbers
+    int kind;
+    int density;     // of 65536 numbers, how many are not 0
+    unsigned seed;
+    int fraction;    // whether numbers have digits below 2^-11, which the low part of a pair holds
+    int split_fp16;  // whether to store pairs of fp16, of 8 numbers first the high parts
+};
+
+struct Fingerprint {
+    const unsigned* words;
+    Index count;
+    int are_pairs;   // each word two numbers of 16 bits
+    unsigned long long* sum;
+};
+
+struct Plain {
+    const Element* source;
+    const Element* weight;
+    void* target;
+    int source_extents[3], source_channels;
+    int target_extents[3], target_channels;
+    int kernel[3], stride[3], before[3];
+    int patches;
+    int used_channels;    // of the source; the others are 0
+    int is_gradient;
+    int is_translated;    // a float result [N, K, D, H, W]
+};
+
+struct Expect {
+    const void* source;
+    const void* weight;
+    const Index* voxels;  // counted through all patches
+    double* sums;         // [2][samples][target channels]: of products, and of their magnitudes
+    int source_extents[3], source_channels;
+    int target_extents[3], target_channels;
+    int kernel[3], stride[3], before[3];
+    int samples;
+    int is_gradient;
+    int split_fp16;
+};
+
+struct Compare {
+    const Element* target;
+    const Index* voxels;
+    const double* sums;
+    unsigned* found;      // how many are wrong, and the bits of the largest error in bounds
+    double of_result, of_products, smallest;
+    int samples, channels;
+};
+
+enum Numbers { NOISE = 0, SIGNS = 1, PAIRED = 2, OPPOSED = 3 };
+
+constexpr float NOISE_WIDTH = 0.2f;
+constexpr int HIGHEST = 15;           // of PAIRED and OPPOSED
+constexpr float LAST_DIGIT = 1.0f / 4096;
+constexpr int SUMMING = 256;          // threads of a block that sums
+constexpr int EACH = 8;               // voxels of a thread
+
+// lowbias32 by C. Wellons.
+__device__ __forceinline__ unsigned mixed(unsigned x) {
+    x ^= x >> 16;
+    x *= 0x7FEB352Du;
+    x ^= x >> 15;
+    x *= 0x846CA68Bu;
+    return x ^ (x >> 16);
+}
+
+__device__ __forceinline__ unsigned random_bits(unsigned seed, Index index) {
+    return mixed((unsigned)index ^ mixed((unsigned)(index >> 32) ^ seed));
+}
+
+__device__ __forceinline__ float sign(unsigned bits, int density) {
+    if ((int)(bits & 0xFFFF) >= density) return 0.0f;
+    return bits & 0x10000 ? 1.0f : -1.0f;
+}
+
+// The upper half of the channels repeats the lower one in PAIRED numbers, and is its opposite but for
+// a few in OPPOSED ones, so that their sum of products grows large and falls back.
+__device__ __forceinline__ float number(const FillNumbers& p, Index index) {
+    const unsigned bits = random_bits(p.seed, index);
+    if (p.kind == NOISE) return ((bits >> 8) * (1.0f / 16777216) - 0.5f) * NOISE_WIDTH;
+    if (p.kind == SIGNS) {
+        const float low = p.fraction ? (int)(bits >> 17 & 3) - 1 : 0;
+        return sign(bits, p.density) + low * LAST_DIGIT;
+    }
+    const int half = p.channels / 2;
+    const bool is_upper = index / p.inner % p.channels >= half;
+    const Index partner = is_upper ? index - half * p.inner : index;
+    const int size = (random_bits(p.seed, partner) >> 16) % HIGHEST + 1;
+    if (p.kind == PAIRED || !is_upper) return size;
+    return sign(mixed(bits), p.density) - size;
+}
+
+extern "C" __global__ void fill_numbers(FillNumbers p) {
+    const Index step = (Index)gridDim.x * blockDim.x;
+    for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += step) {
+        const float value = number(p, i);
+        if (p.split_fp16) {
+            __half* pair = static_cast<__half*>(p.target) + i / 8 * 16 + i % 8;
+            const __half high = __float2half_rn(value);
+            pair[0] = high;
+            pair[8] = __float2half_rn(value - __half2float(high));
+        } else {
+            static_cast<Element*>(p.target)[i] = to_element(value);
+        }
+    }
+}
+
+// The sum of all words, each times an odd number of its own, modulo 2^64: one wrong word always
+// changes it, and several leave it as it was once in 2^63. Zeros of both signs are the same.
+extern "C" __global__ void fingerprint(Fingerprint p) {
+    __shared__ unsigned long long sums[SUMMING];
+    const Index step = (Index)gridDim.x * blockDim.x;
+    unsigned long long sum = 0;
+    for (Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += step) {
+        unsigned word = p.words[i];
+        if (p.are_pairs) {
+            if ((word & 0xFFFFu) == 0x8000u) word &= 0xFFFF0000u;
+            if ((word & 0xFFFF0000u) == 0x80000000u) word &= 0xFFFFu;
+        } else if (word == 0x80000000u) {
+            word = 0;
+        }
+        const unsigned low = random_bits(1, i) | 1, high = random_bits(2, i);
+        sum += ((unsigned long long)high << 32 | low) * word;
+    }
+    sums[threadIdx.x] = sum;
+    for (int half = SUMMING / 2; half; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) atomicAdd(p.sum, sums[0]);
+}
+
+__device__ __forceinline__ double stored(const void* numbers, Index index, bool split_fp16) {
+    if (!split_fp16) return to_float(static_cast<const Element*>(numbers)[index]);
+    const __half* pair = static_cast<const __half*>(numbers) + index / 8 * 16 + index % 8;
+    return (double)__half2float(pair[0]) + (double)__half2float(pair[8]);
+}
+
+// Where a tap finds the source of a result's voxel: counted in voxels, below 0 outside of it.
+template <class Shape>
+__device__ __forceinline__ Index seen(const Shape& p, const int (&at)[3], Index patch, int tap) {
+    const int offset[3] = {tap / (p.kernel[2] * p.kernel[1]), tap / p.kernel[2] % p.kernel[1],
+                           tap % p.kernel[2]};
+    bool inside = true;
+    for (int axis = 0; axis < 3; ++axis) {
+        int position = p.is_gradient ? at[axis] + p.before[axis] - offset[axis]
+                                     : at[axis] * p.stride[axis] - p.before[axis] + offset[axis];
+        if (p.is_gradient) {
+            inside = inside && position >= 0 && position % p.stride[axis] == 0;
+            position /= p.stride[axis];
+        }
+        inside = inside && position >= 0 && position < p.source_extents[axis];
+        patch = patch * p.source_extents[axis] + position;
+    }
+    return inside ? patch : -1;
+}
+
+// A voxel of a result, counted through all patches, as its place in one; what is left is the patch.
+template <class Shape>
+__device__ __forceinline__ Index located(const Shape& p, Index voxel, int (&at)[3]) {
+    for (int axis = 2; axis >= 0; --axis) {
+        at[axis] = voxel % p.target_extents[axis];
+        voxel /= p.target_extents[axis];
+    }
+    return voxel;
+}
+
+// A convolution or its data gradient in the plainest way that is not slow: a thread sums 8 voxels of
+// one channel. What all others are compared with, so it shares nothing with them.
+extern "C" __global__ void plain(Plain p) {
+    const int channel = blockIdx.y * blockDim.x + threadIdx.x;
+    const Index each = (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2];
+    const Index first = ((Index)blockIdx.x * blockDim.y + threadIdx.y) * EACH;
+    const Index voxels = each * p.patches;
+    if (channel >= p.target_channels || first >= voxels) return;
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    int at[EACH][3];
+    int patch[EACH];
+    for (int i = 0; i < EACH; ++i) patch[i] = located(p, min(first + i, voxels - 1), at[i]);
+    float sums[EACH] = {};
+#pragma unroll 1
+    for (int tap = 0; tap < taps; ++tap) {
+        const Element* from[EACH];
+        for (int i = 0; i < EACH; ++i) {
+            const Index voxel = seen(p, at[i], patch[i], tap);
+            from[i] = voxel < 0 ? nullptr : p.source + voxel * p.source_channels;
+        }
+        if (p.is_gradient) {
+            const Element* weight = p.weight + (Index)tap * p.target_channels + channel;
+#pragma unroll 2
+            for (int c = 0; c < p.source_channels; ++c) {
+                const float factor = to_float(weight[(Index)c * taps * p.target_channels]);
+                for (int i = 0; i < EACH; ++i)
+                    if (from[i]) sums[i] = fmaf(factor, to_float(from[i][c]), sums[i]);
+            }
+            continue;
+        }
+        const Element* weight = p.weight + ((Index)channel * taps + tap) * p.source_channels;
+#pragma unroll 1
+        for (int c = 0; c < p.used_channels; c += LANES) {
+            const Vector factors = load(weight + c);
+            for (int i = 0; i < EACH; ++i) {
+                if (!from[i]) continue;
+                const Vector values = load(from[i] + c);
+                for (int lane = 0; lane < LANES && (lane == 0 || lane < p.used_channels); ++lane)
+                    sums[i] = fmaf(to_float(factors.lanes[lane]), to_float(values.lanes[lane]), sums[i]);
+            }
+        }
+    }
+    for (int i = 0; i < EACH; ++i) {
+        const Index voxel = first + i;
+        if (voxel >= voxels) continue;
+        if (p.is_translated) {
+            const Index line = (Index)patch[i] * p.target_channels + channel;
+            static_cast<float*>(p.target)[line * each + voxel % each] = sums[i];
+        } else {
+            static_cast<Element*>(p.target)[voxel * p.target_channels + channel] = to_element(sums[i]);
+        }
+    }
+}
+
+// A block a voxel and 64 of its channels.
+extern "C" __global__ void expect(Expect p) {
+    const int channel = blockIdx.y * blockDim.x + threadIdx.x;
+    if (channel >= p.target_channels) return;
+    int at[3];
+    const Index patch = located(p, p.voxels[blockIdx.x], at);
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    double sum = 0, magnitudes = 0;
+    for (int tap = 0; tap < taps; ++tap) {
+        const Index from = seen(p, at, patch, tap);
+        if (from < 0) continue;
+        for (int c = 0; c < p.source_channels; ++c) {
+            const Index weight = p.is_gradient
+                                     ? ((Index)c * taps + tap) * p.target_channels + channel
+                                     : ((Index)channel * taps + tap) * p.source_channels + c;
+            const double product = stored(p.source, from * p.source_channels + c, p.split_fp16) *
+                                   stored(p.weight, weight, p.split_fp16);
+            sum += product;
+            magnitudes += fabs(product);
+        }
+    }
+    const Index place = (Index)blockIdx.x * p.target_channels + channel;
+    p.sums[place] = sum;
+    p.sums[place + (Index)p.samples * p.target_channels] = magnitudes;
+}
+
+extern "C" __global__ void compare(Compare p) {
+    const Index count = (Index)p.samples * p.channels;
+    const Index place = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= count) return;
+    const Index voxel = p.voxels[place / p.channels];
+    const double got = to_float(p.target[voxel * p.channels + place % p.channels]);
+    const double bound = p.of_result * fabs(p.sums[place]) +
+                         p.of_products * p.sums[place + count] + p.smallest;
+    float error = fabs(got - p.sums[place]) / bound;
+    if (!is_finite(error)) error = 3.4e38f;
+    if (error > 1.0f) atomicAdd(p.found, 1u);
+    atomicMax(p.found + 1, __float_as_uint(error));
+}

@@ -1,0 +1,86 @@
+"""Device memory to try one convolution in, and the clock."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+
+from ..compiler.memory.plan import ALIGNMENT, aligned
+from ..compiler.steps import NUMBER_BYTES, Convolution
+from .driver import DeviceBuffer, Stream
+
+GUARD = ALIGNMENT
+"""Bytes of NaN on both sides of what a convolution may read or write."""
+
+_NAN = 0xFF  # every byte of one, in all precisions
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Device addresses of a convolution's tensors, and sizes in bytes."""
+
+    source: int
+    weight: int
+    target: int
+    workspace: int
+    target_bytes: int
+
+    @property
+    def fenced_bytes(self) -> int:
+        """Of the target and of what lies behind it, which no plan may write."""
+        return aligned(self.target_bytes) + GUARD
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Of source, weight, target and workspace."""
+        return self.source, self.weight, self.target, self.workspace
+
+
+@contextmanager
+def open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator["PlanBench"]:
+    """Memory for a convolution and so many bytes of workspace, all NaN."""
+    item = NUMBER_BYTES[shape.precision]
+    source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
+    target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
+    weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
+    sizes = (source, weight, target, workspace)
+    places, end = list[int](), GUARD
+    for size in sizes:
+        places.append(end)
+        end += aligned(size) + GUARD
+    with DeviceBuffer(end) as buffer:
+        stream.fill(buffer.address, _NAN, end)
+        at = [buffer.address + place for place in places]
+        yield PlanBench(stream, Places(*at, target_bytes=target))
+
+
+class PlanBench:
+    """Runs a convolution again and again in its own memory."""
+
+    def __init__(self, stream: Stream, places: Places) -> None:
+        self._stream = stream
+        self.places = places
+
+    def spoil(self, workspace: int) -> None:
+        """Queue filling target, what lies behind it, and so much of the workspace with NaN."""
+        places = self.places
+        self._stream.fill(places.target, _NAN, places.fenced_bytes)
+        if workspace:
+            self._stream.fill(places.workspace, _NAN, workspace)
+
+    def time(self, queue: Callable[[], None], best: float) -> float:
+        """Microseconds of one run, median; fewer runs where it is far from the best."""
+        queue()
+        self._stream.wait()
+        first = self._timed(queue, 1)
+        if first > 2 * best:
+            return first
+        repeats = int(min(20, max(3, 1000 // max(first, 1))))
+        return median(self._timed(queue, repeats) for _ in range(3))
+
+    def _timed(self, queue: Callable[[], None], repeats: int) -> float:
+        with self._stream.timed() as elapsed:
+            for _ in range(repeats):
+                queue()
+        return elapsed[0] / repeats * 1000

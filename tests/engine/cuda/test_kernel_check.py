@@ -1,0 +1,113 @@
+"""Own kernels on the matrix units are compared with plain steps, and left out where they are wrong.
+
+The kernels run lane by lane on the CPU.
+"""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support import cuda_on_cpu
+from support.checks_in_memory import HostBuffer, HostKernels, HostStream
+from support.described_cards import H200
+
+from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
+from cuda_cyclegan.engine.compiler.steps import ConvolvePatches, Layout, Lowered, Tensor
+from cuda_cyclegan.engine.cuda import kernel_check
+from cuda_cyclegan.engine.cuda.kernel_check import (
+    WrongKernelError,
+    check_outer_layers,
+    refuse_kernel,
+    refused_kernels,
+)
+from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+
+EXTENTS, KERNEL = (2, 3, 20), (3, 1, 3)
+STEP = ConvolvePatches(
+    "first",
+    Tensor("target", 2, EXTENTS, 32, "fp16"),
+    1,
+    EXTENTS,
+    (-1, 0, -1),
+    "replicate",
+    KERNEL,
+    "weight",
+)
+LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, frozenset())
+
+
+@pytest.fixture
+def cache() -> TuningCache:
+    return TuningCache(None, {"card": "host"})
+
+
+class LaneKernels(HostKernels):
+    """All kernels, compiled for the CPU in a folder."""
+
+    def __init__(self, folder) -> None:
+        self._folder = folder
+
+    def launch(self, _stream, launch) -> None:
+        cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(tmp_path, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    kernels, stream = LaneKernels(tmp_path), HostStream()
+    check_outer_layers(LOWERED, kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = kernel_check._first_layer(STEP)
+    for wrong in (replace(STEP, origin=(-1, 0, 0)), replace(STEP, mode="zero")):
+        trial = replace(right, step=kernel_check._first_layer(wrong).step)
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
+            assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(STEP, kernels, stream)
+
+
+def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cache, monkeypatch):
+    asked = []
+
+    def judged(step, *_):
+        asked.append(step.target.batch)
+        if step.target.batch > 1:
+            raise DeviceMemoryError("full")
+
+    monkeypatch.setattr(kernel_check, "wrong_step", judged)
+    for _ in range(2):
+        check_outer_layers(LOWERED, HostKernels(), HostStream(), cache)
+    assert asked == [2, 1]
+
+
+def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch):
+    kernels = HostKernels()
+    monkeypatch.setattr(kernels, "image_key", lambda source: f"first-{source}", raising=False)
+    monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "wrong results")
+    with pytest.raises(WrongKernelError) as caught:
+        check_outer_layers(LOWERED, kernels, HostStream(), cache)
+    assert refused_kernels(cache, kernels) == frozenset()
+    refuse_kernel(cache, kernels, caught.value)
+    assert refused_kernels(cache, kernels) == {"convolve_patches"}
+    monkeypatch.setattr(kernels, "image_key", lambda source: f"second-{source}", raising=False)
+    assert refused_kernels(cache, kernels) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("without", "precision", "matrix", "split"),
+    [
+        (set(), "fp16", True, False),
+        ({"convolve_patches"}, "fp16", False, False),
+        ({"convolve_to_patches"}, "bf16", False, False),
+        ({SPLIT_KERNEL}, "fp16", True, False),
+        (set(), "fp32", False, True),
+        ({SPLIT_KERNEL}, "tf32", False, False),
+    ],
+)
+def test_a_program_does_without_what_is_wrong(without, precision, matrix, split):
+    wanted = ProgramRequest((32, 32, 32), 1, precision, H200, frozenset(without))
+    assert {(one.matrix_kernels, one.split_fp16) for one in wanted.layouts()} == {(matrix, split)}

@@ -1,0 +1,169 @@
+"""Plans that do not compute their convolution are found, struck out and told; right ones never.
+
+The card is in host memory, and what its plans do wrong is planted.
+"""
+
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support.checks_in_memory import HostBuffer, HostKernels, HostPlans, HostStream
+
+from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.engine.errors import CudaError
+
+ONE = (1, 1, 1)
+SHAPE = Convolution(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+
+
+def last_channel_dropped(result):
+    result[..., -1] = 0
+
+
+def halo_wrong(result):
+    result[:, 0] *= 1.01
+
+
+def batch_wrong(result):
+    result[1:] = result[:1]
+
+
+def nan_in_padding(result):
+    result[0, 0, 0, 0, 0] = np.nan
+
+
+def one_number_wrong(result):
+    result[1, 2, 3, 1, 5] += 1
+
+
+def written_past_its_end(result):
+    behind = np.lib.stride_tricks.as_strided(result.ravel()[-1:], (2,), (result.itemsize,))
+    behind[1] = 0
+
+
+def last_digits_lost(result):
+    result[:] = (result.view(np.uint16) & 0xFFF0).view(np.float16)
+
+
+FAULTS = {
+    fault.__name__: fault
+    for fault in (
+        last_channel_dropped,
+        halo_wrong,
+        batch_wrong,
+        nan_in_padding,
+        one_number_wrong,
+        written_past_its_end,
+        last_digits_lost,
+    )
+}
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Opens a search on a card that offers plans with faults."""
+    if "cudnn" not in sys.modules:
+        monkeypatch.setitem(sys.modules, "cudnn", types.ModuleType("cudnn"))
+    from cuda_cyclegan.engine.cuda import plan_bench, plan_check, plan_search
+
+    for module in (plan_bench, plan_check):
+        monkeypatch.setattr(module, "DeviceBuffer", HostBuffer)
+    return plan_search, monkeypatch
+
+
+class Searches:
+    """Starts on one card, that remember what earlier ones found."""
+
+    def __init__(self, world, faults, folder=None) -> None:
+        self._module, patched = world
+        self.plans = HostPlans(SHAPE, faults)
+        patched.setattr(self._module, "ConvolutionPlans", lambda *_: self.plans)
+        self.folder = folder
+        self.told: list[str] = []
+
+    @property
+    def cache(self) -> TuningCache:
+        return TuningCache(self.folder, {"card": "host"})
+
+    def start(self, effort: str = "full", shape=SHAPE) -> str:
+        def hear(what, share):
+            if share is None:
+                self.told.append(what)
+
+        search = self._module.PlanSearch(None, HostKernels(), HostStream(), self.cache)
+        settings = self._module.SearchSettings(effort, 60, hear)
+        return search.algorithms([shape], 0, settings)[shape].name
+
+
+@pytest.mark.parametrize("effort", ["full", "quick", "off"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_plan_is_struck_out_and_told_once(world, tmp_path, name, effort):
+    searches = Searches(world, {name: FAULTS[name], "right": None}, tmp_path)
+    assert searches.start(effort) == "right"
+    [sentence] = searches.told
+    assert name in sentence
+    assert "not used on this card" in sentence
+    assert list(searches.cache.get(key_of(SHAPE)).refused) == [name]
+    runs = searches.plans.runs
+    assert searches.start(effort) == "right"
+    assert searches.plans.runs == runs > 100
+    assert searches.start("full") == "right"
+    assert len(searches.told) == 1
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
+    searches = Searches(world, {name: FAULTS[name], "right": None}, tmp_path)
+    kept = Candidate(name, 0, 10.0), Candidate("right", 0, 20.0)
+    searches.cache.put(key_of(SHAPE), Findings("full", 0, kept))
+    assert searches.start() == "right"
+    assert len(searches.told) == 1
+    runs = searches.plans.runs
+    assert searches.start() == "right"
+    assert (searches.plans.runs, len(searches.told)) == (runs, 1)
+
+
+def test_where_no_plan_is_right_the_plain_kernel_does(world):
+    searches = Searches(world, FAULTS)
+    assert searches.start() == OWN
+    assert len(searches.told) == len(FAULTS)
+
+
+def test_a_convolution_that_nothing_does_rightly_is_refused(world, monkeypatch):
+    searches = Searches(world, {"wrong": last_channel_dropped})
+    module, _ = world
+    monkeypatch.setattr(module.PlanSearch, "_measure_own", lambda *_: None)
+    with pytest.raises(CudaError, match="no plan does"):
+        searches.start()
+
+
+def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(world):
+    random = np.random.default_rng(20)
+    trials = 300
+
+    def seldom_wrong(result):
+        if random.random() < 1 / 20:
+            result[-1, -1, -1, -1, -1] += 1
+
+    found = 0
+    for _ in range(trials):
+        searches = Searches(world, {"seldom wrong": seldom_wrong, "right": None})
+        found += searches.start("off") == "right"
+    assert found >= 0.99 * trials
+
+
+def test_right_plans_are_never_refused(world):
+    searches = Searches(world, {f"right {i}": None for i in range(20)})
+    for extents in ((1, 1, 1), (2, 3, 4), (5, 1, 2)):
+        for stride in (ONE, (2, 1, 2)):
+            made = tuple((e - 1) // s + 1 for e, s in zip(extents, stride, strict=True))
+            shape = replace(SHAPE, source_extents=extents, target_extents=made, stride=stride)
+            searches.plans._shape = shape
+            assert searches.start(shape=shape) == "right 0"
+    assert searches.told == []

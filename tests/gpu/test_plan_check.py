@@ -1,0 +1,206 @@
+"""On a card, right plans and kernels pass the check, and planted faults are found."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
+from cuda_cyclegan.engine.compiler.steps import (
+    Convolution,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+)
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+
+ONE, TWO, NONE = (1, 1, 1), (2, 2, 2), (0, 0, 0)
+CUBE = (12, 10, 14)
+SAME = Convolution(3, CUBE, 32, CUBE, 40, (3, 3, 3), ONE, ONE, ONE, "fp16")
+SHAPES = {
+    "same": SAME,
+    "strided": replace(SAME, target_extents=(6, 5, 7), stride=TWO),
+    "deep": replace(SAME, source_channels=512, kernel=(4, 4, 4), target_extents=(11, 9, 13)),
+    "gradient": replace(
+        SAME, source_extents=(6, 5, 7), target_extents=CUBE, stride=TWO, transposed=True
+    ),
+}
+PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    """Opens a search in a precision, with kernels that stay compiled between tests."""
+    from cuda_cyclegan.engine.cuda.cudnn import Cudnn
+    from cuda_cyclegan.engine.cuda.driver import Context, Stream
+    from cuda_cyclegan.engine.cuda.kernel_images import Kernels
+
+    folder = tmp_path_factory.mktemp("kernels")
+    with ExitStack() as opened:
+        context = opened.enter_context(Context(0))
+        stream = opened.enter_context(Stream())
+        library = opened.enter_context(Cudnn(stream))
+        kernels = {
+            one: opened.enter_context(Kernels(one, context.card, folder)) for one in PRECISIONS
+        }
+        yield library, kernels, stream
+
+
+def search_on(card, precision):
+    from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
+    from cuda_cyclegan.engine.cuda.plan_search import PlanSearch
+
+    library, kernels, stream = card
+    return PlanSearch(library, kernels[precision], stream, TuningCache(None, {}))
+
+
+def found(card, shape, told, effort="full"):
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    search = search_on(card, shape.precision)
+    settings = SearchSettings(effort, 60, lambda what, share: share is None and told.append(what))
+    return search.algorithms([shape], 64 << 20, settings)[shape].name
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_plans_are_right(card, name, precision):
+    told: list[str] = []
+    found(card, replace(SHAPES[name], precision=precision), told)
+    assert told == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_the_kernel_for_split_fp16_is_right(card, precision):
+    told: list[str] = []
+    for name in ("same", "strided", "deep"):
+        found(card, replace(SHAPES[name], precision=precision, split_fp16=True), told)
+    assert told == []
+
+
+def last_channel_dropped(result):
+    result[..., -1] = 0
+
+
+def halo_wrong(result):
+    result[:, :, -1] = result[:, :, -2]
+
+
+def batch_wrong(result):
+    result[1:] = result[:1]
+
+
+def nan_in_padding(result):
+    result[0, 0, 0, 0, 0] = np.nan
+
+
+FAULTS = (last_channel_dropped, halo_wrong, batch_wrong, nan_in_padding)
+KINDS = {"fp16": np.float16, "tf32": np.float32}
+
+
+def planted(plan_search, stream, monkeypatch, faults: dict[str, Callable | None]):
+    """Have all that cuDNN offers do what the first plans do, and then the faults."""
+    offered = plan_search.ConvolutionPlans
+
+    class Planted(offered):
+        def __init__(self, library, shape):
+            super().__init__(library, shape)
+            self._shape = shape
+            self._names = list(faults)
+            self.count = min(self.count, len(faults))
+
+        def name(self, index):
+            return self._names[index]
+
+        def run(self, index, source, weight, target, workspace):
+            super().run(index, source, weight, target, workspace)
+            fault, shape = faults[self._names[index]], self._shape
+            if fault is None:
+                return
+            size = shape.batch, *shape.target_extents, shape.target_channels
+            result = np.empty(size, KINDS[shape.precision])
+            stream.download(result.ctypes.data, target, result.nbytes)
+            stream.wait()
+            fault(result)
+            stream.upload_now(target, result.tobytes())
+
+    monkeypatch.setattr(plan_search, "ConvolutionPlans", Planted)
+
+
+@pytest.mark.parametrize("precision", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(card, monkeypatch, fault, precision):
+    from cuda_cyclegan.engine.cuda import plan_search
+
+    planted(plan_search, card[2], monkeypatch, {"wrong": fault, "right": None})
+    told: list[str] = []
+    assert found(card, replace(SAME, precision=precision), told, "off") == "right"
+    assert len(told) == 1
+
+
+def test_a_plan_that_is_wrong_in_one_of_20_runs_is_found(card, monkeypatch):
+    from cuda_cyclegan.engine.cuda import plan_search
+
+    random = np.random.default_rng(1)
+    small = replace(SAME, source_extents=(4, 4, 4), target_extents=(4, 4, 4))
+
+    def seldom(result):
+        if random.random() < 1 / 20:
+            result[-1, -1, -1, -1, -1] += 1
+
+    planted(plan_search, card[2], monkeypatch, {"wrong": seldom, "right": None})
+    caught = sum(found(card, small, [], "off") == "right" for _ in range(100))
+    assert caught >= 99
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("spec", [ResNetSpec(1, 1, 32, 1), UNetSpec(1, 1, 32, 3)], ids=["r", "u"])
+def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
+    from cuda_cyclegan.engine.cuda import kernel_check
+
+    _, kernels, stream = card
+    network = random_network(build(spec), 0)
+    wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
+    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    outer = [s for s in lowered.steps if isinstance(s, ConvolvePatches | ConvolveToPatches)]
+    if isinstance(spec, ResNetSpec):
+        assert len(outer) == 2
+    for step in outer:
+        assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+        other = replace(step, origin=(step.origin[0], step.origin[1] + 1, step.origin[2]))
+        trial = (
+            kernel_check._first_layer
+            if isinstance(step, ConvolvePatches)
+            else kernel_check._last_layer
+        )
+        moved = replace(trial(step), step=trial(other).step)
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_check, trial.__name__, lambda _, moved=moved: moved)
+            assert kernel_check.wrong_step(step, kernels[precision], stream) is not None
+
+
+def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
+    from cuda_cyclegan.engine.cuda import kernel_check
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    patch, told = (24, 24, 24), []
+    search = SearchSettings("off", 60, lambda what, share: share is None and told.append(what))
+    options = CudaOptions(patch, 1, "fp16", cache=tmp_path / "right", search=search)
+    patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, *patch)).astype(np.float32)
+    with open_cuda_generator(network, options) as generator:
+        wanted = generator(patches)
+    assert told == []
+    monkeypatch.setattr(kernel_check, "wrong_step", lambda *_: "planted results")
+    for _ in range(2):
+        with open_cuda_generator(network, replace(options, cache=tmp_path / "wrong")) as generator:
+            steps = generator._fitted.lowered.steps
+            assert not any(isinstance(s, ConvolvePatches | ConvolveToPatches) for s in steps)
+            assert any(isinstance(s, Convolve) for s in steps)
+            assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
+    assert len(told) == 1
