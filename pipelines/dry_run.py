@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING
 
 from ..engine.cuda.plan_cache import cache_folder
 from ..engine.devices import plan_device
-from .progress.rates import HostRates, NetworkRates, RateCache, StageConcurrency, Work, wall_seconds
+from .progress.rates import (
+    HostRates,
+    NetworkRates,
+    RateCache,
+    StageConcurrency,
+    VerifyRates,
+    Work,
+    wall_seconds,
+)
 from .report.failures import failure_of
 from .report.report import Failure
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.sliding_window import window_grid
-from .study.translation import plan_read_study, prepare_study, read_study
+from .study.translation import PreparedStudy, plan_read_study, prepare_study, read_study
+from .study.verification import chosen_places
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
@@ -29,7 +38,8 @@ class DryRow:
     host_bytes: held at its largest, besides the program itself. device_bytes: held on a card while
     it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
     None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
-    tiles lie, None if it is not due. failure: None if nothing is in its way.
+    tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
+    computed a second time, on the CPU.
     """
 
     planned: PlannedStudy
@@ -39,6 +49,7 @@ class DryRow:
     device_bytes: int | None = None
     work: Work | None = None
     failure: Failure | None = None
+    again: int = 0
 
     @property
     def tiles(self) -> int:
@@ -51,13 +62,15 @@ class DryRun:
 
     devices: what each card would hold besides arrays; none for the CPU. device_bytes: of each, with
     as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
-    if not known for each study that is due. rows: of all studies, in order.
+    if not known for each study that is due. rows: of all studies, in order. verifying: seconds of it
+    in which the CPU computes tiles a second time; None if not known.
     """
 
     rows: tuple[DryRow, ...]
     devices: "tuple[DevicePlan, ...]"
     device_bytes: tuple[int | None, ...]
     seconds: float | None
+    verifying: float | None = None
 
 
 def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: None) -> DryRun:
@@ -80,7 +93,8 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     grids = [row.grid for row in rows if row.grid]
     at_once = concurrency_of(job.devices[0], len(job.devices)).networks
     held = tuple(card.held(grids, at_once) for card in cards)
-    return DryRun(tuple(rows), cards, held, foresight.wall(rows))
+    verifying = foresight.verifying(sum(row.again for row in rows))
+    return DryRun(tuple(rows), cards, held, foresight.wall(rows), verifying)
 
 
 class _Foresight:
@@ -106,8 +120,24 @@ class _Foresight:
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
-        work = self._work(planned, volume.voxels.size, len(plan.tiling))
-        return DryRow(planned, notes, grid, plan.footprint.peak, max(known, default=None), work)
+        again = self._again(planned, study)
+        work = self._work(planned, volume.voxels.size, len(plan.tiling), again)
+        device_bytes = max(known, default=None)
+        peak = plan.footprint.peak
+        return DryRow(planned, notes, grid, peak, device_bytes, work, again=again)
+
+    def _again(self, planned: PlannedStudy, study: PreparedStudy) -> int:
+        prepared, count = study.prepared, self._job.options.verify
+        name = str(planned.study.name)
+        places = chosen_places(prepared.given, prepared.plan.tiling, count, name) if count else ()
+        return sum(len(place.tiles) for place in places)
+
+    def verifying(self, tiles: int) -> float | None:
+        """Seconds for so many tiles on the CPU; None if that was never measured."""
+        if not tiles:
+            return 0.0
+        rates = self._cache.get(VerifyRates, self._job.verify_key)
+        return rates and tiles * rates.tile
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
         due = [row for row in rows if row.grid]
@@ -125,12 +155,12 @@ class _Foresight:
             ),
         )
 
-    def _work(self, planned: PlannedStudy, voxels: int, tiles: int) -> Work | None:
+    def _work(self, planned: PlannedStudy, voxels: int, tiles: int, again: int) -> Work | None:
         host = self._cache.get(HostRates, *self._job.host_keys(planned.study))
-        network = self._on_device(tiles)
-        if host is None or network is None:
+        network, verifying = self._on_device(tiles), self.verifying(again)
+        if host is None or network is None or verifying is None:
             return None
-        return Work(voxels * host.load, network, voxels * host.store)
+        return Work(voxels * host.load, network, voxels * host.store + verifying)
 
     def _on_device(self, tiles: int) -> float | None:
         """By the measured time of the very program, or else by the last batch of the kind."""

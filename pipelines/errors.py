@@ -3,6 +3,7 @@
 PipelineError
 ├── PreparationError   a volume cannot be brought into, or back from, the model's world
 ├── OccupiedError      a file that this program did not make stands where a result would go
+├── VerificationError  a result is not what a second computation gives
 ├── SettingsError      what was asked for does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
@@ -24,6 +25,10 @@ class PreparationError(PipelineError):
 
 class OccupiedError(PipelineError):
     """A foreign file would be destroyed; this study fails and the batch goes on."""
+
+
+class VerificationError(PipelineError):
+    """A result is not what a second computation gives; this study fails and the batch goes on."""
 
 
 class SettingsError(PipelineError):

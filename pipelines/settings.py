@@ -47,9 +47,10 @@ class TranslateOptions:
 
     patch: None takes the model's. precision: None takes the device's default. overwrite: make
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
-    seam_score: what is made besides the results. All others mean what they do in TranslateSettings
-    and Choice, which are made from them. overlap, blend, volume_index, keep_private: as in
-    TranslateSettings. output_format, fewest_slices, allow_uneven, links: as in Choice.
+    seam_score: what is made besides the results. verify: tiles of each study that are computed a
+    second time. All others mean what they do in TranslateSettings and Choice, which are made from
+    them. overlap, blend, volume_index, keep_private: as in TranslateSettings. output_format,
+    fewest_slices, allow_uneven, links: as in Choice.
     """
 
     patch: tuple[int, int, int] | None = None
@@ -65,6 +66,7 @@ class TranslateOptions:
     seam_score: bool = False
     keep_private: bool = False
     links: Links = "inside"
+    verify: int = 0
 
     def settings(self) -> TranslateSettings:
         """What changes a result. Raises ValueError while patch or precision is left open."""

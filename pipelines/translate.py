@@ -28,7 +28,16 @@ from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
-from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
+from .progress.rates import (
+    HostRates,
+    NetworkRates,
+    RateCache,
+    VerifyRates,
+    host_keys,
+    network_key,
+    opening_key,
+    verify_key,
+)
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
@@ -87,6 +96,11 @@ class Job:
         """Under which the speed of this job's network is remembered."""
         settings = self.settings
         return network_key(self.model.sha256, settings.patch, settings.precision, self._devices)
+
+    @property
+    def verify_key(self) -> str:
+        """Under which it is remembered how long the CPU takes for a tile."""
+        return verify_key(self.model.sha256, self.settings.patch)
 
     @property
     def opening_key(self) -> str:
@@ -189,6 +203,8 @@ def _remember(
 ) -> None:
     """Keep how fast this batch went, for plans of the next."""
     cache = RateCache(cache_folder())
+    if verify := VerifyRates.measured(rows):
+        cache.put(verify, job.verify_key)
     if opening.seconds is not None and (network := NetworkRates.measured(rows, opening.seconds)):
         cache.put(network, job.network_key, job.opening_key)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}

@@ -133,7 +133,8 @@ MAY_IMPORT = {
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
-        "engine.decoding engine.errors engine.network engine.onnxruntime engine.sliding_window"
+        "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
+        "engine.sliding_window"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.network",
@@ -165,8 +166,9 @@ MAY_IMPORT = {
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.doctor": (
-        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.options "
-        "engine.probe engine.telemetry pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
+        "engine.onnxruntime engine.options engine.probe engine.telemetry pipelines.errors "
+        "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "
@@ -212,9 +214,10 @@ MAY_IMPORT = {
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
     "pipelines.study": (
-        "engine.cores engine.errors engine.generator engine.model engine.network engine.scaling "
-        "engine.sliding_window io.reading io.volume io.writing pipelines.errors pipelines.settings "
-        "pipelines.stopwatch pipelines.study.voxels"
+        "engine.cores engine.errors engine.generator engine.model engine.network "
+        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.reading "
+        "io.volume io.writing pipelines.errors pipelines.settings pipelines.stopwatch "
+        "pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"

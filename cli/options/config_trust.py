@@ -20,7 +20,7 @@ _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch blend blocks device dry-run format json levels min-slices "
         "modality model name ngf overlap patch patience precision preview priority quiet scan "
-        "seam-score seconds series settle sweep tries tune tune-seconds until-empty volume "
+        "seam-score seconds series settle sweep tries tune tune-seconds until-empty verify volume "
         "vram-limit window yield-load yield-memory yield-to-others"
     ),
     _WRITES: "folder force html output overwrite plot report trace write-config",

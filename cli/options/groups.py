@@ -31,6 +31,7 @@ from .translate import (
     SeriesPattern,
     Tune,
     TuneSeconds,
+    VerifiedTiles,
     VolumeIndex,
     VramLimit,
 )
@@ -75,6 +76,7 @@ class StudyOptions:
     overwrite: Overwrite = False
     preview: Preview = False
     seam_score: Seams = False
+    verify: VerifiedTiles = 0
 
     def request(
         self,
@@ -106,6 +108,7 @@ class StudyOptions:
             allow_uneven=self.allow_uneven,
             preview=self.preview,
             seam_score=self.seam_score,
+            verify=self.verify,
             keep_private=self.keep_private_tags,
             links=links,
         )

@@ -107,6 +107,15 @@ Preview: TypeAlias = Annotated[
 Seams: TypeAlias = Annotated[
     bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
 ]
+VerifiedTiles: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--verify",
+        metavar="N",
+        min=0,
+        help="Compute N tiles of each study again on the CPU; a study whose result differs fails.",
+    ),
+]
 Verbose: TypeAlias = Annotated[
     bool, typer.Option("--verbose", help="Print the traceback of every failure.")
 ]

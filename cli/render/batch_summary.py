@@ -55,6 +55,8 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield f"{skipped} skipped; --dry-run says why"
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
+    if report.worst_verified is not None:
+        yield "Off by: relative error of tiles against the CPU, which computed them a second time."
     if report.worst_seam is not None:
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
 
@@ -68,18 +70,25 @@ def failures(report: BatchReport) -> Iterator[str]:
 
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
     spent, seams = report.stages(), report.worst_seam is not None
+    verified = report.worst_verified is not None
     total = [
         *(seconds(spent[stage]) for stage in shown),
         seconds(sum(row.seconds for row in report.translated())),
         scaled(report.voxels_per_second or 0),
         _peak(report.peak_memory),
         *([_score(report.worst_seam)] if seams else []),
+        *([_off(report.worst_verified)] if verified else []),
         "",
     ]
     return TextTable(
         head=Row(
             "study",
-            [*shown, "seconds", "voxels/s", "peak RAM", *(["seam"] if seams else []), "status"],
+            [
+                *(*shown, "seconds", "voxels/s", "peak RAM"),
+                *(["seam"] if seams else []),
+                *(["off by"] if verified else []),
+                "status",
+            ],
         ),
         rows=[
             Row(
@@ -90,6 +99,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     scaled(row.voxels_per_second) if row.voxels_per_second else "",
                     _peak(row.peak_memory),
                     *([_score(row.seams and row.seams.worst)] if seams else []),
+                    *([_off(row.verified and row.verified.error)] if verified else []),
                     "redone" if row.status == "translated" and row.due else STATUS[row.status],
                 ],
             )
@@ -101,6 +111,10 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
 
 def _score(score: float | None) -> str:
     return "" if score is None else f"{score:.2f}"
+
+
+def _off(error: float | None) -> str:
+    return "" if error is None else f"{error:.1e}"
 
 
 def _peak(peak: PeakMemory | None) -> str:

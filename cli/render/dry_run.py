@@ -59,6 +59,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         yield from _on_cards(plan)
         if no_card:
             yield f"GPU memory: none; {no_card}"
+        yield from _verified(plan)
         known = None if plan.seconds is None else seconds(plan.seconds)
         yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
     kept = sum(row.planned.action == "keep" for row in rows)
@@ -88,6 +89,15 @@ def _on_cards(plan: DryRun) -> Iterator[str]:
             f"{counted(card.program.batch, 'tile')} a run, {memory(held)} with the largest arrays "
             f"that may be on {card.card} at once; {beside}"
         )
+
+
+def _verified(plan: DryRun) -> Iterator[str]:
+    """What computing tiles a second time costs, where that was asked for."""
+    if again := sum(row.again for row in plan.rows):
+        took = "not known yet: it is measured by the first batch that verifies"
+        if plan.verifying is not None:
+            took = f"{seconds(plan.verifying)} s of its cores"
+        yield f"Verification: {counted(again, 'tile')} again on the CPU, {took}"
 
 
 def _memory(size: int | None) -> str:

@@ -37,6 +37,7 @@ from ..study.translation import (
     prepare_study,
     read_study,
 )
+from ..study.verification import check_verified, verify_study
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
@@ -128,6 +129,7 @@ class StudyStages:
         self._arrays = HostArrays()
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
+        self._verifying = threading.Lock()  # which takes all cores and much memory
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
@@ -176,10 +178,7 @@ class StudyStages:
         if isinstance(inferred, StudyDone):
             return inferred
         ticket, study = inferred
-        task, watch = self._task, ticket.watch
-        return self._attempt(
-            ticket, lambda: finish_study(study, task.model, task.options, watch, self._arrays.empty)
-        )
+        return self._attempt(ticket, lambda: self._finish(ticket, study))
 
     def store(self, finished: Finished) -> None:
         """Write a study's result, and its row."""
@@ -232,7 +231,16 @@ class StudyStages:
         )
         notes = *ticket.row.notes, *outcome.notes, *outcome.result.notes
         ticket.row = replace(ticket.row, notes=notes)
-        return outcome.result
+        return replace(outcome.result, precision=outcome.precision)
+
+    def _finish(self, ticket: StudyProgress, study: InferredStudy) -> Translated:
+        task, watch = self._task, ticket.watch
+        if task.options.verify:
+            with self._verifying, watch.time("finish"):
+                verified = verify_study(study, task.model, task.options, ticket.row.name)
+            ticket.row = replace(ticket.row, verified=verified)
+            check_verified(verified)
+        return finish_study(study, task.model, task.options, watch, self._arrays.empty)
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):

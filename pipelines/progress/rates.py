@@ -36,9 +36,10 @@ class HostRates:
         voxels = sum(row.voxels for row in done)
         if not voxels:
             return None
+        verifying = fsum(row.verified.seconds for row in done if row.verified)
         return cls(
             load=_seconds(done, ("read", "prepare")) / voxels,
-            store=_seconds(done, ("finish", "write")) / voxels,
+            store=max(0.0, _seconds(done, ("finish", "write")) - verifying) / voxels,
         )
 
 
@@ -55,6 +56,20 @@ class NetworkRates:
         done = _done(rows)
         tiles = sum(row.tiles for row in done)
         return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRates:
+    """Seconds a tile that is computed a second time, on the CPU."""
+
+    tile: float
+
+    @classmethod
+    def measured(cls, rows: Iterable[StudyReport]) -> "VerifyRates | None":
+        """The rate of what was verified; None if that is nothing."""
+        verified = [row.verified for row in rows if row.verified and row.verified.tiles]
+        tiles = sum(one.tiles for one in verified)
+        return cls(fsum(one.seconds for one in verified) / tiles) if tiles else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +118,8 @@ def wall_seconds(batch: Sequence[Work], at_once: StageConcurrency) -> float:
     return max(stored, default=0.0)
 
 
-Rates: TypeAlias = HostRates | NetworkRates
-R = TypeVar("R", HostRates, NetworkRates)
+Rates: TypeAlias = HostRates | NetworkRates | VerifyRates
+R = TypeVar("R", HostRates, NetworkRates, VerifyRates)
 
 
 class RateCache:
@@ -143,6 +158,11 @@ def network_key(model: str, patch: Sequence[int], precision: str, devices: str) 
     """What a network's rates depend on; model: its file's hash."""
     extents = "x".join(map(str, patch))
     return f"{opening_key(devices)}, {precision}, {extents}, {model}"
+
+
+def verify_key(model: str, patch: Sequence[int]) -> str:
+    """What the seconds of a tile on the CPU depend on; model: its file's hash."""
+    return f"{platform.node()}, verify, {'x'.join(map(str, patch))}, {model}"
 
 
 def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:

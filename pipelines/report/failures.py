@@ -2,7 +2,13 @@
 
 from ...engine.errors import EngineError
 from ...io.errors import ScanError, UnsupportedScanError, WriteError
-from ..errors import OccupiedError, OutputFolderError, PreparationError, SettingsError
+from ..errors import (
+    OccupiedError,
+    OutputFolderError,
+    PreparationError,
+    SettingsError,
+    VerificationError,
+)
 from ..host.memory import is_out_of_memory
 from ..stopwatch import Stage
 from .report import Failure, FailureClass
@@ -12,7 +18,7 @@ _CLASSES: dict[FailureClass, tuple[type[Exception], ...]] = {
     "unsupported": (UnsupportedScanError,),
     "unreadable": (ScanError,),
     "preparation": (PreparationError,),
-    "engine": (EngineError, SettingsError),
+    "engine": (EngineError, SettingsError, VerificationError),
     "occupied": (OccupiedError,),
     "memory": (MemoryError,),
 }

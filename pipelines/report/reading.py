@@ -14,6 +14,7 @@ from ..host.memory import PeakMemory
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
+from ..study.verified import Verified
 from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
 from .writing import SCHEMA
 
@@ -51,6 +52,14 @@ class _Seams(Struct, frozen=True):
     w: _Amount | None = None
 
 
+class _Verified(Struct, frozen=True):
+    places: _Count
+    tiles: _Count
+    error: _Amount
+    allowed: _Amount
+    seconds: _Amount
+
+
 class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     name: str
     source: Path
@@ -70,6 +79,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     peak_counts_from: Literal["study", "run"] | None = None
     preview: str | None = None
     seam_score: _Seams | None = None
+    verified: _Verified | None = None
 
     def __post_init__(self) -> None:
         if self.status == "failed" and None in (self.failure, self.reason):
@@ -250,6 +260,7 @@ def _study(stored: _Study) -> StudyReport:
         peak_memory=_peak(stored),
         preview=Path(stored.preview) if stored.preview else None,
         seams=_seams(stored.seam_score),
+        verified=_verified(stored.verified),
         failure=_failure(stored),
         notes=stored.notes,
     )
@@ -272,6 +283,12 @@ def _seams(stored: _Seams | None) -> SeamScore | None:
         return None
     d, h, w = (score and _measured(score) for score in (stored.d, stored.h, stored.w))
     return SeamScore((d, h, w))
+
+
+def _verified(stored: _Verified | None) -> Verified | None:
+    return stored and Verified(
+        stored.places, stored.tiles, stored.error, stored.allowed, _measured(stored.seconds)
+    )
 
 
 def _measured(amount: float) -> float:

@@ -10,6 +10,7 @@ from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
+from ..study.verified import Verified
 
 Status: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[
@@ -44,13 +45,13 @@ class StudyReport:
     name: its place below the output folder. due: why an older result was made anew, if there was
     one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
     Reading includes hashing the input, writing includes hashing the output, finishing includes
-    preview and seam score. when: first and last moment of each stage, in seconds from the start of
-    the batch, where that was recorded. voxels: of the source grid. peak_memory: while it was under
-    way, with whatever was worked on beside it. preview: the picture beside the result, if one was
-    asked for. notes: what a user should know about how the study was taken. source: the file, or
-    the first of several. output: path of the result, made or not. status: what became of it. tiles:
-    how many were translated. seams: their score, if it was asked for. failure: why there is no
-    result.
+    preview, seam score and verification. when: first and last moment of each stage, in seconds from
+    the start of the batch, where that was recorded. voxels: of the source grid. peak_memory: while
+    it was under way, with whatever was worked on beside it. preview: the picture beside the result,
+    if one was asked for. notes: what a user should know about how the study was taken. source: the
+    file, or the first of several. output: path of the result, made or not. status: what became of
+    it. tiles: how many were translated. seams: their score, if it was asked for. verified: what a
+    second computation came to, if it was asked for. failure: why there is no result.
     """
 
     name: str
@@ -68,6 +69,7 @@ class StudyReport:
     peak_memory: PeakMemory | None = None
     preview: Path | None = None
     seams: SeamScore | None = None
+    verified: Verified | None = None
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
 
@@ -205,6 +207,11 @@ class BatchReport:
         """The largest seam score of any study."""
         scores = [row.seams.worst for row in self.studies if row.seams]
         return max((score for score in scores if score is not None), default=None)
+
+    @property
+    def worst_verified(self) -> float | None:
+        """The largest error of any study that was verified."""
+        return max((row.verified.error for row in self.studies if row.verified), default=None)
 
     @property
     def peak_memory(self) -> PeakMemory | None:

@@ -43,6 +43,9 @@ studies     in order, each with
     peak_counts_from    "study", or "run" where the system keeps only one mark; or null
     preview             path of the picture beside the result, or null
     seam_score          d, h, w and worst, each null without borders; null if not asked for
+    verified            of what was computed a second time: places and tiles, counts; error, the
+                        relative one of the worst place; allowed, what precision and voxel type
+                        explain; seconds; null if not asked for
 skipped     path and reason of what looks like a scan, or was asked for, and is none; missed where
             scans may lie behind it, as behind a link that is not followed
 ignored     how many files of other kinds lay in the folders
@@ -144,6 +147,7 @@ def _study(row: StudyReport) -> JsonObject:
         **_peak(row.peak_memory),
         "preview": str(row.preview) if row.preview else None,
         "seam_score": _seams(row.seams),
+        "verified": row.verified and asdict(row.verified),
     }
 
 

@@ -93,7 +93,7 @@ def _tile_by_tile(
 ) -> None:
     tiling = window.tiling
     blender = Blender(tiling, generator.graph.out_channels, window.blend)
-    cutter = _Cutter(source, tiling, window.padding)
+    cutter = Cutter(source, tiling, window.padding)
     for tile in tiling:
         with watch.time("blend"):
             patch = cutter.cut(tile)
@@ -183,7 +183,7 @@ def _store(slab: BlendedSlab, target: Stored) -> None:
         target.scaling.store(slab.values[:, row], target.values[:, slab.start + row])
 
 
-class _Cutter:
+class Cutter:
     """Copies patches out of an array; the array itself is never padded."""
 
     def __init__(self, source: Stored, tiling: Tiling, padding: SmallVolumePadding) -> None:

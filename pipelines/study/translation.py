@@ -9,6 +9,7 @@ import numpy as np
 
 from ...engine.generator import Generator
 from ...engine.model.model import Model
+from ...engine.options import Precision
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
@@ -53,12 +54,13 @@ class PreparedStudy:
 class InferredStudy:
     """A study and what the network made of it; notes: what a user should know of how.
 
-    made: what the network filled.
+    made: what the network filled. precision: in which it was computed in the end.
     """
 
     study: PreparedStudy
     made: Canvas
     notes: tuple[str, ...] = ()
+    precision: Precision = "fp32"
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,9 @@ def _studies(batch: BatchReport) -> Element:
     rows = [row for row in batch.studies if row.status != "up to date"]
     longest = max((sum(row.stages.values()) for row in rows), default=0.0)
     seams = batch.worst_seam is not None
-    head = ["study", "stages", "seconds", "voxels/s", "peak", *(["seam"] if seams else []), ""]
+    verified = batch.worst_verified is not None
+    asked = [*(["seam"] if seams else []), *(["off by"] if verified else [])]
+    head = ["study", "stages", "seconds", "voxels/s", "peak", *asked, ""]
     return table(
         head,
         [
@@ -240,6 +242,7 @@ def _studies(batch: BatchReport) -> Element:
                 scaled(row.voxels_per_second) if row.voxels_per_second else "",
                 memory(row.peak_memory.bytes) if row.peak_memory else "",
                 *([_seam(row)] if seams else []),
+                *([f"{row.verified.error:.1e}" if row.verified else ""] if verified else []),
                 element("span", STATUS[row.status], class_=f"status {row.status}"),
             ]
             for row in rows

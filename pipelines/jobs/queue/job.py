@@ -11,8 +11,8 @@ from ....engine.decoding import FieldError, decode, decode_known, parse
 from ...errors import QueueError
 from ...settings import TranslateOptions
 
-VERSION = 1
-"""Raised when an older worker could not do a newer job right."""
+VERSION, _WITHOUT_VERIFY = 2, 1
+"""Raised when an older worker could not do a newer job right: one of version 1 would not verify."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
 
@@ -46,7 +46,11 @@ class StudyJob:
         options: dict[str, Any] = fields.pop("options")
         if self.options.links == "inside":
             del options["links"]  # older workers had no other rule, and equal work keeps its key
-        return json.dumps({"version": VERSION, **fields, **options})
+        version = VERSION
+        if not self.options.verify:
+            del options["verify"]
+            version = _WITHOUT_VERIFY
+        return json.dumps({"version": version, **fields, **options})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -56,6 +56,12 @@ def test_a_job_is_stored_as_the_version_before_stored_it() -> None:
     assert StudyJob.from_json(STORED) == JOB
 
 
+def test_a_job_that_is_to_be_verified_is_none_for_a_worker_that_would_not() -> None:
+    verified = replace(JOB, options=replace(JOB.options, verify=3))
+    assert json.loads(verified.to_json())["version"] == 2
+    assert StudyJob.from_json(verified.to_json()) == verified
+
+
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     fields = json.loads(STORED)
     for name in ("output_format", "fewest_slices", "preview", "keep_private"):
@@ -69,7 +75,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 2}, "newer version"),
+        ({"version": 3}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),

@@ -1,0 +1,156 @@
+"""Some tiles of a study computed a second time, by ONNX Runtime on the CPU.
+
+What is compared is the result itself: around the middle of a tile, up to the next border of any, it
+is the weighted mean of the same few tiles throughout. These are computed again.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import inf, isfinite, sqrt
+from random import Random
+from time import perf_counter
+
+import numpy as np
+
+from ...engine.generator import Generator
+from ...engine.model.model import Model
+from ...engine.model.reference import tolerance
+from ...engine.network.graph import FloatArray
+from ...engine.onnxruntime.session import open_cpu_generator
+from ...engine.scaling import Stored
+from ..errors import VerificationError
+from ..settings import TranslateOptions
+from .blending import patch_weights
+from .sliding_window import Cutter
+from .tiling import Box, Tile, Tiling
+from .translation import InferredStudy
+from .verified import Verified
+
+_SPREAD = 0.1
+"""Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""
+
+_EVERY = 4
+"""Along each axis, voxels that are looked at to tell a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A box of the volume, and all tiles that have a share in it."""
+
+    box: Box
+    tiles: tuple[Tile, ...]
+
+
+def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple[Place, ...]:
+    """So many places at random, the same each time for a study's name, with something in them."""
+    tiles = list(tiling)
+    Random(name).shuffle(tiles)
+    least = _SPREAD * _range(given, (slice(None), slice(None), slice(None)))
+    busy = (tile for tile in tiles if _range(given, tiling.within_volume(tile)) >= least)
+    return tuple(_place(tiling, tile) for tile in islice(busy, count))
+
+
+def verify_study(
+    inferred: InferredStudy, model: Model, options: TranslateOptions, name: str
+) -> Verified:
+    """Compute places again, as the options ask; the study must not be finished yet.
+
+    Raises EngineError.
+    """
+    begin = perf_counter()
+    prepared = inferred.study.prepared
+    tiling = prepared.plan.tiling
+    places = chosen_places(prepared.given, tiling, options.verify, name)
+    weights = patch_weights(tiling, options.blend)
+    padding = model.card.small_volume_padding
+    cutter = Cutter(prepared.given, tiling, padding)
+    with open_cpu_generator(model.network) as reference:
+        errors = [_error(inferred, weights, place, cutter, reference) for place in places]
+    explained = tolerance(inferred.precision, tiling.patch)
+    judged = [(error, explained + steps) for error, steps in errors] or [(0.0, explained)]
+    worst, allowed = max(judged, key=lambda one: one[0] / one[1])
+    return Verified(
+        places=len(places),
+        tiles=sum(len(place.tiles) for place in places),
+        error=worst,
+        allowed=allowed,
+        seconds=perf_counter() - begin,
+    )
+
+
+def check_verified(verified: Verified) -> None:
+    """Raise VerificationError if the result is something else."""
+    if not verified.passed:
+        raise VerificationError(
+            f"The result is not what the CPU computes: it is {verified.error:.1e} off where tiles "
+            f"were computed again, and {verified.allowed:g} is allowed; nothing was written. Run "
+            "doctor, and translate again with setting precision=fp32 or device=cpu."
+        )
+
+
+def _range(given: Stored, box: Box) -> float:
+    seen = given.values[:, *box][:, ::_EVERY, ::_EVERY, ::_EVERY]
+    ends = np.stack([seen.min(axis=(1, 2, 3)), seen.max(axis=(1, 2, 3))])
+    lowest, highest = given.scaling.forward(ends)
+    return float((highest - lowest).max())
+
+
+def _place(tiling: Tiling, tile: Tile) -> Place:
+    sizes = zip(
+        tiling.origins, tiling.patch, tile.origin, tiling.before, tiling.extents, strict=True
+    )
+    boxes, rows = list[slice](), list[tuple[int, ...]]()
+    for origins, patch, origin, before, extent in sizes:
+        start, stop, sharing = _around_the_middle(origins, patch, origin)
+        boxes.append(slice(max(start - before, 0), min(stop - before, extent)))
+        rows.append(sharing)
+    depth, height, width = boxes
+    return Place((depth, height, width), tuple(Tile((d, h, w)) for d, h, w in product(*rows)))
+
+
+def _around_the_middle(
+    origins: Sequence[int], patch: int, origin: int
+) -> tuple[int, int, tuple[int, ...]]:
+    """Along one axis, from border to border, and the origins of all tiles that cover it."""
+    middle = origin + patch // 2
+    sharing = tuple(one for one in origins if one <= middle < one + patch)
+    ended = (one + patch for one in origins if one + patch <= middle)
+    begun = (one for one in origins if one > middle)
+    start, stop = max([*sharing, *ended]), min([*(one + patch for one in sharing), *begun])
+    return start, stop, sharing
+
+
+def _error(
+    inferred: InferredStudy,
+    weights: FloatArray,
+    place: Place,
+    cutter: Cutter,
+    reference: Generator,
+) -> tuple[float, float]:
+    """Relative L2 error of the result in a place, and what rounding to whole numbers may add."""
+    tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target
+    total, expected = 0.0, 0.0
+    for tile, part in _shares(tiling, place):
+        [made] = reference(cutter.cut(tile))
+        expected = expected + weights[part] * made[:, *part].astype(np.float64)
+        total = total + weights[part]
+    wanted: FloatArray = np.asarray(expected / total, np.float32)
+    stored = np.empty(wanted.shape, target.values.dtype)
+    target.scaling.store(wanted, stored)
+    difference = target.values[:, *place.box].astype(np.float64) - stored
+    size = max(float(np.linalg.norm(wanted.ravel().astype(np.float64))), 1e-12)
+    size *= abs(target.scaling.radius)
+    error = float(np.linalg.norm(difference.ravel())) / size
+    steps = sqrt(stored.size) / size if stored.dtype.kind in "iu" else 0.0
+    return (error if isfinite(error) else inf), steps
+
+
+def _shares(tiling: Tiling, place: Place) -> Iterator[tuple[Tile, Box]]:
+    """The tiles of a place, and where it lies in each."""
+    for tile in place.tiles:
+        depth, height, width = (
+            slice(box.start + before - origin, box.stop + before - origin)
+            for box, before, origin in zip(place.box, tiling.before, tile.origin, strict=True)
+        )
+        yield tile, (depth, height, width)

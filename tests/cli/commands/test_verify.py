@@ -1,0 +1,121 @@
+"""`--verify N`: tiles are computed a second time, and what differs is not written."""
+
+import json
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.batch_world import scan, tiny_model
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.pipelines import translate as translating
+
+
+class World:
+    """Two scans, and a device that computes what it is told."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.inputs, self.output = root / "scans", root / "results"
+        self.model = tiny_model(root / "model.safetensors")
+        scan(self.inputs / "a.nii.gz", shape=(40, 24, 20))
+        scan(self.inputs / "b.nii.gz", seed=1, shape=(24, 40, 16))
+
+    def run(self, command: str, *options: str) -> Result:
+        words = [command, self.inputs, "--model", self.model, "--output", self.output]
+        asked = ["--device", "cpu", "--patch", "16,16,16", *options]
+        return CliRunner().invoke(app, [*map(str, words), *asked])
+
+    def rows(self, *options: str) -> list[dict[str, Any]]:
+        report = self.root / "report.json"
+        self.run("translate", *options, "--report", str(report))
+        return json.loads(report.read_text())["studies"]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return World(tmp_path)
+
+
+def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
+    """Have the device be wrong in every so-manieth tile."""
+    right = translating.open_generator
+
+    @contextmanager
+    def off(*asked: Any) -> Generator[Any]:
+        with right(*asked) as generator:
+
+            class Off:
+                device, graph, tiles = "broken", generator.graph, 0
+
+                def __call__(self, patches: FloatArray) -> FloatArray:
+                    self.tiles += 1
+                    made = generator(patches)
+                    return made if self.tiles % every else made * np.float32(factor)
+
+            yield Off()
+
+    monkeypatch.setattr(translating, "open_generator", off)
+
+
+@pytest.mark.parametrize("overlap", ["0", "0.25", "0.5", "0.8"])
+@pytest.mark.parametrize("blend", ["gaussian", "linear", "constant"])
+def test_a_right_result_is_what_the_cpu_computes_again(
+    world: World, overlap: str, blend: str
+) -> None:
+    for row in world.rows("--verify", "3", "--overlap", overlap, "--blend", blend):
+        assert row["status"] == "translated"
+        assert row["verified"]["places"] == 3
+        assert row["verified"]["tiles"] >= 3
+        assert row["verified"]["error"] <= row["verified"]["allowed"] < 1e-2
+    assert (world.output / "a.nii.gz").exists()
+
+
+def test_a_scan_smaller_than_the_patch_is_verified_too(world: World) -> None:
+    scan(world.inputs / "small.nii", shape=(12, 14, 9))
+    rows = world.rows("--verify", "2")
+    assert [row["status"] for row in rows] == ["translated"] * 3
+    assert [row["verified"]["places"] for row in rows] == [2, 2, 1]
+
+
+def test_a_wrong_result_fails_and_nothing_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong(monkeypatch, 1.02)
+    for row in world.rows("--verify", "1"):
+        assert (row["status"], row["class"], row["failed_in"]) == ("failed", "engine", "finish")
+        assert "nothing was written" in row["reason"]
+        assert row["verified"]["error"] > 2 * row["verified"]["allowed"]
+    assert not list(world.output.glob("*.nii.gz"))
+    assert {row["status"] for row in world.rows()} == {"translated"}
+
+
+def test_one_wrong_tile_is_found_where_all_are_computed_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong(monkeypatch, 1.02, every=5)
+    assert {row["status"] for row in world.rows("--verify", "99")} == {"failed"}
+
+
+def test_the_same_tiles_are_taken_each_time(world: World) -> None:
+    first, again = (world.rows("--verify", "2", "--overwrite") for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert one["verified"]["error"] == other["verified"]["error"]
+
+
+def test_the_table_has_the_error_and_the_plan_the_cost(world: World) -> None:
+    planned = world.run("plan", "--verify", "2").output
+    assert re.search(r"Verification: \d+ tiles again on the CPU, not known yet", planned)
+    done = world.run("translate", "--verify", "2")
+    assert "off by" in done.stdout
+    planned = world.run("plan", "--verify", "2", "--overwrite").output
+    assert re.search(r"Verification: \d+ tiles again on the CPU, \d\.\d+ s of its cores", planned)
+    assert "off by" not in world.run("translate", "--overwrite").stdout
+    assert "Verification" not in world.run("plan", "--overwrite").output
