@@ -62,8 +62,8 @@ class DryRun:
 
     devices: what each card would hold besides arrays; none for the CPU. device_bytes: of each, with
     as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
-    if not known for each study that is due. rows: of all studies, in order. verifying: seconds of it
-    in which the CPU computes tiles a second time; None if not known.
+    if not known for each study that is due. rows: of all studies, in order. verifying: seconds of
+    it in which the CPU computes tiles a second time; None if not known.
     """
 
     rows: tuple[DryRow, ...]

@@ -25,7 +25,10 @@ _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How a tensor is filled. density: share that is not 0. fraction: with digits below 2^-11."""
+    """How a tensor is filled. kind: of numbers.
+
+    density: share that is not 0. fraction: with digits below 2^-11.
+    """
 
     kind: FillKind
     density: float = 1.0
@@ -34,7 +37,7 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class NumberSet:
-    """Source and weight of one trial."""
+    """One trial. name: in words. source, weight: how each is filled."""
 
     name: str
     source: Filling
@@ -99,7 +102,8 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
 class Bound:
     """How far a sum y of products x w may be off.
 
-    That is of_result |y| + of_products sum |x w| + smallest.
+    That is of_result |y| + of_products sum |x w| + smallest: of_result: a share of y. of_products: a
+    share of the products' magnitudes. smallest: where both are tiny.
     """
 
     of_result: float

@@ -18,7 +18,10 @@ _NAN = 0xFF  # every byte of one, in all precisions
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Device addresses of a convolution's tensors, and sizes in bytes."""
+    """Device addresses of a convolution's tensors.
+
+    source, weight, target, workspace: addresses. target_bytes: of the target alone.
+    """
 
     source: int
     weight: int

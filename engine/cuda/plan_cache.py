@@ -97,8 +97,8 @@ class Findings:
 class Measurements:
     """A cache's file. identity: what it was measured on. times: milliseconds a program.
 
-    findings: by `key_of` a convolution. kernels: own kernels on a layer that were checked there, and
-    what was wrong, empty for nothing.
+    findings: by `key_of` a convolution. kernels: own kernels on a layer that were checked there,
+    and what was wrong, empty for nothing.
     """
 
     identity: Mapping[str, str]

@@ -42,7 +42,7 @@ _NOTED = 1024
 
 @dataclass(frozen=True, slots=True)
 class QueuedPlan:
-    """A way of doing the convolution: what queues it, and the bytes of workspace that it takes."""
+    """A way of doing the convolution. queue: queues a run. workspace: bytes that it takes."""
 
     queue: Callable[[], None]
     workspace: int

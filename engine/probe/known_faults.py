@@ -16,7 +16,10 @@ REMEDY = "install a newer one: pip install --upgrade 'cuda-cyclegan[cuda12]' (or
 
 @dataclass(frozen=True, slots=True)
 class KnownFault:
-    """first, fixed: cuDNN's own numbers of the first version with it and of the first without."""
+    """first, fixed: cuDNN's own numbers of the first version with it and of the first without.
+
+    what: it does, as said of the version. source: where that is told.
+    """
 
     first: int
     fixed: int

@@ -33,7 +33,7 @@ struct Plain {
     void* target;
     int source_extents[3], source_channels;
     int target_extents[3], target_channels;
-    int kernel[3], stride[3], before[3];
+    int kernel[3], stride[3], before[3], dilation[3];
     int patches;
     int used_channels;    // of the source; the others are 0
     int is_gradient;
@@ -47,7 +47,7 @@ struct Expect {
     double* sums;         // [2][samples][target channels]: of products, and of their magnitudes
     int source_extents[3], source_channels;
     int target_extents[3], target_channels;
-    int kernel[3], stride[3], before[3];
+    int kernel[3], stride[3], before[3], dilation[3];
     int samples;
     int is_gradient;
     int split_fp16;
@@ -154,8 +154,9 @@ __device__ __forceinline__ double stored(const void* numbers, Index index, bool 
 // Where a tap finds the source of a result's voxel: counted in voxels, below 0 outside of it.
 template <class Shape>
 __device__ __forceinline__ Index seen(const Shape& p, const int (&at)[3], Index patch, int tap) {
-    const int offset[3] = {tap / (p.kernel[2] * p.kernel[1]), tap / p.kernel[2] % p.kernel[1],
-                           tap % p.kernel[2]};
+    const int offset[3] = {tap / (p.kernel[2] * p.kernel[1]) * p.dilation[0],
+                           tap / p.kernel[2] % p.kernel[1] * p.dilation[1],
+                           tap % p.kernel[2] * p.dilation[2]};
     bool inside = true;
     for (int axis = 0; axis < 3; ++axis) {
         int position = p.is_gradient ? at[axis] + p.before[axis] - offset[axis]
