@@ -102,8 +102,8 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
 class Bound:
     """How far a sum y of products x w may be off.
 
-    That is of_result |y| + of_products sum |x w| + smallest: of_result: a share of y. of_products: a
-    share of the products' magnitudes. smallest: where both are tiny.
+    That is of_result |y| + of_products sum |x w| + smallest. of_result: a share of y. of_products:
+    a share of the products' magnitudes. smallest: where both are tiny.
     """
 
     of_result: float

@@ -81,7 +81,10 @@ def test_fingerprints_tell_one_changed_number_and_not_the_sign_of_zero(folder, n
     assert taken(np.roll(values, 2)) != right
 
 
-@pytest.mark.parametrize("shape", [SHAPE, GRADIENT, replace(SHAPE, stride=(2, 1, 1))])
+DILATED = replace(SHAPE, dilation=(1, 1, 2), before=(1, 0, 2), after=(1, 0, 2))
+
+
+@pytest.mark.parametrize("shape", [SHAPE, GRADIENT, DILATED, replace(SHAPE, stride=(2, 1, 1))])
 def test_sums_in_double_and_errors_in_bounds(folder, shape):
     if shape.stride == (2, 1, 1):
         shape = replace(shape, target_extents=(2, 4, 5))
@@ -101,7 +104,7 @@ def test_sums_in_double_and_errors_in_bounds(folder, shape):
     run(launch, "fp16", folder)
     torch = pytest.importorskip("torch")
     convolve = torch.conv_transpose3d if shape.transposed else torch.conv3d
-    given = {"stride": shape.stride, "padding": shape.before}
+    given = {"stride": shape.stride, "padding": shape.before, "dilation": shape.dilation}
     wanted = [
         convolve(
             torch.from_numpy(part(source.astype(np.float64)).transpose(0, 4, 1, 2, 3).copy()),
