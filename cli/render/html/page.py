@@ -25,18 +25,17 @@ def comparison(found: Comparison) -> Iterator[Child]:
     yield element("h1", f"{found.second.file.name} against {found.first.file.name}")
     for sentence in outcome(found):
         yield element("p", sentence)
-    if found.pairs:
-        yield element("h2", "Time by stage, studies in both")
-        yield legend()
-        yield _stages_of_both(found)
-        yield element("h2", "Studies in both")
-        yield _pairs(found)
     if found.differences:
-        yield element("h2", "What differs")
         yield table(
             ["", "first", "second"],
             [[name, *words] for name, words in found.differences.items()],
         )
+    if found.pairs:
+        yield element("h2", "Work by stage, added up over the studies in both")
+        yield legend()
+        yield _stages_of_both(found)
+        yield element("h2", "Studies in both")
+        yield _pairs(found)
 
 
 def _stages_of_both(found: Comparison) -> Child:
@@ -47,13 +46,13 @@ def _stages_of_both(found: Comparison) -> Child:
             element("div", stage_bar({stage: first}, longest), stage_bar({stage: second}, longest)),
             seconds(first),
             seconds(second),
-            ratio(first / second if first and second else None),
+            ratio(first, second),
         ]
         for stage, (first, second) in found.stages().items()
     ]
     first, second = found.peaks
     if first and second:
-        rows.append(["peak memory", "", memory(first), memory(second), ratio(first / second)])
+        rows.append(["peak memory", "", memory(first), memory(second), ratio(first, second)])
     return table(["stage", "", "first", "second", "first / second"], rows, numbers=(2, 3, 4))
 
 
@@ -73,12 +72,12 @@ def _pairs(found: Comparison) -> Child:
                 ),
                 seconds(pair.first.seconds),
                 seconds(pair.second.seconds),
-                ratio(pair.speedup),
+                ratio(pair.first.seconds, pair.second.seconds),
             ]
             for pair in found.pairs
         ],
         numbers=(2, 3, 4),
-        total=["total", "", *map(seconds, found.seconds), ratio(found.speedup)],
+        total=["added up", "", *map(seconds, found.work), ratio(*found.work)],
     )
 
 
@@ -109,7 +108,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
     )
     yield _figures(batch)
     if batch.translated():
-        yield element("h2", "Time by stage")
+        yield element("h2", "Work by stage, added up over the studies")
         yield legend()
         yield _stages(batch)
         yield element("h2", "Along the batch")

@@ -50,7 +50,8 @@ def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: P
     result = report(written(batch, tmp_path / "r.json"))
     assert result.exit_code == 0
     assert re.search(r"infer +5\.00 s +50\.0%  █{15}$", result.stdout, re.MULTILINE)
-    assert re.search(r"total .* 200 +300 MiB", result.stdout)
+    assert re.search(r"wall time +10\.0 +200 +300 MiB", result.stdout)
+    assert "Network busy 50 % of 10.0 s\n" in result.stdout
     assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
 
 
@@ -73,13 +74,32 @@ def test_reports_of_old_versions_have_no_moments_and_are_shown(tmp_path: Path) -
     assert "under way" not in page_of(tmp_path, BATCH).words
 
 
-def test_two_reports_are_compared(tmp_path: Path) -> None:
-    faster = replace(BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better")
+def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Path) -> None:
+    faster = replace(
+        BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better", seconds=8.0
+    )
     files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]
-    result = report(*files)
-    assert "The second was 2.00 times as fast on the 2 studies" in result.stdout
-    assert "device: numpy became better" in result.stdout
-    assert re.search(r"a\.nii +4\.00 +2\.00 +2\.00", result.stdout)
+    lines = report(*files).stdout.splitlines()
+    told = lines[lines.index("2.json against 1.json:") + 1 :]
+    assert told[:3] == [
+        "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25 times as fast",
+        "They did not run under the same conditions:",
+        "- device: numpy became better",
+    ]
+    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"added up +10\.0 +5\.00 +2\.00", line) for line in told)
+    page = page_of(tmp_path, BATCH, faster)
+    assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
+
+
+def test_other_studies_have_no_speedup_and_times_too_short_no_quotient(tmp_path: Path) -> None:
+    one = replace(BATCH, studies=(row("a.nii", 4.0), row("only.nii", 6.0)))
+    two = replace(BATCH, studies=(replace(row("a.nii", 0.0001)),), seconds=2.0)
+    shown = report(written(one, tmp_path / "1.json"), written(two, tmp_path / "2.json")).stdout
+    assert "Wall time: 10.0 s, then 2.00 s, but not for the same studies" in shown
+    assert "times as fast" not in shown
+    assert "1 study only the first translated" in shown
+    assert re.search(r"a\.nii +4\.00 +0\.00$", shown, re.MULTILINE)
 
 
 def test_reports_without_anything_in_common_are_no_error(tmp_path: Path) -> None:
