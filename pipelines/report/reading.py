@@ -80,7 +80,7 @@ class _Settings(Struct, frozen=True):
     patch: tuple[_Extent, _Extent, _Extent]
     overlap: _Amount
     blend: Blend
-    precision: Precision
+    precision: Precision | None = None
     volume_index: _Count | None = None
     keep_private: bool = False
 
@@ -127,6 +127,7 @@ class _Report(Struct, frozen=True, kw_only=True):
     output: Path
     started: str
     seconds: _Amount
+    runs: _Count = 1
     use: _Use = _Use()
     totals: _Totals
     studies: tuple[_Study, ...]
@@ -222,6 +223,7 @@ def _batch(stored: _Report) -> BatchReport:
         skipped=stored.skipped,
         ignored=stored.ignored,
         not_reached=stored.totals.not_reached,
+        runs=stored.runs,
     )
 
 

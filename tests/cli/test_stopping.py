@@ -75,7 +75,8 @@ class Folders:
         return self._open([sys.executable, "-c", DROPPING, "translate", *self._arguments()])
 
     def finish(self) -> dict[str, int]:
-        """Run to the end; how many studies came to what."""
+        """Run to the end; how many studies came to what in this run."""
+        self.report.unlink(missing_ok=True)
         process = self.start()
         _, errors = process.communicate()
         assert process.returncode == 0, errors

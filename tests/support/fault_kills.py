@@ -199,6 +199,7 @@ class Kills:
         )
 
     def _finish(self, output: Path) -> dict[str, int]:
+        self._report.unlink(missing_ok=True)
         process = self._start(output)
         _, errors = process.communicate()
         assert process.returncode == 0, errors

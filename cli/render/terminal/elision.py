@@ -1,7 +1,6 @@
 """Names that are too long for their column: their middle goes."""
 
-from collections.abc import Sequence
-from os.path import commonprefix
+from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
 
@@ -30,14 +29,20 @@ def told_apart(names: Sequence[str], width: int) -> list[str]:
     ]
 
 
-def _from_difference(name: str, alike: set[str], width: int) -> str:
+def _from_difference(name: str, alike: Collection[str], width: int) -> str:
     """The beginning, and what stands where names of equal ends begin to differ."""
     head = _begin_of(name, width // 4)
-    at = max(len(commonprefix(list(alike))) - width // 4, len(head))
+    at = max(_common(alike) - width // 4, len(head))
     rest = width - cell_len(head) - 1
     if cell_len(name[at:]) <= rest:
         return f"{head}{GONE}{_end_of(name, rest)}"
     return f"{head}{GONE}{_begin_of(name[at:], rest - 1)}{GONE}"
+
+
+def _common(names: Collection[str]) -> int:
+    """Letters with which all of them begin."""
+    first, last = min(names), max(names)
+    return next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 
 
 def _begin_of(text: str, width: int) -> str:

@@ -35,6 +35,7 @@ class Folders:
 
     def rows(self, *options: str) -> list[dict[str, Any]]:
         report = self.root / "report.json"
+        report.unlink(missing_ok=True)
         self.translate(*options, "--report", str(report))
         return json.loads(report.read_text())["studies"]
 
