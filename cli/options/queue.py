@@ -1,5 +1,6 @@
 """Options that the commands of the job queue share."""
 
+import re
 import sys
 from typing import Annotated, TypeAlias
 
@@ -25,6 +26,8 @@ def _warn_of_password(
         tell([warning], sys.stderr)
     return queue
 
+
+BATCH = re.compile(r"[A-Za-z0-9-]+")
 
 QueueOption: TypeAlias = Annotated[
     str | None,
@@ -53,8 +56,17 @@ BatchName: TypeAlias = Annotated[
 ]
 
 
-def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:
-    """The scheduling class of these options. Raises SettingsError."""
+def checked_batch(text: str) -> str:
+    """A batch's name, or "" for all; others are not printed again, as an address might be meant."""
+    if text and not BATCH.fullmatch(text):
+        raise typer.BadParameter(
+            "it is no batch's name as 'submit' prints it.", param_hint="'--only'"
+        )
+    return text
+
+
+def lane_of(priority: Priority, window: str | None) -> Lane:
+    """The lane of these options. Raises SettingsError."""
     from ...pipelines.jobs.schedule import StartWindow
 
     return SchedulingClass(priority, str(StartWindow.parse(window)) if window else "")

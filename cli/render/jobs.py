@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
+from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState, OpenJobs
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable, seconds
@@ -78,6 +78,29 @@ def job_lines(
     for row in rows:
         if row.reason:
             yield f"{row.state}: {printable(row.study)}: {printable(flagged(row.reason))}"
+
+
+PAUSED = "paused: no job starts until 'jobs resume'"
+
+
+def remaining(left: Sequence[OpenJobs], *, is_paused: bool) -> Iterator[str]:
+    """What has not ended, and what it waits for: "60 jobs wait until 2026-11-22 23:00"."""
+    if is_paused:
+        yield PAUSED
+    running = sum(kind.count for kind in left if kind.state == "running")
+    if running:
+        yield f"{counted(running, 'job')} at work"
+    free = sum(kind.count for kind in left if kind.state == "queued" and not kind.window)
+    if free:
+        yield f"{counted(free, 'job')} queued"
+    windows = {kind.window for kind in left if kind.state == "queued" and kind.window}
+    for window in sorted(windows):
+        count = sum(k.count for k in left if k.state == "queued" and k.window == window)
+        yield f"{counted(count, 'job')} queued for {window}"
+    moments = sorted({_moment(kind.until) for kind in left if kind.until is not None})
+    for moment in moments:
+        count = sum(k.count for k in left if k.until is not None and _moment(k.until) == moment)
+        yield f"{counted(count, 'job waits', 'jobs wait')} until {moment}"
 
 
 def _state(row: JobRow) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -183,7 +184,60 @@ def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     worker = world.start("worker", "--device", "cpu", "--until-empty")
     _, log = worker.communicate()
     assert worker.returncode == 0
+    told = (
+        " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; --wait waits"
+    )
+    assert log.endswith(f"{told}\n")
+
+
+def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld) -> None:
+    world.scans(1)
+    soon = datetime.now() + timedelta(seconds=4)
+    batch = world.submit("--at", soon.isoformat())
+    log = ended(world, "--until-empty", "--wait")
+    assert re.search(r"waiting for jobs that may start; 1 job waits until \d{4}-\d\d-\d\d ", log)
     assert log.endswith(" cpu: no job is left that may start now\n")
+    assert [job["state"] for job in world.jobs(batch)] == ["done"]
+    assert world.run("worker", "--wait").exit_code == 2
+
+
+def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
+    world.scans(2)
+    first = world.submit()
+    second = world.submit("--overlap", "0.5")
+    log = ended(world, "--until-empty", "--only", second)
+    assert log.count(" translated") == 2
+    assert {job["state"] for job in world.jobs(second)} == {"done"}
+    assert {job["state"] for job in world.jobs(first)} == {"queued"}
+    unknown = world.run("worker", "--only", "20261121-aaaaaa")
+    assert (unknown.exit_code, "holds no batch" in unknown.stderr) == (2, True)
+
+
+def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit()
+    log = ended(world, "--until-empty", "--fail-on-error", status=1)
+    assert re.search(rf" cpu: {batch}/00001 translated: 000.nii, \d\.\d\d s$", log, re.MULTILINE)
+    assert re.search(rf" cpu: {batch}/00002 failed: empty.nii.*: unreadable: ", log)
+    world.did("jobs", "retry", batch)
+    ended(world, "--until-empty")
+
+
+def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit()
+    world.did("jobs", "pause")
+    log = ended(world, "--until-empty")
+    assert "now; paused: no job starts until 'jobs resume'; 1 job queued; --wait waits" in log
+
+
+def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
+    """What a worker on the CPU logged until its end."""
+    worker = world.start("worker", "--device", "cpu", *options)
+    _, log = worker.communicate(timeout=120)
+    assert worker.returncode == status, log
+    return log
 
 
 def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
@@ -359,7 +413,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
             assert taken.job == f"{batch}/00001"
             claims.take_over(claims.held()[name])
     told = world.work()
-    assert JobEnded(f"{batch}/00001", None) in told
+    assert JobEnded(f"{batch}/00001", "000.nii", None) in told
     poison, harmless = world.jobs(batch)
     assert (poison["state"], harmless["state"]) == ("given up", "done")
     assert "3 workers died of it" in poison["reason"]
