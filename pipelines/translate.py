@@ -26,6 +26,7 @@ from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
+from .patch_memory import check_patch_memory
 from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, network_key, opening_key
@@ -34,6 +35,7 @@ from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .results.earlier_results import discover_scans
 from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
+from .results.named_result import named_result
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
@@ -42,21 +44,25 @@ from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 class Request:
     """What the user asked for. filters: for DICOM series; what they are to become is an option.
 
-    inputs: files and folders. model: its file. output: the folder of results. device: as
-    `choose_devices` takes it. limits: of what may be taken of a card. options: about each study.
+    output: the folder of the results. result: name of the only one there; "" mirrors the inputs.
     """
 
     inputs: tuple[Path, ...]
     model: Path
     output: Path
+    result: str = ""
     device: str = "auto"
     limits: CudaLimits = NO_LIMITS
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
 
     def search(self) -> Discovery:
-        """Its studies. Raises ScanError."""
-        return discover_scans(self.inputs, self.output, self.options.choice(self.filters))
+        """Its studies. Raises ScanError or SettingsError."""
+        choice = self.options.choice(self.filters)
+        if not self.result:
+            return discover_scans(self.inputs, self.output, choice)
+        # The folder of the one result may hold the scan as well.
+        return named_result(discover_scans(self.inputs, None, choice), self.output / self.result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,8 @@ def open_job(request: Request) -> Job:
     patch = request.options.patch or model.card.patch
     precision = chosen_precision(request.options.precision, devices, request.device)
     model.network.graph.check_patch(patch)
+    if devices[0].kind == "cpu":
+        check_patch_memory(model.network.graph, patch, available_memory())
     options = replace(request.options, patch=patch, precision=precision)
     return Job(request, model, devices, options, request.search())
 

@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.links pipelines.config "
         "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.model_import "
-        "pipelines.settings pipelines.translate"
+        "pipelines.results pipelines.settings pipelines.translate"
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
@@ -188,14 +188,16 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.recovery io.discovery io.errors io.files io.volume pipelines.errors "
-        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.translate"
+        "engine.options engine.recovery io.discovery io.errors io.files io.volume "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.patch_memory pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.read engine.checkpoint.recognise engine.errors engine.model "
         "engine.network engine.sliding_window pipelines.errors pipelines.report"
     ),
+    "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -222,8 +224,8 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
         "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.errors "
-        "pipelines.execution pipelines.host pipelines.precision pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings"
+        "pipelines.execution pipelines.host pipelines.patch_memory pipelines.precision "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -20,8 +20,8 @@ _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch blend blocks device dry-run fail-on-error format json levels "
         "min-slices modality model name ngf only overlap patch patience precision preview priority "
-        "quiet scan seam-score seconds series settle sweep tries tune tune-seconds until-empty volume "
-        "vram-limit wait window yield-load yield-memory yield-to-others"
+        "quiet scan seam-score seconds series settle sweep tries tune tune-seconds until-empty "
+        "volume vram-limit wait window yield-load yield-memory yield-to-others"
     ),
     _WRITES: "folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",

@@ -6,6 +6,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
 from ...io.links import Links
@@ -89,9 +91,15 @@ class StudyOptions:
         choice, options = filters.choice(), self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
-        from ...pipelines.translate import Request  # late, as it loads the libraries
+        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
+        from ...pipelines.translate import Request
 
-        return Request(tuple(inputs), self.model, self.output, device, limits, options, choice)
+        folder, result = self.output, ""
+        if is_result_file(self.output):
+            folder, result = self.output.parent, self.output.name
+            if self.output_format == "dicom":
+                raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
+        return Request(tuple(inputs), self.model, folder, result, device, limits, options, choice)
 
     def _options(self, links: Links) -> TranslateOptions:
         return TranslateOptions(

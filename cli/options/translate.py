@@ -23,7 +23,10 @@ ModelFile: TypeAlias = Annotated[
     Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
+    Path,
+    typer.Option(
+        metavar="DIR|FILE", help="Folder for the results, which mirrors the inputs; or one's file."
+    ),
 ]
 DeviceName: TypeAlias = Annotated[
     str,

@@ -47,7 +47,10 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     )
     outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
-    yield f"Results: {printable(str(report.output))}"
+    if len(report.studies) == 1:
+        yield f"Result: {printable(str(report.studies[0].output))}"
+    else:
+        yield f"Results: {printable(str(report.output))}"
     if report.skipped:
         skipped = counted(len(report.skipped), "file or series", "files or series")
         yield f"{skipped} skipped; --dry-run says why"

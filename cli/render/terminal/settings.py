@@ -43,7 +43,7 @@ SETTINGS = (
 """Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
 name=value"; they know what a user may set, but not how a command line spells it."""
 
-_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.-]*\w))?(?![\w-])")
+_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.,-]*\w))?(?![\w-])")
 
 
 def flagged(text: str) -> str:

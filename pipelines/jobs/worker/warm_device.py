@@ -23,6 +23,8 @@ from ....io.volume import Study
 from ...errors import SettingsError
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
+from ...host.memory import available_memory
+from ...patch_memory import check_patch_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -149,6 +151,8 @@ class WarmDevice:
                 "put the old file back."
             )
         model.network.graph.check_patch(patch)
+        if self._device.kind == "cpu":
+            check_patch_memory(model.network.graph, patch, available_memory())
         opening = shared_generator(
             lambda precision: self._opened(model, precision, patch), self._device.precisions
         )
@@ -187,7 +191,7 @@ def find_study(job: StudyJob) -> Study:
         raise UnreadableScanError(
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
         )
-    found = discover([Path(file) for file in job.files], Path(job.output), job.options.choice())
+    found = discover([Path(file) for file in job.files], None, job.options.choice())
     for study in found.studies:
         if set(map(str, study.files)) == set(job.files):
             return replace(study, name=PurePosixPath(job.study))

@@ -63,6 +63,16 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert "4 translated" in world.did("jobs", "summary", batch)
 
 
+def test_a_job_may_have_one_named_file_as_its_result_beside_the_scan(world: QueueWorld) -> None:
+    world.scans(1)
+    source, target = world.inputs / "000.nii", world.inputs / "made.nii.gz"
+    paths = ["--model", str(world.model), "--output", str(target)]
+    batch = world.did("submit", str(source), *paths).strip()
+    world.work()
+    assert [job["state"] for job in world.jobs(batch)] == ["done"]
+    assert target.is_file()
+
+
 def test_a_result_equals_that_of_translate_and_is_kept_afterwards(world: QueueWorld) -> None:
     world.scans(2)
     paths = [str(world.inputs), "--model", str(world.model), "--output"]
