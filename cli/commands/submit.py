@@ -1,5 +1,6 @@
 """`cuda-cyclegan submit`: one job a study into the queue."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -31,6 +32,7 @@ Examples:
 
 @grouped
 def submit(
+    context: typer.Context,
     inputs: Inputs,
     study: StudyOptions,
     follow_links: FollowLinks = False,
@@ -74,15 +76,35 @@ def submit(
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
-            submitted = jobs.submit(found.jobs, scheduling, name=name, not_before=not_before)
+            submitted = jobs.submit(found.jobs, lane, name=name, not_before=not_before)
+            workers = jobs.workers()
     if submitted.added:
         say(submitted.batch, sys.stdout)
     tell(_outcome(submitted, len(found.skipped)), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
     tell(missed(found.skipped), sys.stderr)
+    if submitted.added:
+        tell([_next_step(submitted.batch, workers, _queue_typed(context, queue))], sys.stderr)
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
+
+
+def _next_step(batch: str, workers: int, queue: list[str]) -> str:
+    look = shlex.join(["cuda-cyclegan", "jobs", batch, *queue])
+    if workers:
+        return f"{counted(workers, 'worker is', 'workers are')} running; to look: {look}"
+    work = shlex.join(["cuda-cyclegan", "worker", *queue])
+    return f"No worker is running; to begin: {work}; to look: {look}"
+
+
+def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
+    """The option, if it was typed and holds no password, for other commands to be typed with."""
+    from ...pipelines.jobs.queue.location import has_password
+
+    source = context.get_parameter_source("queue")
+    typed = queue and source and source.name == "COMMANDLINE" and not has_password(queue)
+    return ["--queue", queue] if queue and typed else []
 
 
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:

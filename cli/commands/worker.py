@@ -159,8 +159,8 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         WorkerFailed,
     )
     from ...pipelines.progress.events import Remark
-    from ..render.jobs import remaining
     from ..render.progress_lines import failure_text
+    from ..render.queue_outlook import remaining
 
     match news:
         case JobStarted(job, study):

@@ -1,4 +1,4 @@
-"""Where the JSON report of a batch goes: a file, or standard output."""
+"""Where the report of a batch goes: JSON to a file or standard output, a page to a file."""
 
 import json
 import sys
@@ -16,6 +16,15 @@ STDOUT = Path("-")
 def screen(report: Path | None) -> TextIO:
     """Where tables go, so that nothing but the report is on standard output if it goes there."""
     return sys.stderr if report == STDOUT else sys.stdout
+
+
+def save_page(page: str, target: Path) -> int:
+    """Write a page for a browser; its bytes. Raises WriteError."""
+    from ...pipelines.results.output_file import save
+
+    content = page.encode()
+    save(target, content)
+    return len(content)
 
 
 def write_report(report: "BatchReport", target: Path) -> None:

@@ -15,7 +15,7 @@ from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
 from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
-from .writing import SCHEMA
+from .writing import SCHEMA, to_json
 
 _SMALLEST, _LARGEST = 1e-9, 10**15
 """No time, count or size is beyond them; what is would break plots and quotients."""
@@ -170,6 +170,12 @@ def read_report(file: Path) -> StoredReport:
         libraries=stored.libraries,
         machine=stored.machine,
     )
+
+
+def as_stored(batch: BatchReport, name: Path) -> StoredReport:
+    """A batch of which no file tells yet, as if one of that name had just been written."""
+    stored = decode(_Report, to_json(batch))
+    return StoredReport(name, batch, stored.program.version, stored.libraries, stored.machine)
 
 
 def _content(file: Path) -> dict[str, Json]:

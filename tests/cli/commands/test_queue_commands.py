@@ -22,6 +22,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
@@ -48,6 +49,7 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert (world.output / "000.nii.preview.png").exists()
     listed = world.did("jobs", batch)
     assert "4 jobs: 3 done, 1 failed" in listed
+    assert "No worker is running" not in listed, "and none is needed"
     assert "failed: empty.nii: unreadable: " in listed
     summary = world.run("jobs", "summary", batch)
     assert summary.exit_code == 1
@@ -55,12 +57,63 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert "empty.nii" in summary.stderr
     summary = world.run("jobs", "summary", world.submit("--overwrite"))
     assert "4 studies in 0.00 s: 4 open" in summary.stdout
+    assert "No worker is running; 'cuda-cyclegan worker' does the jobs" in world.did("jobs")
 
     scan(world.inputs / "empty.nii")
     assert "1 job queued again" in world.did("jobs", "retry", batch)
     world.work()
     assert world.run("jobs", "summary", batch).exit_code == 0
     assert "4 translated" in world.did("jobs", "summary", batch)
+
+
+def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit("--preview")
+    world.work()
+    report, page = world.folder / "night.json", world.folder / "night.html"
+    files = ["--report", str(report), "--html", str(page)]
+    assert world.run("jobs", "summary", batch, *files).exit_code == 1
+    assert json.loads(report.read_text())["totals"]["translated"] == 1
+    assert json.loads(report.read_text())["settings"]["precision"] is None
+    assert "1 failure" in page.read_text()
+    assert "Middle slices of 000.nii" in page.read_text()
+    assert "1 translated, 1 failed" in world.did("report", str(report))
+    refused = world.run("jobs", "summary", batch, *files)
+    assert (refused.exit_code, "--force" in refused.stderr) == (2, True)
+    assert world.run("jobs", "summary", batch, *files, "--force").exit_code == 1
+    printed = world.run("jobs", "summary", batch, "--report", "-")
+    assert json.loads(printed.stdout)["totals"]["failed"] == 1
+
+
+def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) -> None:
+    world.scans(1)
+    batch = world.submit("--overlap", "0.5")
+    world.submit("--at", "2100-01-01T00:00")
+    world.submit("--window", "03:00-03:01", "--overlap", "0.3")
+    with QueueTables(queue_place(world.queue), create=False) as tables:
+        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(Lane("normal"))
+    with life(queue_place(world.queue), "cpu"):
+        told = world.did("jobs")
+        assert json.loads(world.did("jobs", "--json"))["workers"] == 1
+    assert f"At work: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
+    assert "Later: 1 job queued for 03:00-03:01, 1 job waits until 2100-01-01 00:00" in told
+    assert "No worker is running" not in told
+    assert json.loads(world.did("jobs", "--json"))["workers"] == 0
+
+
+def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    done = world.run("submit", *paths)
+    batch = done.stdout.strip()
+    assert done.stderr.splitlines()[-1] == (
+        f"No worker is running; to begin: cuda-cyclegan worker; to look: cuda-cyclegan jobs {batch}"
+    )
+    with life(queue_place(world.queue), "cpu"):
+        again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
+    assert "1 worker is running; to look: cuda-cyclegan jobs " in again.stderr
+    assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
 
 
 def test_a_job_may_have_one_named_file_as_its_result_beside_the_scan(world: QueueWorld) -> None:
@@ -328,7 +381,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
     world.scans(30)
     batch = world.submit()
     with open_queue(queue_place(world.queue)) as queue:
-        assert len(fitting(queue, batch, 40)) == 33
+        assert len(fitting(queue, batch, 40)) == 34
         with QueueTables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
@@ -337,7 +390,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
                 if not claim.job.endswith("20"):
                     claims.end(claim, {}, well=True)
         shown = fitting(queue, batch, 10)
-    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30"]
+    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30", "No"]
     assert shown[-1] == "30 jobs: 10 queued, 1 running, 19 done"
 
 
@@ -348,7 +401,7 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     scan(world.inputs / "a.nii")
     eventually(lambda: world.run("jobs").stdout.count(" 1 ") == 1)
     scan(world.inputs / "b.nii")
-    eventually(lambda: len(world.did("jobs").splitlines()) == 4)
+    eventually(lambda: len(world.did("jobs").splitlines()) == 5)
     watch.terminate()
     _, log = watch.communicate()
     assert log.count("1 study queued") == 2
