@@ -4,7 +4,15 @@ import typer
 
 from ..errors import told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
+from ..options.translate import (
+    FollowLinks,
+    Inputs,
+    MoreInputs,
+    ShowPhi,
+    Verbose,
+    all_inputs,
+    links_of,
+)
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened
 
@@ -16,9 +24,10 @@ Example:
 
 @grouped
 def plan(
-    inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     verbose: Verbose = False,
@@ -38,5 +47,5 @@ def plan(
     """
     with stop_signals(), told(verbose=verbose):
         links = links_of(follow=follow_links)
-        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         raise typer.Exit(dry_run_shown(opened(request)))

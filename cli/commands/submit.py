@@ -10,8 +10,9 @@ import typer
 
 from ..errors import Exit, complain, told
 from ..options.groups import StudyOptions, grouped
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ..options.translate import FollowLinks, Inputs, links_of
+from ..options.help_panels import QUEUE
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import say, tell
@@ -33,15 +34,20 @@ Examples:
 @grouped
 def submit(
     context: typer.Context,
-    inputs: Inputs,
     study: StudyOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
+        typer.Option(
+            metavar="TIME",
+            help="Start no job before HH:MM, or before an ISO date.",
+            rich_help_panel=QUEUE,
+        ),
     ] = None,
     name: BatchName = "",
 ) -> None:
@@ -65,13 +71,13 @@ def submit(
         from ...pipelines.jobs.schedule import parse_time
         from ...pipelines.jobs.submission import jobs_of
 
-        request = study.request(inputs, links=links_of(follow=follow_links))
-        scheduling = scheduling_of(priority, window)
+        request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
+        lane = lane_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):
             found = jobs_of(request)
         if not found.jobs and not found.refused:
-            where = ", ".join(str(path) for path in inputs)
+            where = ", ".join(str(path) for path in request.inputs)
             tell(missed(found.skipped), sys.stderr)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)

@@ -13,7 +13,16 @@ import typer
 from ...io.errors import WriteError
 from ..errors import Exit, complain, told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
+from ..options.help_panels import REPORTS
+from ..options.translate import (
+    FollowLinks,
+    Inputs,
+    MoreInputs,
+    ShowPhi,
+    Verbose,
+    all_inputs,
+    links_of,
+)
 from ..options.values import checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
@@ -39,26 +48,37 @@ Examples:
 
 @grouped
 def translate(
-    inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
+        bool,
+        typer.Option(
+            "--dry-run", help="As 'plan': list what would be done.", rich_help_panel=REPORTS
+        ),
     ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.json",
             help="Write a report for scripts, or go on with that of this batch; - prints it.",
+            rich_help_panel=REPORTS,
         ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Write what ran when, for ui.perfetto.dev.",
+            rich_help_panel=REPORTS,
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS)
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model.
@@ -87,7 +107,7 @@ def translate(
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
         links = links_of(follow=follow_links)
-        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         job = opened(request, quiet=quiet)
         view = _View(report, trace, quiet, verbose)
         raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))

@@ -12,7 +12,8 @@ from ...io.errors import ScanError
 from ...pipelines.errors import QueueLostError
 from ..errors import told
 from ..options.groups import StudyOptions, grouped
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ..options.help_panels import QUEUE
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import say
 from ..render.terminal.text import counted, printable
@@ -45,7 +46,10 @@ def watch(
     settle: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0.0, help="Take a study when it has not changed for so long."
+            metavar="SECONDS",
+            min=0.0,
+            help="Take a study when it has not changed for so long.",
+            rich_help_panel=QUEUE,
         ),
     ] = 30.0,
     priority: PriorityOption = "normal",

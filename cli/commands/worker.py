@@ -35,7 +35,9 @@ def worker(
     device: Annotated[
         str,
         typer.Option(
-            metavar="auto|cpu|cuda|cuda:N[,M]",
+            "--device",
+            "-d",
+            metavar="auto|cpu|gpu|cuda:N[,M]",
             autocompletion=lambda: list(DEVICES),
             help="One process for each GPU named.",
         ),

@@ -26,7 +26,7 @@ _ALIKE: Final = {
     _WRITES: "folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
     _LOADS_CODE: "against cudnn",
-    _WIDENS_PRIVACY: "follow-links keep-private-tags show-phi verbose",
+    _WIDENS_PRIVACY: "follow-links input keep-private-tags show-phi verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {
     **{option: effect for effect, options in _ALIKE.items() for option in options.split()},

@@ -63,19 +63,19 @@ class StudyOptions:
 
     model: ModelFile
     output: Output
-    precision: Arithmetic = None
-    patch: Patch = None
+    overwrite: Overwrite = False
+    preview: Preview = False
+    output_format: ResultFormat = "same"
     overlap: Overlap = 0.25
     blend: Blending = "gaussian"
+    precision: Arithmetic = None
+    patch: Patch = None
     volume: VolumeIndex = None
     modality: Modality = ""
     series: SeriesPattern = ""
     min_slices: MinSlices = FEWEST_SLICES
     allow_uneven: AllowUneven = False
-    output_format: ResultFormat = "same"
     keep_private_tags: KeepPrivate = False
-    overwrite: Overwrite = False
-    preview: Preview = False
     seam_score: Seams = False
 
     def request(

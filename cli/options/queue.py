@@ -8,6 +8,7 @@ import typer
 
 from ...pipelines.jobs.queue.state import Priority, SchedulingClass
 from ..render.terminal.streams import tell
+from .help_panels import QUEUE
 
 
 def _warn_of_password(
@@ -39,20 +40,28 @@ QueueOption: TypeAlias = Annotated[
         callback=_warn_of_password,
         help="The job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for "
         "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
+        rich_help_panel=QUEUE,
     ),
 ]
 PriorityOption: TypeAlias = Annotated[
-    Priority, typer.Option(metavar="urgent|normal|low", help="Which jobs go first.")
+    Priority,
+    typer.Option(metavar="urgent|normal|low", help="Which jobs go first.", rich_help_panel=QUEUE),
 ]
 WindowOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HH:MM-HH:MM|night",
         help="Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
+        rich_help_panel=QUEUE,
     ),
 ]
 BatchName: TypeAlias = Annotated[
-    str, typer.Option(metavar="TEXT", help="What 'jobs' calls the batch; no patient's name.")
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="What 'jobs' calls the batch; no patient's name.",
+        rich_help_panel=QUEUE,
+    ),
 ]
 
 

@@ -172,6 +172,194 @@ class TestBadInput:
                 assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
 
 
+class TestStatus:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--overlap", "0.91"),
+            ("--overlap", "nan"),
+            ("--overlap", "-0.1"),
+            ("--patch", "16,16"),
+            ("--patch", "0,16,16"),
+            ("--patch", "a,b,c"),
+            ("--patch", "15,16,16"),
+            ("--blend", "cubic"),
+            ("--device", "tpu"),
+            ("--device", "cuda:"),
+            ("--precision", "fp8"),
+            ("--device", "cpu", "--precision", "fp16"),
+            ("--volume", "-1"),
+            ("--report", "/no/such/folder/report.json"),
+            ("--dry-run", "--report", "report.json"),
+            ("--model", "/no/such/model"),
+            ("--unknown",),
+        ],
+        ids=" ".join,
+    )
+    def test_wrong_usage_is_2_and_touches_nothing(
+        self, world: World, options: tuple[str, ...]
+    ) -> None:
+        scan(world.inputs / "a.nii")
+        result = world.translate(*options)
+        assert result.exit_code == 2
+        assert one_sentence(result)
+        assert not world.output.exists()
+
+    def test_no_study_is_3(self, world: World) -> None:
+        (world.inputs / "notes.txt").write_text("hello")
+        for options in ((), ("--dry-run",)):
+            result = world.translate(*options)
+            assert result.exit_code == 3
+            assert "No study found" in one_sentence(result)
+        assert not world.output.exists()
+
+    @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:0,1"])
+    def test_an_absent_device_is_4(self, world: World, device: str) -> None:
+        scan(world.inputs / "a.nii")
+        result = world.translate("--device", device)
+        assert result.exit_code == 4
+        assert f"Device {device}" in one_sentence(result)
+
+    def test_a_precision_that_only_an_absent_device_has_is_4(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        assert world.translate("--precision", "fp16").exit_code == 4
+
+    def test_a_missing_library_is_4(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        program = (
+            "import sys; sys.modules['onnxruntime'] = None\n"
+            "from cuda_cyclegan.cli.app import main; main()"
+        )
+        command = [sys.executable, "-c", program, "translate", *world.arguments()]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 4
+        assert "The library onnxruntime is missing" in result.stderr
+        assert "Traceback" not in result.stderr
+
+    def test_a_folder_in_use_by_another_run_is_2(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        with Manifest(world.output):
+            result = world.translate()
+        assert result.exit_code == 2
+        assert "Another run is writing" in one_sentence(result)
+
+    def test_an_output_folder_that_may_not_be_written_is_2(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        world.output.mkdir(mode=0o555)
+        result = world.run(prefix=without_privileges())
+        assert result.returncode == 2
+        [line] = result.stderr.splitlines()
+        assert re.search(r"^Error: .*results cannot be used \(Permission denied\); .*\.$", line)
+
+    def test_a_subfolder_that_may_not_be_written_fails_its_study(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        scan(world.inputs / "sub" / "b.nii")
+        (world.output / "sub").mkdir(parents=True, mode=0o555)
+        result = world.run("--report", str(world.report), prefix=without_privileges())
+        assert result.returncode == 1
+        rows = world.rows()
+        assert (rows["a.nii"]["status"], rows["sub/b.nii"]["class"]) == ("translated", "write")
+
+    def test_a_full_disk_fails_the_study_and_leaves_no_part(self, world: World) -> None:
+        scan(world.inputs / "a.nii", shape=(64, 64, 64))
+        scan(world.inputs / "b.nii", shape=(16, 16, 16))
+
+        def small_files() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        result = world.run("--report", str(world.report), preexec_fn=small_files)
+        assert result.returncode == 1, result.stderr
+        rows = world.rows()
+        assert (rows["a.nii"]["class"], rows["b.nii"]["status"]) == ("write", "translated")
+        assert set(world.files()) == {"b.nii"}
+
+
+class TestWords:
+    def test_quiet_says_nothing_when_all_is_well(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        result = world.translate("--quiet")
+        assert (result.exit_code, result.output) == (0, "")
+
+    def test_quiet_still_tells_failures(self, world: World) -> None:
+        (world.inputs / "a.nii").touch()
+        scan(world.inputs / "b.nii")
+        result = world.translate("--quiet")
+        assert result.exit_code == 1
+        [line] = result.output.splitlines()
+        assert "failed a.nii: unreadable: " in line
+
+    def test_auto_says_why_it_takes_the_cpu(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        [line] = [x for x in world.translate().stderr.splitlines() if x.startswith("Device: ")]
+        assert re.search(r"^Device: CPU, .*\(no CUDA device is used: .+\)$", line)
+        assert "no CUDA device" not in world.translate("--overwrite", "--device", "cpu").stderr
+
+    def test_plain_progress_has_one_line_a_study_and_no_escape_codes(self, world: World) -> None:
+        for name in "abc":
+            scan(world.inputs / f"{name}.nii")
+        result = world.run()
+        assert "\x1b" not in result.stdout + result.stderr
+        lines = [line for line in result.stderr.splitlines() if line.startswith("[")]
+        assert [line.split(":")[0] for line in lines] == [
+            "[1/3] translated a.nii",
+            "[2/3] translated b.nii",
+            "[3/3] translated c.nii",
+        ]
+
+    def test_a_dry_run_lists_everything_and_writes_nothing(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        world.translate()
+        before = world.files()
+        scan(world.inputs / "new.nii", shape=(20, 16, 16))
+        (world.inputs / "broken.nii").touch()
+        (world.inputs / "brain.mgz").touch()
+        manifest = (world.output / FOLDER / "manifest.jsonl").read_bytes()
+        result = world.translate("--dry-run", "--overlap", "0")
+        assert result.exit_code == 1
+        rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
+        assert re.search(r"new.nii\s+2\s.*translated", rows["new.nii"])
+        assert re.search(r"a.nii\s+4\s.*redone: the settings changed", rows["a.nii"])
+        assert re.search(r"broken.nii\s+failed", rows["broken.nii"])
+        assert "would fail: broken.nii: unreadable: " in result.stdout
+        assert f"skipped: {world.inputs / 'brain.mgz'}: " in result.stdout
+        assert world.files() == before
+        assert (world.output / FOLDER / "manifest.jsonl").read_bytes() == manifest
+
+    def test_a_dry_run_of_a_new_output_makes_no_folder(self, world: World) -> None:
+        scan(world.inputs / "a.nii")
+        assert world.translate("--dry-run").exit_code == 0
+        assert not world.output.exists()
+
+    def test_a_reader_that_goes_away_does_not_stop_the_batch(self, world: World) -> None:
+        for name in "abc":
+            scan(world.inputs / f"{name}.nii")
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [*COMMAND, *world.arguments()]
+        done = subprocess.run(command, stdout=writing, stderr=writing, check=False)
+        os.close(writing)
+        assert done.returncode == 0
+        assert len(world.files()) == 3
+
+
+def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None:
+    for name in "abc":
+        scan(world.inputs / f"{name}.nii")
+    (world.inputs / "bad.nii").touch()
+    terminal, end = os.openpty()
+    command = [*COMMAND, *world.arguments("--report", str(world.report))]
+    environment = {**os.environ, "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=end, env=environment
+    ) as process:
+        os.close(end)
+        os.read(terminal, 1)  # the bars have begun
+        os.close(terminal)
+    assert process.returncode == 1
+    assert set(world.files()) == {"a.nii", "b.nii", "c.nii"}
+    assert len(world.rows()) == 4
+
+
 def test_help_and_version_import_nothing_heavy() -> None:
     heavy = (
         "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal', "
@@ -436,6 +624,16 @@ def test_a_patch_that_no_memory_holds_is_refused_with_one_that_fits(world: World
         r"\d+,\d+,\d+ fits\.",
         " ".join(done.stderr.split()),
     )
+
+
+def test_short_options_are_those_of_every_neighbour(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    words = ["-i", world.inputs, "-o", world.output, "-m", world.model, "-d", "cpu"]
+    done = CliRunner().invoke(app, ["translate", *map(str, words)])
+    assert done.exit_code == 0, done.stderr
+    assert set(world.files()) == {"a.nii"}
+    nothing = CliRunner().invoke(app, ["plan", *map(str, words[2:])])
+    assert (nothing.exit_code, "name scan files or folders" in nothing.stderr) == (2, True)
 
 
 def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:

@@ -101,7 +101,13 @@ OPTIONS = [
 def value_of(command: str, key: str) -> str:
     """A value that the option takes, as TOML."""
     option = options_of(ROOT.commands[command])[key]
-    samples = {"cudnn": '["x"]', "json": '"b.json"', "plot": '"b.png"', "against": '"pytorch"'}
+    samples = {
+        "cudnn": '["x"]',
+        "input": '["x"]',
+        "json": '"b.json"',
+        "plot": '"b.png"',
+        "against": '"pytorch"',
+    }
     return "true" if option.is_flag else samples.get(key, '"x"')
 
 
