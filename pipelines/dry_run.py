@@ -1,6 +1,6 @@
 """What a batch would do and cost: everything short of the network, and nothing is written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from .report.report import Failure
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.sliding_window import window_grid
+from .study.tiling import Tiling
 from .study.translation import plan_read_study, prepare_study, read_study
 from .translate import Job, concurrency_of
 
@@ -107,6 +108,7 @@ class _Foresight:
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
         work = self._work(planned, volume.voxels.size, len(plan.tiling))
+        notes = *notes, *_padding(plan.tiling)
         return DryRow(planned, notes, grid, plan.footprint.peak, max(known, default=None), work)
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
@@ -138,3 +140,9 @@ class _Foresight:
             if card.program and (seconds := card.program.seconds(tiles)) is not None:
                 return seconds
         return tiles * self._network.tile if self._network else None
+
+
+def _padding(tiling: Tiling) -> Iterator[str]:
+    if tiling.padded != tiling.extents:
+        small, padded = ("x".join(map(str, size)) for size in (tiling.extents, tiling.padded))
+        yield f"it is smaller than a patch, and padded from {small} to {padded} voxels"

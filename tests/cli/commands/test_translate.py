@@ -636,6 +636,15 @@ def test_short_options_are_those_of_every_neighbour(world: World) -> None:
     assert (nothing.exit_code, "name scan files or folders" in nothing.stderr) == (2, True)
 
 
+def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:
+    scan(world.inputs / "small.nii", shape=(10, 20, 24))
+    scan(world.inputs / "whole.nii", shape=(16, 20, 24))
+    told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+    padded = "note: small.nii: smaller than a patch, padded from 10x20x24 to 16x20x24 voxels"
+    assert padded in " ".join(told.split())
+    assert told.count("padded") == 1
+
+
 def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:
     scan(world.inputs / "a.nii")
     done = world.translate("--report", "-")
