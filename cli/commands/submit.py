@@ -11,7 +11,7 @@ import typer
 from ..errors import Exit, complain, told
 from ..options.groups import StudyOptions, grouped
 from ..options.help_panels import QUEUE
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ..options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
@@ -72,7 +72,7 @@ def submit(
         from ...pipelines.jobs.submission import jobs_of
 
         request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
-        lane = lane_of(priority, window)
+        scheduling = scheduling_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):
             found = jobs_of(request)
@@ -82,7 +82,7 @@ def submit(
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
-            submitted = jobs.submit(found.jobs, lane, name=name, not_before=not_before)
+            submitted = jobs.submit(found.jobs, scheduling, name=name, not_before=not_before)
             workers = jobs.workers()
     if submitted.added:
         say(submitted.batch, sys.stdout)

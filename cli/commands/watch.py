@@ -13,7 +13,7 @@ from ...pipelines.errors import QueueLostError
 from ..errors import told
 from ..options.groups import StudyOptions, grouped
 from ..options.help_panels import QUEUE
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, lane_of
+from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import say
 from ..render.terminal.text import counted, printable

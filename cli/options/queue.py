@@ -74,8 +74,8 @@ def checked_batch(text: str) -> str:
     return text
 
 
-def lane_of(priority: Priority, window: str | None) -> Lane:
-    """The lane of these options. Raises SettingsError."""
+def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:
+    """The scheduling class of these options. Raises SettingsError."""
     from ...pipelines.jobs.schedule import StartWindow
 
     return SchedulingClass(priority, str(StartWindow.parse(window)) if window else "")

@@ -83,8 +83,8 @@ def _state(row: JobRow) -> str:
     match row.state:
         case "waiting" if row.not_before:
             return f"waiting until {moment(row.not_before)}"
-        case "queued" if row.lane.window:
-            return f"queued for {row.lane.window}"
+        case "queued" if row.scheduling.window:
+            return f"queued for {row.scheduling.window}"
         case "running" if row.worker:
             return f"running on {worker_name(row.worker)}"
         case "done" if row.was_up_to_date:

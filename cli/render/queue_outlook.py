@@ -74,7 +74,9 @@ def _at_work(row: JobRow) -> str:
 
 def _open(rows: Sequence[JobRow]) -> list[OpenJobs]:
     return [
-        OpenJobs(1, row.state, row.lane.window, row.not_before if row.state == "waiting" else None)
+        OpenJobs(
+            1, row.state, row.scheduling.window, row.not_before if row.state == "waiting" else None
+        )
         for row in rows
         if row.state in OPEN
     ]

@@ -29,7 +29,7 @@ def named_result(found: Discovery, target: Path) -> Discovery:
             f"{target} is the name of one file, and there are {len(found.studies)} studies; name a "
             "folder with setting output, or a single scan."
         )
-    study = found.studies[0]
+    study = next(iter(found.studies))
     _check_suffix(study, target)
     if any(os.path.realpath(file) == os.path.realpath(target) for file in study.files):
         raise SettingsError(f"{target} is the scan itself; choose another setting output.")

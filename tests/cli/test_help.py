@@ -61,8 +61,8 @@ def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
             assert option.opts[0] in shown
 
 
-def test_the_readme_lists_every_exit_status() -> None:
-    table = README.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
+def test_the_page_on_reports_lists_every_exit_status() -> None:
+    table = REPORTS_PAGE.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
     listed = [row.split("|")[1] for row in table.splitlines()[2:]]
     assert sorted(int(status) for cell in listed for status in cell.split(",")) == sorted(Exit)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from ...execution.retry import is_blamed
 from .queue import ALONE, PAUSED
 from .rows import NAMES, payload_of, whole
-from .state import PRIORITIES, Claim, Lane, OpenJobs
+from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
 from .tables import APPLICATION, VERSION, QueueTables
 
 _IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
@@ -46,13 +46,13 @@ class Claims:
 
     def _names(self) -> set[str]:
         with self._tables.told():
-            return {lane.name for lane in self._tables.client.list_queues()}
+            return {scheduling.name for scheduling in self._tables.client.list_queues()}
 
-    def take(self, lane: Lane) -> Claim | None:
-        """The oldest job of a lane, which is ours from now on; None if there is none."""
+    def take(self, scheduling: SchedulingClass) -> Claim | None:
+        """The oldest job of a scheduling, which is ours from now on; None if there is none."""
         token = str(uuid4())
         with self._tables.told():
-            job = self._taken(lane, token)
+            job = self._taken(scheduling, token)
             if job is None:
                 return None
             tries, priority, inputs = self._row(job)
@@ -65,8 +65,8 @@ class Claims:
             alone=priority == ALONE,
         )
 
-    def _taken(self, lane: Lane, token: str) -> str | None:
-        """The first job of a lane, given to one of those who ask at once; None if there is none.
+    def _taken(self, scheduling: SchedulingClass, token: str) -> str | None:
+        """The first job of a class, given to one of those who ask at once; None if there is none.
 
         One statement: SQLite lets one writer in at a time, and PostgreSQL passes over rows that
         another transaction is about to take.
@@ -76,7 +76,7 @@ class Claims:
             sa.select(jobs.c.workflow_uuid)
             .where(
                 *self._tables.of_batch(self._only),
-                jobs.c.queue_name == str(lane),
+                jobs.c.queue_name == str(scheduling),
                 jobs.c.status == NAMES["queued"],
                 jobs.c.application_version == VERSION,
                 _IN_FLIGHT,

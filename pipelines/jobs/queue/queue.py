@@ -22,7 +22,6 @@ from .state import (
     BatchCount,
     JobRow,
     JobState,
-    Lane,
     OpenJobs,
     Retried,
     SchedulingClass,

@@ -20,7 +20,7 @@ from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
 from .rows import NAMES, seconds_of, state_of
-from .state import OPEN, JobState, Lane, OpenJobs
+from .state import OPEN, JobState, OpenJobs, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
 VERSION = "1"
@@ -137,7 +137,7 @@ class QueueTables:
         return [*where, self.are(states)] if states else where
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
-        """What has not ended of a batch, or of all, by state and lane."""
+        """What has not ended of a batch, or of all, by state and scheduling class."""
         jobs = self.jobs.c
         query = (
             sa.select(
@@ -156,15 +156,17 @@ class QueueTables:
             OpenJobs(
                 count,
                 state_of(status),
-                Lane.parse(str(lane)).window,
+                SchedulingClass.parse(str(scheduling)).window,
                 seconds_of(until) if state_of(status) == "waiting" else None,
             )
-            for status, lane, count, until in rows
+            for status, scheduling, count, until in rows
         )
 
-    def register(self, lane: Lane) -> None:
-        """Let workers know of a lane."""
-        self.client.register_queue(str(lane), worker_concurrency=1, on_conflict="never_update")
+    def register(self, scheduling: SchedulingClass) -> None:
+        """Let workers know of a scheduling class."""
+        self.client.register_queue(
+            str(scheduling), worker_concurrency=1, on_conflict="never_update"
+        )
 
     def _prepare(self) -> None:
         with self.told():

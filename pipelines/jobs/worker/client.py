@@ -13,7 +13,7 @@ from ...report.study_row import to_json
 from ...report.writing import program_version
 from ..queue.claims import Claims
 from ..queue.job import StudyJob
-from ..queue.state import Claim, Lane, OpenJobs
+from ..queue.state import Claim, OpenJobs, SchedulingClass
 from ..schedule import StartWindow
 from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
 

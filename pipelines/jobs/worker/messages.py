@@ -42,7 +42,7 @@ class WorkerSettings:
     until_empty: bool = False
     waits: bool = False
     only: str = ""
-    tries: int = 3
+    tries: int = TRIES
     manners: Manners | None = None
     limits: CudaLimits = NO_LIMITS
     sharing: int = 1

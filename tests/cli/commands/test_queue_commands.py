@@ -92,7 +92,7 @@ def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     world.submit("--at", "2100-01-01T00:00")
     world.submit("--window", "03:00-03:01", "--overlap", "0.3")
     with QueueTables(queue_place(world.queue), create=False) as tables:
-        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(Lane("normal"))
+        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
     with life(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
         assert json.loads(world.did("jobs", "--json"))["workers"] == 1
