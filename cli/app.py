@@ -24,7 +24,6 @@ from .commands import (
 from .errors import told
 from .options.help_panels import PanelledCommand
 from .render.terminal.streams import lost_with_its_reader, settle
-from .signals import die_quietly
 
 EXAMPLE = """\b
 Examples:
@@ -88,8 +87,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 
 
 def main() -> None:
-    """Run the command line."""
-    die_quietly()
+    """Run the command line; `__main__` has seen to Ctrl-C before it is heard here."""
     settle()
     try:
         app()

@@ -67,9 +67,7 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.commands cli.errors cli.options cli.render.terminal cli.signals pipelines.report"
-    ),
+    "cli.app": "cli.commands cli.errors cli.options cli.render.terminal pipelines.report",
     "cli.commands": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.render.terminal "
         "cli.signals engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices "
