@@ -48,8 +48,9 @@ def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
     from ...pipelines.config import is_readable_by_others
     from ...pipelines.jobs.queue.location import has_password
 
-    inner = (table.get("queue") for table in tables.values() if isinstance(table, dict))
-    queues = [queue for queue in (tables.get("queue"), *inner) if isinstance(queue, str)]
+    inner = [cast("dict[str, Any]", table) for table in tables.values() if isinstance(table, dict)]
+    asked = [table.get("queue") for table in (tables, *inner)]
+    queues = [queue for queue in asked if isinstance(queue, str)]
     if any(map(has_password, queues)) and is_readable_by_others(path):
         warning = (
             f"Warning: others can read {path}, which holds the password of a queue; take that "

@@ -62,7 +62,8 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
 
 def _use(report: BatchReport) -> Iterator[str]:
     spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
-    yield f"Work by stage, added up over the studies: {', '.join(spent)}"
+    summed = ", added up over the studies" if len(report.translated()) > 1 else ""
+    yield f"Work by stage{summed}: {', '.join(spent)}"
     use = report.use
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
     yield f"Network busy {percent(use.computing_share)} of {seconds(use.wall)} s{devices}"

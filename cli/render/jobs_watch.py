@@ -30,8 +30,9 @@ def watch(jobs: "Queue", batch: str | None) -> None:
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
             while True:
-                last = fitting(jobs, batch, console.height - 1)
-                shown = "\n".join(shortened(line, console.width - len(ECHO)) for line in last)
+                columns = console.width - len(ECHO)
+                last = fitting(jobs, batch, console.height - 1, columns)
+                shown = "\n".join(shortened(line, columns) for line in last)
                 live.update(Text(shown, no_wrap=True), refresh=True)
                 if not _is_open(jobs, batch):
                     last = list(listing.lines(jobs, _rows(jobs, batch), console.width))
@@ -42,9 +43,9 @@ def watch(jobs: "Queue", batch: str | None) -> None:
             say(line, sys.stdout)
 
 
-def fitting(jobs: "Queue", batch: str | None, room: int) -> list[str]:
+def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
     """What there is room for: all, or the jobs that run and first failures, or newest batches."""
-    columns, rows = columns_of(sys.stdout), _rows(jobs, batch)
+    rows = _rows(jobs, batch)
     lines = list(listing.lines(jobs, rows, columns))
     if len(lines) > room and rows is not None:
         return list(listing.lines(jobs, rows, columns, listed=("running",)))[:room]

@@ -1,5 +1,6 @@
 """submit, worker and jobs as people use them, with real worker processes."""
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
-from support.queue_world import QueueWorld, children, handles, spares
+from support.queue_world import COMMAND, QueueWorld, children, handles, spares
 from support.waiting import eventually
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
@@ -391,7 +392,32 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
                     claims.end(claim, {}, well=True)
         shown = fitting(queue, batch, 10)
     assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30", "No"]
-    assert shown[-1] == "30 jobs: 10 queued, 1 running, 19 done"
+    assert shown[-2] == "30 jobs: 10 queued, 1 running, 19 done"
+
+
+def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / f"{'long' * 40}.nii").touch()
+    batch = world.submit()
+    world.work()
+    terminal, end = os.openpty()
+    command = [*COMMAND, "jobs", batch, "--watch", "--queue", world.queue]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(command, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    said = b""
+    with contextlib.suppress(OSError):  # what a terminal without a program ends with
+        while piece := os.read(terminal, 4096):
+            said += piece
+    os.close(terminal)
+    assert process.wait() == 0
+    left = said.decode().replace("\r", "").rpartition("\x1b[2K")[2]
+    assert "2 jobs: 1 done, 1 failed" in left
+    assert left.count("000.nii") == 1
+    drawn = said.decode().partition("\x1b[2K")[0].replace("\x1b[?25l", "")
+    assert max(map(len, drawn.replace("\r", "").splitlines())) <= 80, (
+        "nothing wraps while it is drawn"
+    )
 
 
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
