@@ -167,9 +167,8 @@ MAY_IMPORT = {
         "engine.probe engine.telemetry pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.network engine.sliding_window pipelines.progress "
-        "pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
-        "pipelines.translate"
+        "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "
+        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.execution": (

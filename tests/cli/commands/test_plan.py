@@ -78,6 +78,8 @@ def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:
     scan(world.inputs / "small.nii", shape=(10, 20, 24))
     scan(world.inputs / "whole.nii", shape=(16, 20, 24))
     told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
-    padded = "note: small.nii: smaller than a patch, padded from 10x20x24 to 16x20x24 voxels"
+    padded = (
+        "note: small.nii: it is smaller than a patch, and padded from 10x20x24 to 16x20x24 voxels"
+    )
     assert padded in " ".join(told.split())
     assert told.count("padded") == 1
