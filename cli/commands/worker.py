@@ -114,7 +114,8 @@ def worker(
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, lambda asked, _: workers.stop(asked))
         ended = workers.run()
-        raise typer.Exit(ended or (fail_on_error and failures.any and Exit.SOME_FAILED))
+        failed = fail_on_error and failures.any
+        raise typer.Exit(ended or (Exit.SOME_FAILED if failed else Exit.DONE))
 
 
 def _check_known(place: "QueuePlace", batch: str) -> None:
