@@ -44,7 +44,9 @@ from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 class Request:
     """What the user asked for. filters: for DICOM series; what they are to become is an option.
 
-    output: the folder of the results. result: name of the only one there; "" mirrors the inputs.
+    inputs: files and folders. model: its file. output: the folder of results. result: name of the
+    only one there; "" mirrors the inputs. device: as `choose_devices` takes it. limits: of what may
+    be taken of a card. options: about each study.
     """
 
     inputs: tuple[Path, ...]

@@ -103,10 +103,10 @@ def worker(
         place = queue_place(queue)
         if checked_batch(only):
             _check_known(place, only)
-        manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
+        yields_at = YieldLimits(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
         settings = WorkerSettings(
-            until_empty, wait, only, tries, manners, limits, sharing=len(devices)
+            until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
         task, failures = QueueTask(place, settings, _verdict), _Failures()
         workers = QueueWorkers(task, devices, _FINAL, failures.hear, _log_death, _log_stop)

@@ -145,8 +145,10 @@ class BatchReport:
 
     options: without a precision where that was left to several workers, each for its device.
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
-    not_reached: studies that the network had not begun with when the batch was interrupted.
-    runs: of the program that the batch took so far; their seconds count together.
+    not_reached: studies that the network had not begun with when the batch was interrupted. model:
+    that was run. device: in words. output: the folder. seconds: of wall time. use: of those
+    seconds. studies: their rows, in order. skipped: what is no study. runs: of the program that the
+    batch took so far; their seconds count together.
     """
 
     model: ModelName

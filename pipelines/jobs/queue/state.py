@@ -54,9 +54,10 @@ class BatchCount:
 
 @dataclass(frozen=True, slots=True)
 class OpenJobs:
-    """So many jobs of one kind that have not ended. until: before which none starts, if any waits.
+    """Jobs of one kind that have not ended. count: how many. state: which they are in.
 
-    window: of the day in which they may start; "" is any time. Times are seconds since 1970.
+    window: of the day in which they may start; "" is any time. until: before which none starts, in
+    seconds since 1970; None if they do not wait.
     """
 
     count: int

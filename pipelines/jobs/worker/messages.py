@@ -34,16 +34,16 @@ class WorkerSettings:
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
     waits: and not before those have run that may start later. only: the batch to do jobs of, ""
-    for all. tries: workers that may die of a job before it is given up. manners: towards other
-    programs on the GPU; None takes no notice of them. limits: of what this program may take there.
-    sharing: workers that were started together, among which the machine is divided.
+    for all. tries: workers that may die of a job before it is given up. yield_limits: how much of
+    the GPU other programs may use; None takes no notice of them. limits: of what this program may
+    take there. sharing: workers that were started together, among which the machine is divided.
     """
 
     until_empty: bool = False
     waits: bool = False
     only: str = ""
     tries: int = TRIES
-    manners: Manners | None = None
+    yield_limits: YieldLimits | None = None
     limits: CudaLimits = NO_LIMITS
     sharing: int = 1
 
@@ -58,7 +58,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job is over: its row, or None if it was given up."""
+    """A job is over. study: place of its result. row: of the study, None if it was given up."""
 
     job: str
     study: str

@@ -60,7 +60,7 @@ class QueueTask:
             status, sentence = self.verdict(error)
             channel.send(WorkerFailed(sentence))
             return status
-        return _SHAKEN if end == "shaken" else 0
+        return _RESTART if end == "restart" else 0
 
 
 class _Control:
