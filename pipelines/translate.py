@@ -80,7 +80,7 @@ class Job:
     @property
     def recipe(self) -> Recipe:
         """What the results are made with."""
-        return Recipe(self.model.sha256, self.settings.sha256())
+        return Recipe(self.model.identity, self.settings.sha256())
 
     @property
     def network_key(self) -> str:
@@ -105,7 +105,12 @@ class Job:
         """What judges studies against an output folder with these entries in its manifest."""
         options = self.options
         return Planner(
-            self.request.output, entries, self.recipe, options.overwrite, options.preview
+            self.request.output,
+            entries,
+            self.recipe,
+            options.overwrite,
+            options.preview,
+            self.model.known_as,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
@@ -158,7 +163,12 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
-        model=ModelName(job.model.card.name, request.model, job.model.sha256),
+        model=ModelName(
+            job.model.card.name,
+            request.model,
+            job.model.sha256,
+            job.model.card.established.in_words,
+        ),
         options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,

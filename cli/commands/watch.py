@@ -73,7 +73,7 @@ def watch(
                 try:
                     found = jobs_of(request)
                     _tell_refused(found, refused)
-                    _take(arrivals.complete(found.jobs), jobs, scheduling, name)
+                    _take(arrivals.complete(found.jobs, found.models), jobs, scheduling, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))

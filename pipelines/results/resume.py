@@ -73,7 +73,8 @@ class Planner:
 
     overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
     result is to have one. output: the folder. entries: the newest of every output. recipe: what
-    results are made with now.
+    results are made with now. models: further hashes by which results of the same network are
+    recorded.
     """
 
     output: Path
@@ -81,6 +82,7 @@ class Planner:
     recipe: Recipe
     overwrite: bool
     preview: bool = False
+    models: tuple[str, ...] = ()
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
@@ -126,7 +128,7 @@ class Planner:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, "was changed after this program wrote it")
-        if entry.recipe.model != self.recipe.model:
+        if entry.recipe.model not in (self.recipe.model, *self.models):
             return replace(ours, reason="the model changed")
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed")
