@@ -192,7 +192,7 @@ def _provenance(survey: Survey) -> Provenance:
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"
         for finding in recognised.told
-        if finding.reason.startswith(_DECIDED) or finding.subject == "reference"
+        if finding.reason.startswith(_DECIDED)
     ]
     notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in recognised.defaulted]
     return Provenance(

@@ -34,7 +34,7 @@ SCRIPTS = {
     ),
     "doctor": f"{COMMAND} doctor",
     "import": (
-        f"{COMMAND} model import net.pth --output imported.safetensors --source T1 --target CT "
+        f"{COMMAND} model import net.pth --output imported.safetensors --code mfazampour --source T1 --target CT "
         "--intensity-in identity --intensity-out identity --axes RAS --spacing native "
         f"--patch 32,32,32 && {COMMAND} model verify model.safetensors"
     ),

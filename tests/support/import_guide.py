@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, GeneratorCode, TrainingCode
 
-HEAD = "| `--code` | repository, file | what it writes | what it computes |\n| --- | --- | --- | --- |"
+HEAD = (
+    "| `--code` | repository, file | what it writes | what it computes |\n| --- | --- | --- | --- |"
+)
 
 
 def table_of_codes() -> str:
