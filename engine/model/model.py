@@ -225,7 +225,7 @@ def _identity(card: ModelCard, network: Network) -> str:
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):
         digest.update(json.dumps([name, weight.shape]).encode())
-        digest.update(np.ascontiguousarray(weight, "<f4"))
+        digest.update(np.ascontiguousarray(weight, "<f4").data)
     return digest.hexdigest()
 
 

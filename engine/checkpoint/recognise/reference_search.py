@@ -322,7 +322,8 @@ def _finished(raw: FloatArray, end: str) -> FloatArray:
         case "tanh":
             return np.tanh(raw)
         case "sigmoid":
-            return 1 / (1 + np.exp(-raw))
+            with np.errstate(over="ignore"):
+                return (1 / (1 + np.exp(-raw))).astype(np.float32)
         case _:
             return raw
 

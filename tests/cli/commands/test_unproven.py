@@ -46,19 +46,19 @@ def told(folder: Path) -> tuple[str, str]:
 def test_an_unproven_model_is_told_once_a_run_and_in_every_dicom_result(tmp_path: Path) -> None:
     result = translated(tmp_path, "--unproven")
     assert result.exit_code == 0, result.output
-    assert result.stdout.count("unproven") == 1
+    assert result.stdout.count("is unproven") == 1
     assert "nothing shows that it computes what its training code did" in result.stdout
     established, description = told(tmp_path)
     assert established == "unproven"
     assert "with the model MR to T2 (unproven) by" in description
     shown = CliRunner().invoke(app, ["report", str(tmp_path / "report.json")])
-    assert "unproven" in shown.stdout
+    assert "is unproven" in shown.stdout
 
 
 def test_a_model_of_a_known_code_says_nothing(tmp_path: Path) -> None:
     result = translated(tmp_path, ZEROS)
     assert result.exit_code == 0, result.output
-    assert "unproven" not in result.stdout
+    assert "is unproven" not in result.stdout
     established, description = told(tmp_path)
     assert established == "code mfazampour"
     assert "unproven" not in description
