@@ -120,9 +120,7 @@ def export_onnx(
         say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 
 
-@app.command(
-    epilog=_example("edit t1-to-t2.safetensors --output newer.safetensors --name 'T1 to T2'")
-)
+@app.command(epilog=_example("edit old.safetensors --output new.safetensors --licence MIT"))
 def edit(
     file: ModelFile,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
