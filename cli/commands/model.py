@@ -120,7 +120,7 @@ def export_onnx(
         say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 
 
-@app.command(epilog=_example("edit old.safetensors --output new.safetensors --licence MIT"))
+@app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
 def edit(
     file: ModelFile,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
