@@ -18,9 +18,14 @@ _DEEPEST_WRAPPING = 4
 _GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d")
 _BARE_BLOCK = re.compile(r"\d+\.(conv_)?block\.")
 _DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(isc?)?(_|$)|discr|d_model|critic", re.IGNORECASE)
+_HELPER = (
+    r"optim|(^|[_/.])opt(_|$)|crit(eri|_|$)|loss|(real|fake)_label|vgg|lpips|percept"
+    r"|(^|[_/.])net_?f($|[_/.])"
+)
+_HELPER_NETWORK = re.compile(_HELPER, re.IGNORECASE)
 _TRAINING_STATE = re.compile(
-    r"optim|(^|[_/.])opt(_|$)|sched|scaler|(^|[_/.])amp($|[_/.])|crit(eri|_|$)|loss|(real|fake)_label"
-    r"|vgg|lpips|percept|(^|[_/.])net_?f($|[_/.])|history|best|metric|psnr|ssim|(^|[_/.])lr($|[_/.])",
+    rf"{_HELPER}|sched|scaler|(^|[_/.])amp($|[_/.])|history|best|metric|psnr|ssim"
+    r"|(^|[_/.])lr($|[_/.])",
     re.IGNORECASE,
 )
 """Names of what a training keeps beside its generators and what translates nothing."""
@@ -129,9 +134,12 @@ def _is_known(group: Group, chosen: Group, *, is_named: bool) -> bool:
     """Whether a group is a network of its own, or a training's state."""
     if is_named and group.is_network and group.saved_in != chosen.saved_in:
         return True
-    known = _DISCRIMINATOR, _TRAINING_STATE, *_DIRECTIONS.values()
-    names = [group.name] if group.is_network else group.floating
-    return all(any(pattern.search(name) for pattern in known) for name in names)
+    if _direction(group.name) not in (None, _direction(chosen.name)):
+        return True  # it is of the other generator, or a part of that
+    if group.is_network:
+        return _is_helper(group)
+    known = _DISCRIMINATOR, _TRAINING_STATE
+    return all(any(pattern.search(name) for pattern in known) for name in group.floating)
 
 
 def _chosen(groups: list[Group], evidence: Evidence) -> Group:
@@ -168,7 +176,7 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
 
 
 def _is_helper(group: Group) -> bool:
-    return bool(_DISCRIMINATOR.search(group.name) or _TRAINING_STATE.search(group.name))
+    return bool(_DISCRIMINATOR.search(group.name) or _HELPER_NETWORK.search(group.name))
 
 
 def _several(groups: list[Group]) -> str:

@@ -120,6 +120,13 @@ def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> Non
     assert np.array_equal(chosen, module.model[0].weight.detach())
 
 
+def test_the_best_generator_is_not_passed_over_for_the_last(tmp_path: Path) -> None:
+    states = {f"{name}_generator": made.unpadded_resnet().state_dict() for name in ("best", "last")}
+    torch.save(states, tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match="one of 'best_generator', 'last_generator'"):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
+
+
 def test_safetensors_carry_the_same_generator(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
@@ -168,6 +175,14 @@ UNKNOWN: dict[str, tuple[Callable[["torch.nn.Module"], object], str]] = {
         "'input_norm'",
     ),
     "second network": (lambda g: {"G_AB": g.state_dict(), "polish": CONV}, "'polish/weight'"),
+    "beside in its entry": (
+        lambda g: {"G_A2B": {"model": g.state_dict(), "gain": torch.tensor(2.0)}},
+        "'G_A2B/gain'",
+    ),
+    "polish of the same way": (
+        lambda g: {"G_A2B": {"core": g.state_dict(), "polish": CONV}},
+        "'G_A2B/polish/weight'",
+    ),
     "linear layer": (lambda g: {**g.state_dict(), "fc.weight": torch.ones(3, 4)}, "'fc.weight'"),
     "list": (lambda g: {"G": g.state_dict(), "affine": [torch.ones(3)]}, "'affine/0'"),
 }
