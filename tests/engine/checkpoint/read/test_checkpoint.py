@@ -202,7 +202,7 @@ def test_torchscript_is_refused_with_advice(tmp_path: Path) -> None:
         (b"\x08\x09\x12\x07pytorch\x1a\x052.1.0:\x80\x01", "an ONNX model"),
         (b"\x08\x07:\x12\x12\x01gB\x02\x10\x11", "an ONNX model"),
         (bytes(344) + b"n+1\0", "a NIfTI scan"),
-        (gzip.compress(bytes(344) + b"n+1\0" + bytes(999)), "a NIfTI scan"),
+        (gzip.compress(bytes(344) + b"n+1\0" + bytes(999), mtime=0), "a NIfTI scan"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"),
         (b"\x00" * 257 + b"ustar" + b"\x00" * 250, "tar archive"),
         (pickle.dumps({"weight": [1.0]}), "not a PyTorch checkpoint"),
