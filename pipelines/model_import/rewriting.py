@@ -9,7 +9,11 @@ from ..errors import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class NewWords:
-    """What the card is to say instead; None leaves a word as it is."""
+    """What the card is to say instead; None leaves a word as it is.
+
+    name: of the model. licence: of the weights. source, target: names of the channels that go in
+    and come out.
+    """
 
     name: str | None = None
     licence: str | None = None

@@ -21,7 +21,8 @@ Bias: TypeAlias = Literal["always", "as norm"]
 class NormForm:
     """A norm that a code can be run with, and what a checkpoint then holds.
 
-    parameters: tensors of each norm. bias: whether convolutions before it have one.
+    name: as its options call it. parameters: tensors of each norm. bias: whether convolutions
+    before it have one.
     """
 
     name: str
@@ -42,11 +43,12 @@ FAMILY_NORMS = (INSTANCE, BATCH, NO_NORM)
 class GeneratorCode:
     """One generator class of a repository: the weights that it writes, and how it uses them.
 
-    file: where it stands. pads, block_pads, up_pads, sampled, blurred, is_named: as in ResNetShape;
-    block_pads None: as its parameter padding_type says. statistics: which a norm with stored ones
-    uses at test, None where the test run's options decide. dropout: where it may have some.
-    padding_types: the block padding that each value of the parameter padding_type makes; empty
-    without such a parameter.
+    file: where it stands. reading: how it computes. norms: that it can be run with. is_unet:
+    whether it is a nested U-Net. up_bias, last_bias: of the decoder and of the last convolution.
+    pads, block_pads, up_pads, sampled, blurred, is_named: as in ResNetShape; block_pads None: as
+    its parameter padding_type says. statistics: which a norm with stored ones uses at test, None
+    where the test run's options decide. dropout: where it may have some. padding_types: the block
+    padding that each value of the parameter padding_type makes; empty without such a parameter.
     """
 
     file: str
@@ -145,7 +147,11 @@ class GeneratorCode:
 
 @dataclass(frozen=True, slots=True)
 class TrainingCode:
-    """A repository. copies: others with the same networks. note: what to know about it."""
+    """A repository.
+
+    name: by which users name it. generators: its classes. copies: others with the same networks.
+    note: what to know about it.
+    """
 
     name: str
     repository: str

@@ -28,11 +28,15 @@ _MOST_GROUPS = 32
 class ResNetShape:
     """What names and shapes tell about a ResNet.
 
+    in_channels, out_channels: of the network. width: channels of the first convolution. blocks,
+    downsamplings: how many. first_kernel, last_kernel: edges of the outer kernels. norm_bias,
+    up_bias, last_bias: whether convolutions before a norm, those that enlarge, and the last one
+    have a bias. is_named: whether its layers have names, and no numbers.
     pads, block_pads, up_pads: whether layers of their own pad around the outer convolutions, those
-    of the blocks, and those behind sampling. sampled: whether sampling layers enlarge.
-    has_norms: whether there is room for normalisations. drops_in_blocks, drops_outside: whether
-    there is room for dropout. blur_taps: of anti-aliasing filters, or 0.
-    blurs_up: whether such filters enlarge, which is trilinear sampling.
+    of the blocks, and those behind sampling. sampled: whether sampling layers enlarge. has_norms:
+    whether there is room for normalisations. drops_in_blocks, drops_outside: whether there is room
+    for dropout. blur_taps: of anti-aliasing filters, or 0. blurs_up: whether such filters enlarge,
+    which is trilinear sampling.
     """
 
     in_channels: int
@@ -78,7 +82,12 @@ class ResNetShape:
 
 @dataclass(frozen=True, slots=True)
 class UNetShape:
-    """What names and shapes tell about a U-Net."""
+    """What names and shapes tell about a U-Net.
+
+    in_channels, out_channels: of the network. width: channels of the outermost level. levels: how
+    many. inner_bias: whether convolutions inside the outermost level have a bias. stride: by which
+    each level shrinks D, H and W, as its kernels say.
+    """
 
     in_channels: int
     out_channels: int
@@ -98,7 +107,11 @@ Shape: TypeAlias = ResNetShape | UNetShape
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A layout with the generator's tensors in it; layout: the key naming, in words."""
+    """A layout with the generator's tensors in it.
+
+    layout: the key naming, in words. slots: its convolutions in running order. modules: their
+    tensors. shape: what these tell.
+    """
 
     layout: str
     slots: tuple[KeyMapping, ...]

@@ -47,8 +47,8 @@ _DIRECTIONS = {"AtoB": _one_way("A", "B"), "BtoA": _one_way("B", "A")}
 class Group:
     """Tensors of a checkpoint that lie together.
 
-    name: tells where they were. saved_in: the entry of the file that holds them, which is the name
-    but for prefixes that several networks in one state have.
+    name: tells where they were. tensors: by their names there. saved_in: the entry of the file that
+    holds them, which is the name but for prefixes that several networks in one state have.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The generator's tensors, and all that lies beside them in the file."""
+    """The generator's tensors; left: all that lies beside them in the file."""
 
     tensors: Tensors
     left: tuple[Group, ...]

@@ -25,6 +25,7 @@ class Reading:
     norm: instance, group:N, none, or stored (by statistics of the training).
     activation, block_activation, up_activation: of the encoder, the blocks and the decoder: relu,
     leaky:SLOPE or elu. residual: how a block ends. end: what follows the last convolution.
+    epsilon: of the norms. adds_input: whether the patch is added to what the network makes of it.
     upsampling: of a decoder that samples. concat: order of a U-Net's joints.
     stride: of each down-sampling. dilation: of the blocks' convolutions.
     """

@@ -13,7 +13,10 @@ from .recognition import Choices, Fact, Question
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Tensors of the file that the generator does not use. name: where they lie, or empty."""
+    """Tensors of the file that the generator does not use.
+
+    name: where they lie, or empty. tensors: how many. is_network: whether they are a network.
+    """
 
     name: str
     tensors: int
@@ -24,9 +27,10 @@ class Left:
 class Recognised:
     """A checkpoint's generator; while `undecided` is not empty its network rests on guesses.
 
-    reading: all that the shapes do not tell.
-    established: by what the reading is known; None if by nothing. fitting_codes: training codes
-    that write such tensors.
+    match: the layout. told: facts that the file, a code, a reference or the user tells. defaulted:
+    those that were assumed. left: what lies beside it. choices: what the user said. reading: all
+    that the shapes do not tell. established: by what the reading is known; None if by nothing.
+    fitting_codes: training codes that write such tensors.
     """
 
     match: Match

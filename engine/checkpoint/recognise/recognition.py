@@ -16,8 +16,9 @@ class Choices:
 
     code: name of the training code. unproven: import on assumptions, where neither code nor a
     reference says what the network computes. direction, generator: which network of several.
-    All others are about what the network computes, in the words of `Reading`; padding without
-    block_padding is said of both. norm_statistics: each patch's own, or those stored in training.
+    All others (norm, epsilon, activation, residual, end, concat, upsampling too) are about what the
+    network computes, in the words of `Reading`; padding without block_padding is said of both.
+    norm_statistics: each patch's own, or those stored in training.
     """
 
     code: str | None = None
