@@ -16,13 +16,29 @@ class Moment:
     """What may tell apart frames that lie at one place; zeros where the header says nothing.
 
     temporal: position in time, from 1. trigger: milliseconds from the heart beat. acquisition: its
-    number. diffusion: b-value and direction of the gradient.
+    number. diffusion: b-value and direction of the gradient. index: of an enhanced frame, in the
+    dimensions of its object that are not places. labelling: of arterial spins, LABEL or CONTROL.
     """
 
     temporal: float
     trigger: float
     acquisition: float
     diffusion: tuple[float, ...]
+    index: tuple[int, ...] = ()
+    labelling: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """What the frames of one volume share besides geometry.
+
+    flags: values of the image type from the third on. echo: its time in milliseconds.
+    """
+
+    flags: tuple[str, ...]
+    echo: float
+    echo_number: str = ""
+    stack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +47,8 @@ class Frame:
 
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
-    contrast: what the frames of one volume share besides geometry, such as their echo.
-    image: its instance number, or its place in a multi-frame file.
+    reference: the frame of reference in which these are told. image: its instance number, or its
+    place in a multi-frame file.
     """
 
     file: Path
@@ -43,7 +59,8 @@ class Frame:
     spacing: tuple[float, ...]
     orientation: tuple[float, ...]
     position: tuple[float, ...]
-    contrast: tuple[str, ...]
+    reference: str
+    contrast: Contrast
     moment: Moment
     image: float
 
@@ -56,13 +73,16 @@ Stack: TypeAlias = tuple[Frame, ...]
 class Instance:
     """One DICOM file.
 
-    description: free text that may name a patient; shown only to those who ask for it.
-    obstacle: why nothing of it becomes a volume, in words for the report; None if it may.
+    patient: its identifier, never shown. description: free text that may name a patient; shown
+    only to those who ask for it.
+    obstacle: why nothing of it becomes a volume, in words for the report; None if it may. cut: how
+    much of its pixels is missing, in words.
     """
 
     file: Path
     sop_class: str
     uid: str
+    patient: str
     study: str
     series: str
     number: int
@@ -70,6 +90,7 @@ class Instance:
     description: str
     frames: tuple[Frame, ...] = ()
     obstacle: str | None = None
+    cut: str | None = None
 
 
 def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:
