@@ -154,6 +154,7 @@ MAY_IMPORT = {
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.volume",
     "io.links": "",
+    "io.identity": "io.dicom io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
@@ -206,8 +207,8 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.reading "
-        "io.search io.volume io.writing pipelines.errors pipelines.report pipelines.study"
+        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
+        "io.reading io.search io.volume io.writing pipelines.errors pipelines.report pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",

@@ -110,9 +110,9 @@ def _taken(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Un
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
         dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
-    if is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
-        return None
     instance = _instance(path, dataset)
+    if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
+        return None
     if instance is None and old:
         return _not_dicom(path, start)
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
@@ -121,9 +121,10 @@ def _taken(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Un
         return Unreadable(
             path, "its header does not say of which study it is; copy or export it again"
         )
-    if instance.frames and pixels_at is not None:
-        return replace(instance, cut=_cut(dataset, os.fstat(file.fileno()).st_size - pixels_at))
-    return instance
+    if not instance.frames or pixels_at is None:
+        return instance
+    cut = _cut(dataset, os.fstat(file.fileno()).st_size - pixels_at)
+    return replace(instance, cut=cut) if cut else instance
 
 
 def _whole_series_uid(dataset: DataSet) -> str:
@@ -190,7 +191,7 @@ def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
 
 def _cut(dataset: DataSet, there: int) -> str | None:
     """How much is missing if so many bytes are there for the pixels and what follows; or None."""
-    if dataset.file_meta.get("TransferSyntaxUID") not in _UNPACKED:
+    if word(dataset.file_meta, "TransferSyntaxUID") not in _UNPACKED:
         return None
     bits = number(dataset, "BitsAllocated") * number(dataset, "SamplesPerPixel", 1)
     pixels = number(dataset, "Rows") * number(dataset, "Columns")

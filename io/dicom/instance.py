@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .library import PARSING_ERRORS
+from .library import PARSING_ERRORS, tag_of
 
 DataSet: TypeAlias = Any
 """A pydicom data set; its elements have no static types."""
@@ -134,6 +134,7 @@ def items(dataset: DataSet, keyword: str) -> tuple[DataSet, ...]:
 def _value(dataset: DataSet, keyword: str) -> Any:
     """An element's value; None where it is missing or its text is no value of its kind."""
     try:
-        return dataset.get(keyword)
+        element = dataset.get(tag_of(keyword))  # which takes half as long as by the keyword
     except PARSING_ERRORS:
         return None
+    return None if element is None else element.value

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -67,6 +67,15 @@ class Series:
     def folder(self) -> Path:
         """The folder that its files share."""
         return Path(os.path.commonpath([file.parent for file in self.files]))
+
+    @property
+    def content(self) -> Hashable:
+        """What of it makes its results, without the names of its files."""
+        at = {file: index for index, file in enumerate(self.files)}
+        volumes = tuple(
+            tuple((at[frame.file], frame.number) for frame in volume) for volume in self.volumes
+        )
+        return volumes, self.uneven, self.study_numbers, self.keep_private
 
     @property
     def told(self) -> str:
@@ -137,7 +146,7 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     for reason, same in _left_out(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    lost = _lost(members)
+    lost, cut = _lost(members), {each.file: each.cut for each in members.instances if each.cut}
     parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
         own = replace(row, kind=part.kind, images=len(part.frames))
@@ -145,7 +154,8 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
             note = f"one of {len(parts)} parts of its series: {part.kind}"
             own = replace(own, label=f"{row.label}-{count}", notes=(*own.notes, note))
         own = replace(own, notes=(*own.notes, *part.notes))
-        yield _judged(own, list(part.frames), part.trouble, lost, choice)
+        missing = lost or _cut_short([frame.file for frame in part.frames], cut)
+        yield _judged(own, list(part.frames), part.trouble, missing, choice)
 
 
 def _left_out(members: Members) -> dict[str, list[Instance]]:
@@ -158,11 +168,6 @@ def _left_out(members: Members) -> dict[str, list[Instance]]:
 
 def _lost(members: Members) -> str | None:
     """Which images of the series nobody can read or place, in words."""
-    cut = [each.cut for each in members.instances if each.cut]
-    if cut:
-        verb = "is" if len(cut) == 1 else "are"
-        names = _first([each.file.name for each in members.instances if each.cut])
-        return f"{names} {verb} truncated or damaged ({cut[0]}); copy or export it again"
     lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
     if lost:
         told = "cannot be read, and may be slices of it; restore or remove what is damaged"
@@ -179,13 +184,22 @@ def _lost(members: Members) -> str | None:
     return None
 
 
+def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:
+    found = [file for file in dict.fromkeys(files) if file in cut]
+    if not found:
+        return None
+    verb = "is" if len(found) == 1 else "are"
+    names = _first([file.name for file in found])
+    return f"{names} {verb} truncated or damaged ({cut[found[0]]}); copy or export it again"
+
+
 def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _judged(
-    row: Series, part: list[Frame], trouble: str | None, lost: str | None, choice: Choice
+    row: Series, part: list[Frame], trouble: str | None, missing: str | None, choice: Choice
 ) -> Series:
     normal = normal_of(part[0])
     part.sort(key=lambda frame: depth_of(frame, normal))
@@ -193,8 +207,8 @@ def _judged(
     left_out = choice.refusal(row.modality, row.description, row.label)
     if left_out:
         return replace(row, reason=left_out)
-    if lost:
-        return replace(row, verdict="refused", reason=lost, is_incomplete=True)
+    if missing:
+        return replace(row, verdict="refused", reason=missing, is_incomplete=True)
     if trouble := trouble or bad_frames(part):
         return replace(row, verdict="refused", reason=trouble)
     places = _places(part)

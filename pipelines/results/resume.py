@@ -27,7 +27,8 @@ class PlannedStudy:
     reason: why an older result is made anew, or why the study is refused; None if there is
     nothing to say. replaces: whether what stands at the target may be replaced. refreshed: the
     manifest's entry with new marks, if files were touched or moved but hold the same bytes.
-    stale: a preview of the older result, which would not show the new one.
+    stale: a preview of the older result, which would not show the new one. aliases: the same scan
+    under other names, for which the result is stored again.
     """
 
     study: Study
@@ -37,6 +38,7 @@ class PlannedStudy:
     replaces: bool = False
     refreshed: ManifestEntry | None = None
     stale: Path | None = None
+    aliases: "tuple[PlannedStudy, ...]" = ()
 
     @property
     def refusal(self) -> Failure | None:
