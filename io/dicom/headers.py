@@ -191,8 +191,10 @@ def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
 
 def _cut(dataset: DataSet, there: int) -> str | None:
     """How much is missing if so many bytes are there for the pixels and what follows; or None."""
-    if word(dataset.file_meta, "TransferSyntaxUID") not in _UNPACKED:
+    syntax = word(dataset.file_meta, "TransferSyntaxUID")
+    if syntax not in _UNPACKED:
         return None
+    there -= 8 if syntax == ImplicitVRLittleEndian else 12  # tag, kind and length of the pixels
     bits = number(dataset, "BitsAllocated") * number(dataset, "SamplesPerPixel", 1)
     pixels = number(dataset, "Rows") * number(dataset, "Columns")
     promised = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8

@@ -124,6 +124,29 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     return replace(volume, affine=affine, header=header, notes=notes)
 
 
+def read_grid(study: Study) -> tuple[tuple[int, ...], Affine]:
+    """Extents along all axes and the affine, without voxels; raises what `read` raises."""
+    path = study.files[0]
+    image = path if is_single_file(path) else study.files[1]
+    try:
+        header = _header_at(path, None)
+    except (EOFError, *GZIP_ERRORS):
+        end = end_of_gzip(path) if is_gzip_name(path) else None
+        if end is None:
+            raise
+        header = _header_at(path, end)
+    extents = tuple(int(extent) for extent in header.get_data_shape())
+    check_extents(path, extents)
+    stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
+    check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
+    return extents, affine_of(header, path)
+
+
+def _header_at(path: Path, end: int | None) -> Header:
+    with open_reader(path, is_gzip_name(path), end) as stream:
+        return read_header(stream, path)
+
+
 def read_header(stream: BinaryIO, path: Path) -> Header:
     """Parse and check a header, its extensions included; `stream` then stands at its end."""
     single = is_single_file(path)

@@ -208,6 +208,7 @@ class StudyStages:
         row = replace(alias.opening_row, notes=notes)
         again = StudyProgress(alias, row, Stopwatch(row.name, self._record))
         self._peaks.enter(row.name)
+        self._tell(StudyStarted(alias))
 
         def store() -> StudyReport:
             again.inputs = states_again(alias.study, ticket.inputs)
