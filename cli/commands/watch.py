@@ -74,6 +74,8 @@ def watch(
                     found = jobs_of(request)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         _log(f"{left_out} is not queued: {flagged(reason)}")
+                    for left_out, reason in complaints.due(found.refused | _missed(found)).items():
+                        _log(f"{left_out} is not queued: {flagged(reason)}")
                     _take(arrivals.complete(found.jobs), jobs, scheduling, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(flagged(str(error)))

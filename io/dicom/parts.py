@@ -175,8 +175,8 @@ def _joined(alike: list[Part]) -> list[Part]:
         return alike
     if not _apart(alike) and all(_fill_a_grid(part.frames) for part in alike):
         return alike
-    flags = [set(part.frames[0].contrast.flags) for part in alike]
-    add_ons = sorted(set.union(*flags) - set.intersection(*flags))
+    flags = [part.frames[0].contrast.flags for part in alike]
+    add_ons = sorted({flag for own in flags for flag in own if not all(flag in f for f in flags)})
     shares = ", ".join(str(len(part.frames)) for part in alike)
     note = f"its images differ in their image type ({', '.join(add_ons)} on some, {shares} alike)"
     return [Part(frames, notes=(f"{note}; taken as one volume",))]
