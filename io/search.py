@@ -186,9 +186,10 @@ class FileSearch:
         else:
             if stat.S_ISREG(mode):
                 kind.append(path)
+            elif kind is self.files:
+                self._skip(path, _NO_FILE)
             else:
-                reason = "it is a pipe, socket or device, not a file"
-                self._pass(path, kind, reason, missed=False)
+                self._pass(path, kind, _NO_FILE, missed=False)
 
     def _pass(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
         """Note what cannot be opened; missed: whether it may be a scan if its name says no kind."""
@@ -205,6 +206,7 @@ class FileSearch:
 
 
 _Branch: TypeAlias = tuple[Path, frozenset[_Place]]
+_NO_FILE = "it is a pipe, socket or device, not a file"
 _TOO_MANY_NAMES = (
     f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
     "that you want"

@@ -212,9 +212,9 @@ TRAPS: dict[str, Trap] = {
     "nhdr without voxels": Trap(detached(".nhdr", None), fails=("a.nhdr",)),
     # no files
     "folder": Trap(lambda folder: (folder / "a.nii").mkdir()),
-    "pipe": Trap(lambda folder: os.mkfifo(folder / "a.nii"), missed=("a.nii",)),
+    "pipe": Trap(lambda folder: os.mkfifo(folder / "a.nii"), skipped=("a.nii",)),
     "pipe, no scan": Trap(lambda folder: os.mkfifo(folder / "control"), skipped=("control",)),
-    "socket": Trap(a_socket, missed=("a.nii",)),
+    "socket": Trap(a_socket, skipped=("a.nii",)),
     "link to nothing": Trap(link("a.nii.gz", "annex/a.nii.gz"), missed=("a.nii.gz",)),
     "link to nothing, no scan": Trap(link(".#a.txt", "user@host"), skipped=(".#a.txt",)),
     "link in a circle": Trap(link("a.nii", "a.nii"), missed=("a.nii",)),
