@@ -23,7 +23,8 @@ _ALL_PRECISIONS_FROM = (8, 0)
 class Device:
     """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    index: which of the CUDA devices. limits: how a CUDA device is used.
+    index: which of the CUDA devices. limits: how a CUDA device is used. kind: CPU or CUDA.
+    default_precision, precisions: of the network's arithmetic here.
     """
 
     kind: Literal["cpu", "cuda"]

@@ -19,7 +19,10 @@ WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What came out, in which precision, and a line for each time that it was begun again."""
+    """What came out, in which precision, and a line for each time that it was begun again.
+
+    result: what came out. notes: those lines.
+    """
 
     result: T
     precision: Precision

@@ -76,7 +76,10 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Voxels [C, D, H, W] as they are stored, and the map from them to network intensities."""
+    """Voxels [C, D, H, W] as they are stored, and the map from them to network intensities.
+
+    values: the voxels. scaling: the map.
+    """
 
     values: VoxelArray
     scaling: Scaling = Scaling()

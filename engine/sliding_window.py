@@ -70,7 +70,10 @@ class PatchWindow(PatchGrid):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When the card was busy with a part of the work, on the clock of `time.perf_counter`."""
+    """When the card was busy with a part of the work, on the clock of `time.perf_counter`.
+
+    start, stop: in seconds.
+    """
 
     part: Phase
     start: float

@@ -25,7 +25,8 @@ class Discovery:
 
     skipped: files asked for by name, files that look like scans, DICOM series without a volume to
     translate, and folders that did not open. ignored: how many other files the folders hold.
-    series: every DICOM series, taken or not, by label.
+    series: every DICOM series, taken or not, by label. studies: what can be translated, or has an
+    obstacle.
     """
 
     studies: tuple[Study, ...]

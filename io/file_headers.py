@@ -17,7 +17,8 @@ class FileHeader:
     """A look at a scan file.
 
     extents: i, j, k. spacing: along them, in millimetres. volumes: how many it holds. unreadable,
-    unsupported: why it would fail; None for each that is not so.
+    unsupported: why it would fail; None for each that is not so. notes: what of its geometry has to
+    be believed.
     """
 
     extents: tuple[int, ...] = ()
@@ -25,6 +26,7 @@ class FileHeader:
     volumes: int = 0
     unreadable: str | None = None
     unsupported: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def refusal(self) -> str | None:
@@ -39,11 +41,12 @@ def read_file_header(study: Study) -> FileHeader:
             for file in study.files:
                 check_start(file)
             read = nifti.read_grid if study.format == "nifti" else nrrd_metaimage.read_grid
-            extents, affine = read(study)
+            grid = read(study)
     except UnreadableScanError as error:
         return FileHeader(unreadable=str(error))
     except UnsupportedScanError as error:
         return FileHeader(unsupported=str(error))
-    lengths = np.linalg.norm(affine[:3, :3], axis=0)
+    lengths = np.linalg.norm(grid.affine[:3, :3], axis=0)
     spacing = tuple(float(length) for length in lengths)
-    return FileHeader(extents[:3], spacing, math.prod(extents[3:]))
+    volumes = math.prod(grid.extents[3:])
+    return FileHeader(grid.extents[:3], spacing, volumes, notes=grid.notes)

@@ -19,7 +19,10 @@ LEADS_OUT = "it is a link that leads out of the inputs, and is not followed"
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """What may be reached from the inputs. roots: their real paths."""
+    """What may be reached from the inputs. roots: their real paths.
+
+    links: which are followed.
+    """
 
     links: Links
     roots: tuple[Path, ...]

@@ -44,6 +44,7 @@ class Skipped:
     """A path that is not translated, and why, in words for the report.
 
     missed: whether there may be scans behind it, so that what was asked for is not all done.
+    reason: those words.
     """
 
     path: Path
@@ -55,11 +56,11 @@ class Skipped:
 class FileSearch:
     """What has been met so far.
 
-    output: the real path of the folder whose files are results, not scans, if there is one.
-    rule: which links are followed.
-    unnamed: files whose names say no kind, as those of DICOM often do. by_name: those of them that
-    were asked for. unopened: those that cannot be opened. closed: folders that cannot. ignored: how
-    many files are no scans.
+    output: the real path of the folder whose files are results, not scans, if there is one. rule:
+    which links are followed. unnamed: files whose names say no kind, as those of DICOM often do.
+    by_name: those of them that were asked for. unopened: those that cannot be opened. closed:
+    folders that cannot. ignored: how many files are no scans. files: those that may be scans.
+    skipped: those that were asked for and are none.
     """
 
     output: Path | None

@@ -20,7 +20,10 @@ Tables: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of defaults; is_trusted: the user's own or named, not one that lies in the folder."""
+    """A file of defaults; is_trusted: the user's own or named, not one that lies in the folder.
+
+    path: where it lies.
+    """
 
     path: Path
     is_trusted: bool

@@ -29,7 +29,8 @@ class DryRow:
     notes: what a user should know about how it is taken, as far as that is known.
     host_bytes: held at its largest, besides the program itself. device_bytes: held on a card while
     it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
-    None if nothing of the kind was measured on this machine yet.
+    None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
+    tiles lie, None if it is not due. failure: None if nothing is in its way.
     """
 
     planned: PlannedStudy
@@ -51,7 +52,7 @@ class DryRun:
 
     devices: what each card would hold besides arrays; none for the CPU. device_bytes: of each, with
     as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
-    if not known for each study that is due.
+    if not known for each study that is due. rows: of all studies, in order.
     """
 
     rows: tuple[DryRow, ...]

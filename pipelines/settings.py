@@ -20,8 +20,9 @@ class TranslateSettings:
     """Everything besides model and scan that changes a result, and nothing that does not.
 
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
-    volume_index: which volume of a 4-D or multi-frame file; None refuses such files.
-    keep_private: whether private elements of a DICOM source go into its result.
+    volume_index: which volume of a 4-D or multi-frame file; None refuses such files. keep_private:
+    whether private elements of a DICOM source go into its result. blend: weights of overlapping
+    tiles. precision: of the network's arithmetic.
     """
 
     patch: tuple[int, int, int]
@@ -47,7 +48,8 @@ class TranslateOptions:
     patch: None takes the model's. precision: None takes the device's default. overwrite: make
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. All others mean what they do in TranslateSettings
-    and Choice, which are made from them.
+    and Choice, which are made from them. overlap, blend, volume_index, keep_private: as in
+    TranslateSettings. output_format, fewest_slices, allow_uneven, links: as in Choice.
     """
 
     patch: tuple[int, int, int] | None = None

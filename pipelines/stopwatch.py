@@ -15,7 +15,7 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 class Span:
     """One stretch of work on a study; start and stop on the clock of `time.perf_counter`.
 
-    track: the thread or device queue that did it.
+    track: the thread or device queue that did it. study: its name. stage: which kind of work.
     """
 
     study: str

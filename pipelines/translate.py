@@ -41,7 +41,11 @@ from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asked for. filters: for DICOM series; what they are to become is an option."""
+    """What the user asked for. filters: for DICOM series; what they are to become is an option.
+
+    inputs: files and folders. model: its file. output: the folder of results. device: as
+    `choose_devices` takes it. limits: of what may be taken of a card. options: about each study.
+    """
 
     inputs: tuple[Path, ...]
     model: Path
@@ -60,7 +64,7 @@ class Request:
 class Job:
     """A request that was found sound: its model read, its devices chosen, its studies found.
 
-    options: as requested, with nothing left open.
+    options: as requested, with nothing left open. discovery: those studies, and what is none.
     """
 
     request: Request
@@ -226,7 +230,10 @@ def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """Opens a network on a device in any precision; can be sent to another process."""
+    """Opens a network on a device in any precision; can be sent to another process.
+
+    patch: (D, H, W).
+    """
 
     network: Network
     device: Device

@@ -22,7 +22,10 @@ from ..render.terminal.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """Whom to measure too. patience: seconds for each."""
+    """Whom to measure too. patience: seconds for each.
+
+    pytorch: whether PyTorch, in each of its modes. cudnn: folders of other copies of cuDNN.
+    """
 
     pytorch: bool
     cudnn: tuple[Path, ...]

@@ -28,7 +28,11 @@ from ..render.terminal.text import bar, counted, memory, printable, scaled
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """What is swept for, with None where it is to be found, and where the figures go."""
+    """What is swept for, with None where it is to be found, and where the figures go.
+
+    view: of the command's output. scan: what is to be translated. patch: (D, H, W). batch: patches
+    in one run. precision: of the network's arithmetic.
+    """
 
     view: View
     scan: Scan

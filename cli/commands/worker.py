@@ -74,12 +74,12 @@ def worker(
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with told(verbose=False):
         from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.worker.messages import Manners, WorkerSettings
+        from ...pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
         from ...pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
 
-        manners = Manners(yield_memory << 20, yield_load) if yield_to_others else None
+        yields_at = YieldLimits(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
-        settings = WorkerSettings(until_empty, tries, manners, limits, sharing=len(devices))
+        settings = WorkerSettings(until_empty, tries, yields_at, limits, sharing=len(devices))
         task = QueueTask(queue_place(queue), settings, _verdict)
         workers = QueueWorkers(task, devices, _FINAL, log_news, _log_death, _log_stop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

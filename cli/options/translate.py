@@ -150,7 +150,12 @@ _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The options as they were given."""
+    """The options as they were given.
+
+    modality, series: of DICOM series, empty for all. min_slices: fewest of a series that is
+    translated. allow_uneven: whether uneven slices are resampled. show_phi: whether names and
+    descriptions of patients may be printed. links: which symbolic links are followed.
+    """
 
     modality: str
     series: str

@@ -20,7 +20,8 @@ from .terminal.text import counted, printable
 class Found:
     """A search, with the header of each study that is no DICOM series.
 
-    show_phi: whether descriptions and identifiers are shown.
+    search: what was found. headers: of each such study. show_phi: whether descriptions and
+    identifiers are shown.
     """
 
     search: Discovery
@@ -83,8 +84,10 @@ def _notes(found: Found) -> Iterator[str]:
         if len(series.volumes) > 1:
             yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
     for study, header in found.headers.items():
+        name = printable(str(study.files[0]))
+        for note in header.notes:
+            yield f"note: {name}: {printable(note)}"
         if header.volumes > 1:
-            name = printable(str(study.files[0]))
             yield f"note: {name}: {header.volumes} volumes; --volume N takes one"
 
 
@@ -148,6 +151,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
         "volumes": header.volumes,
         "extents": list(header.extents),
         "spacing": list(header.spacing),
+        "notes": list(header.notes),
     }
 
 

@@ -1,6 +1,5 @@
 """Progress as a live display of two bars: the batch, and the study at hand."""
 
-from types import TracebackType
 from typing import Self
 
 from rich.cells import cell_len
@@ -57,12 +56,7 @@ class LiveProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:

@@ -19,7 +19,10 @@ MOST_MOMENTS = 40
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Lines that keep their columns, and sentences below them that may be broken."""
+    """Lines that keep their columns, and sentences below them that may be broken.
+
+    lines: of a table. sentences: each on a line of its own, if it fits.
+    """
 
     lines: Iterable[str]
     sentences: Iterable[str] = ()
@@ -79,10 +82,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
 
 def _moments(batch: BatchReport, columns: int | None) -> Iterator[str]:
     """Studies below each other over one time, so that those at work together are seen."""
-    rows = sorted(
-        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
-        key=lambda pair: pair[0],
-    )
+    rows = batch.by_start()
     if not rows:
         return
     last = max(stop for (_, stop), _ in rows) or 1.0

@@ -7,7 +7,10 @@ from statistics import median, quantiles
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to time, in seconds, and whether to time every layer and the ceilings too."""
+    """How long to time, in seconds, and whether to time every layer and the ceilings too.
+
+    layers: whether layers and ceilings are timed.
+    """
 
     seconds: float = 2.0
     layers: bool = True
@@ -19,7 +22,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long one run of a batch takes, over many runs."""
+    """How long one run of a batch takes, over many runs.
+
+    median, p5, p95: seconds; the latter are the 5th and 95th percentile. runs: how many.
+    """
 
     median: float
     p5: float
@@ -53,7 +59,8 @@ class LayerTime:
 
     layer: of the graph. plan: how the device does it, None where it has no choice. flops: of the
     layer's arithmetic as the network defines it, 0 where it is no convolution. bytes: the least
-    that must be read and written, None where that is not known.
+    that must be read and written, None where that is not known. operation: what the step does.
+    seconds: of one run.
     """
 
     layer: str
@@ -79,9 +86,10 @@ class MemoryUse:
 class Measured:
     """One network at one patch shape, batch and precision on one device.
 
-    batch: patches in one run, fewer than asked for where memory was short. latency: of a run on
-    the device. call: of a run from host memory and back. layers: in order; empty if not asked for.
+    batch: patches in one run, fewer than asked for where memory was short. latency: of a run on the
+    device. call: of a run from host memory and back. layers: in order; empty if not asked for.
     flops: of one run. ceilings: None if not asked for, or if there was no room to measure them.
+    device: in words. voxels: of one run. memory: what it held.
     """
 
     device: str

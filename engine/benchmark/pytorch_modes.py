@@ -9,8 +9,9 @@ from ..options import Precision
 class Mode:
     """One way to run.
 
-    compile_mode: of torch.compile; None runs eagerly. channels_last: memory order NDHWC.
-    graph: captured once into a CUDA graph. autotune: cudnn.benchmark.
+    compile_mode: of torch.compile; None runs eagerly. channels_last: memory order NDHWC. graph:
+    captured once into a CUDA graph. autotune: cudnn.benchmark. name: as it is shown. arithmetic:
+    precision of the convolutions.
     """
 
     name: str

@@ -10,7 +10,12 @@ from ..sliding_window import PatchGrid, ring_rows
 
 @dataclass(frozen=True, slots=True)
 class RingLayout:
-    """Device addresses of what a sliding window holds, and rows of the rings."""
+    """Device addresses of what a sliding window holds, and rows of the rings.
+
+    source: ring of voxels to be translated. mean, total: rings of the weighted sums and of their
+    weights. weights: of a patch's voxels in the blend. lowest: lowest value of each channel.
+    overflowed: a flag. rows: of each ring.
+    """
 
     source: int
     mean: int
@@ -38,6 +43,8 @@ class RingBuffers:
     """Offsets, bytes in all, and the steps until a ring's row may be used again.
 
     With a lag of 2 the rows of the steps before and after are copied beside a step's work.
+
+    places: as offsets, or as addresses once memory is there. lag: those steps.
     """
 
     places: RingLayout

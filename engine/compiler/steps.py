@@ -30,7 +30,8 @@ class Tensor:
     """A tensor as it lies in memory: [batch, *extents, channels], halo and filling included.
 
     scale: where set, the tensor is float and each number stored as two fp16 parts of its product
-    with this power of two; of 8 channels first the high parts, then the low ones.
+    with this power of two; of 8 channels first the high parts, then the low ones. name: by which
+    memory is laid out. extents: (D, H, W). precision: of its numbers.
     """
 
     name: str
@@ -49,9 +50,9 @@ class Tensor:
 class TensorView:
     """The part of a tensor that a step reads.
 
-    origin: position of the view's first voxel; not 0 where the tensor has a halo.
-    shuffled: the tensor holds 2 x 2 x 2 voxels of the view as 8 groups of channels, and the view
-    is twice as large as the tensor along each axis.
+    origin: position of the view's first voxel; not 0 where the tensor has a halo. shuffled: the
+    tensor holds 2 x 2 x 2 voxels of the view as 8 groups of channels, and the view is twice as
+    large as the tensor along each axis. extents: (D, H, W) of the view.
     """
 
     tensor: Tensor
@@ -72,7 +73,10 @@ class TensorView:
 
 @dataclass(frozen=True, slots=True)
 class WeightTable:
-    """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all."""
+    """Factor and summand of each channel, float32 [2, patches, channels]; patches 1 serves all.
+
+    name: by which memory is laid out.
+    """
 
     name: str
     patches: int
@@ -90,7 +94,8 @@ Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu"]
 class Activation:
     """Of x below 0, linear gives slope * x and elu slope * (exp(x) - 1); x itself above.
 
-    A value that is not finite leaves every activation as not finite.
+    curve: tanh and sigmoid are those of x. A value that is not finite leaves every activation as
+    not finite.
     """
 
     slope: float = 1.0
@@ -102,7 +107,10 @@ IDENTITY = Activation()
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Patches [first, first + count) of a batch, and the depth at which a slab of them starts."""
+    """Patches [first, first + count) of a batch, and the depth at which a slab of them starts.
+
+    plane: that depth.
+    """
 
     first: int
     count: int
@@ -115,6 +123,9 @@ class Pack:
 
     Target voxel (d, h, w) holds at tap (i, j) the patch at
     (d, h * stride_h + i, w * stride_w + j) + origin, continued past its border by mode.
+
+    patches: which of the batch. channels: of a patch. extents: (D, H, W) of a patch. taps: of the
+    kernel along H and W. stride: along H and W.
     """
 
     target: Tensor
@@ -132,7 +143,8 @@ class ConvolvePatches:
     """The first layer straight from the patches, by the own kernel for matrix units; stride 1.
 
     weight: `weight_layout.matrix_operands`. Target voxel v reads the patch from v + origin on.
-    statistics: of the target, if it measures that too.
+    statistics: of the target, if it measures that too. layer: its name. channels: of a patch.
+    extents: (D, H, W) of a patch. mode: how it goes on past its border. kernel: extents (D, H, W).
     """
 
     layer: str
@@ -150,7 +162,9 @@ class ConvolvePatches:
 class ConvolveToPatches:
     """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
 
-    weight: `weight_layout.column_operands`; bias: name of a float32 constant [C].
+    weight: `weight_layout.column_operands`; bias: name of a float32 constant [C]. layer: its name.
+    source: of the last feature maps. origin, mode: as in Pointwise. kernel, extents: (D, H, W), of
+    the kernel and of a patch. channels: of a translated patch. activation: of the result.
     """
 
     layer: str
@@ -170,9 +184,10 @@ class Convolution:
     """Shape of one convolution; all that the choice of its algorithm depends on.
 
     transposed: source and target change places, as in the gradient with respect to the input.
-    before, after: zero padding of the forward convolution, on each side of each axis.
-    split_fp16: source and weight are stored as fp16 pairs; such a convolution is neither
-    transposed nor dilated.
+    before, after: zero padding of the forward convolution, on each side of each axis. split_fp16:
+    source and weight are stored as fp16 pairs; such a convolution is neither transposed nor
+    dilated. batch: patches. source_extents, target_extents, kernel, stride, dilation: along D, H
+    and W. source_channels, target_channels: as stored, filled up. precision: of source and weight.
     """
 
     batch: int
@@ -195,7 +210,8 @@ class Convolve:
     """Source * weight * scale -> region of target.
 
     weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for split fp16, of which it
-    takes the powers of two away.
+    takes the powers of two away. layer: its name. shape: extents and channels of a run. source:
+    read whole.
     """
 
     layer: str
@@ -211,7 +227,8 @@ class Convolve:
 class ChannelGroups:
     """Runs of `channels` neighbouring channels that are normalised as one, from the first on.
 
-    bias: name of a float32 constant [C] that the normalised values have and the source lacks.
+    count: how many runs. bias: name of a float32 constant [C] that the normalised values have and
+    the source lacks.
     """
 
     count: int
@@ -224,7 +241,8 @@ class Statistics:
     """Normalisation of a view as factor and summand of each patch and channel.
 
     scale, shift: names of learned float32 constants [C]. groups: None where each channel is
-    normalised by itself.
+    normalised by itself. source: what is measured. target: where factors and summands go. epsilon:
+    added to the variance.
     """
 
     source: TensorView
@@ -242,8 +260,9 @@ class Pointwise:
     It is after(activation(source * factor + summand) + residual), `after` only with a residual.
     The channels of the table repeat where the source has more of them.
 
-    extents: those of the value after sampling and before padding. Target voxel t holds the value
-    at t + origin, continued past its border by mode.
+    extents: those of the value after sampling and before padding. Target voxel t holds the value at
+    t + origin, continued past its border by mode. patches: which of the batch. first_channel: of
+    the target. table: None without a normalisation. sampling: None without.
     """
 
     source: TensorView
@@ -264,7 +283,8 @@ class Pointwise:
 class Normalise:
     """Statistics of a small whole tensor and the only pass that uses them, in one launch.
 
-    barrier: name of a constant by which the blocks of the launch wait for each other.
+    barrier: name of a constant by which the blocks of the launch wait for each other. statistics,
+    pointwise: the two steps that are one launch.
     """
 
     statistics: Statistics
@@ -276,8 +296,10 @@ class Normalise:
 class SumTaps:
     """Convolutions that left the kernel taps of H and W as channels -> translated patches.
 
-    Source channel (o * taps_h + i) * lane_w + j at (d, h + i, w + j) is a summand of output
-    channel o at (d, h, w). bias: name of a float32 constant [C].
+    Source channel (o * taps_h + i) * lane_w + j at (d, h + i, w + j) is a summand of output channel
+    o at (d, h, w). bias: name of a float32 constant [C]. source: tensor with the taps as channels.
+    patches: which of the batch. channels, extents: of a translated patch. taps: of the kernel along
+    H and W. activation: of the result.
     """
 
     source: Tensor
@@ -292,7 +314,11 @@ class SumTaps:
 
 @dataclass(frozen=True, slots=True)
 class Unpack:
-    """activation(source * factor + summand) -> translated patches, `count` channels of them."""
+    """activation(source * factor + summand) -> translated patches, `count` channels of them.
+
+    source_channel, channel: the first that is read, and the first that is written. channels: of a
+    translated patch. table: None without a normalisation.
+    """
 
     source: TensorView
     source_channel: int
@@ -305,7 +331,10 @@ class Unpack:
 
 @dataclass(frozen=True, slots=True)
 class AddPatches:
-    """Translated patches += patches, of `channels` channels each."""
+    """Translated patches += patches, of `channels` channels each.
+
+    patches: which of the batch. extents: (D, H, W) of a patch.
+    """
 
     channels: int
     patches: Region
@@ -334,10 +363,11 @@ TransposedForm: TypeAlias = Literal["gradient", "subpixel"]
 class Layout:
     """The shape of the work, and the choices that do not change its result beyond rounding.
 
-    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through
-    the depth in slabs. matrix_kernels: whether own kernels for the matrix units may be
-    used. transposed: form of transposed convolutions by layer. split_fp16: whether a float program
-    does convolutions on split fp16 where their input allows it (`split_fp16.scales`).
+    slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
+    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used.
+    transposed: form of transposed convolutions by layer. split_fp16: whether a float program does
+    convolutions on split fp16 where their input allows it (`split_fp16.scales`). patch: (D, H, W).
+    batch: patches in one run. precision: of its arithmetic.
     """
 
     patch: Triple

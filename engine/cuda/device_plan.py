@@ -15,7 +15,10 @@ from .plan_cache import Candidate, TuningCache, key_of
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlan:
-    """A program to come: its bytes, its patches a run, and the seconds of a run if measured."""
+    """A program to come: its bytes, its patches a run, and the seconds of a run if measured.
+
+    batch: those patches. run_seconds: None if not measured.
+    """
 
     bytes: int
     batch: int
@@ -33,7 +36,8 @@ class DevicePlan:
 
     program: None where the first start is still to choose its plans, so that nobody knows its size.
     room: bytes that program and arrays may take together. context: bytes that CUDA itself took just
-    now; None where the driver does not tell.
+    now; None where the driver does not tell. card: its name. channels: of a patch and of its
+    translation.
     """
 
     card: str

@@ -40,7 +40,9 @@ class CudaOptions:
 
     batch: patches in one run, at most; None for what pays on the card. vram_limit: bytes that
     program and arrays may take, without the CUDA context of about half a GiB; None for all that is
-    free. cache: folder of compiled kernels and measured plans, None to keep nothing.
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing. patch: (D, H,
+    W). precision: of its arithmetic. device: index of the card, as CUDA counts. search: how hard to
+    look for fast plans.
     """
 
     patch: Triple

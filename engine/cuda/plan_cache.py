@@ -33,7 +33,10 @@ OWN = "own kernel"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One measured way of doing a convolution: cuDNN's plan name, bytes, microseconds."""
+    """One measured way of doing a convolution: cuDNN's plan name, bytes, microseconds.
+
+    workspace: those bytes.
+    """
 
     plan: str
     workspace: int
@@ -49,7 +52,7 @@ class Candidate:
 class Findings:
     """What is known of one convolution: candidates from fast to slow, and how hard was looked.
 
-    workspace: bytes up to which candidates were tried.
+    workspace: bytes up to which candidates were tried. effort: of the search.
     """
 
     effort: Effort
@@ -67,7 +70,10 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """A cache's file. identity: what it was measured on. times: milliseconds a program."""
+    """A cache's file. identity: what it was measured on. times: milliseconds a program.
+
+    findings: by `key_of` a convolution.
+    """
 
     identity: Mapping[str, str]
     findings: Mapping[str, Findings] = field(default_factory=dict[str, Findings])

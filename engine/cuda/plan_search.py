@@ -34,7 +34,10 @@ _QUICK_PLANS = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How hard to look: effort, seconds for all convolutions together, and who is told."""
+    """How hard to look: effort, seconds for all convolutions together, and who is told.
+
+    progress: told what is measured.
+    """
 
     effort: Effort = "full"
     seconds: float = TUNING_SECONDS
@@ -43,7 +46,10 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A convolution ready to run: a built cuDNN plan, or the own kernel where `plans` is None."""
+    """A convolution ready to run: a built cuDNN plan, or the own kernel where `plans` is None.
+
+    index: of the plan. workspace: bytes that it takes.
+    """
 
     plans: ConvolutionPlans | None
     index: int

@@ -37,6 +37,9 @@ SLOT_BYTES = 16 << 20
 class Compiled:
     """A program and what it runs with. turn: held while a run is queued, as its input and output
     are shared by all windows.
+
+    kernels: on the same card. stream: in which the program runs. batch: patches in one run.
+    channels: of a patch and of its translation.
     """
 
     program: "Program"
@@ -49,7 +52,10 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What one window has for itself: streams in and out, two pinned slots for each, events."""
+    """What one window has for itself: streams in and out, two pinned slots for each, events.
+
+    into, out_of: streams of the copies. slots: two for copies in, two for copies out.
+    """
 
     into: Stream
     out_of: Stream

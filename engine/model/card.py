@@ -55,6 +55,7 @@ class Provenance:
 
     source: name of the checkpoint file. sha256: its hash. layout: the key naming that was matched.
     notes: what was said or assumed at import. licence: of the weights, empty where nobody said.
+    importer: this program and its version.
     """
 
     source: str
@@ -70,7 +71,8 @@ class Reference:
     """One stored patch and what the training code made of it; both lie in the model file.
 
     made_by: "training code", or "cuda-cyclegan" when nobody supplied the former: then it only
-    proves that the file computes today what it computed at import.
+    proves that the file computes today what it computed at import. input_sha256, output_sha256: of
+    the two arrays' bytes.
     """
 
     input_sha256: str
@@ -82,10 +84,13 @@ class Reference:
 class ModelCard:
     """What a network was trained for.
 
-    source, target: contrasts in words ("T1", "CT"); the direction is source to target.
-    axes: anatomical direction of the patch's D, H and W axes, as in nibabel ("RAS", "SPL").
-    spacing: millimetres along D, H and W; None takes every scan at its own spacing.
-    patch: training patch (D, H, W); the default for tiling.
+    source, target: contrasts in words ("T1", "CT"); the direction is source to target. axes:
+    anatomical direction of the patch's D, H and W axes, as in nibabel ("RAS", "SPL"). spacing:
+    millimetres along D, H and W; None takes every scan at its own spacing. patch: training patch
+    (D, H, W); the default for tiling. name: of the model. architecture: from which the graph is
+    built. input_channels, output_channels: names, in the network's order. intensity_in,
+    intensity_out: between a scan's values and the network's. small_volume_padding: of scans smaller
+    than a patch. provenance: of the weights. reference: what the network must compute.
     """
 
     name: str

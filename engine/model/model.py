@@ -26,8 +26,8 @@ from .card import ModelCard, card_from_json, card_to_json, strict_json
 class Model:
     """One generator with its card, as the product's own model file holds them.
 
-    reference_input, reference_output: the stored patch pair, [1, C, D, H, W].
-    sha256: hash of the model file, which names the model in manifests and reports.
+    reference_input, reference_output: the stored patch pair, [1, C, D, H, W]. sha256: hash of the
+    model file, which names the model in manifests and reports. network: graph and weights.
     """
 
     card: ModelCard

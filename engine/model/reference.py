@@ -43,8 +43,9 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 class Verification:
     """How a model's network compares with its stored reference.
 
-    relative_error: L2 norm of the difference over that of the reference output.
-    hashes_match: whether the stored pair has the hashes that the card names.
+    relative_error: L2 norm of the difference over that of the reference output. hashes_match:
+    whether the stored pair has the hashes that the card names. made_by: of the reference. extents:
+    (D, H, W) of its patch.
     """
 
     relative_error: float

@@ -34,7 +34,11 @@ INPUT = "input"
 
 @dataclass(frozen=True, slots=True)
 class Conv3d:
-    """Cross-correlation; weight [out, in, kD, kH, kW], zero padding on both sides of each axis."""
+    """Cross-correlation; weight [out, in, kD, kH, kW], zero padding on both sides of each axis.
+
+    in_channels, out_channels: as the network counts. kernel, stride, padding, dilation: along D, H
+    and W. weight, bias: names of arrays; no bias for None.
+    """
 
     in_channels: int
     out_channels: int
@@ -55,7 +59,11 @@ class Conv3d:
 
 @dataclass(frozen=True, slots=True)
 class ConvTranspose3d:
-    """Transposed convolution as PyTorch defines it; weight [in, out, kD, kH, kW]."""
+    """Transposed convolution as PyTorch defines it; weight [in, out, kD, kH, kW].
+
+    in_channels, out_channels: as the network counts. kernel, stride, padding, output_padding: along
+    D, H and W. weight, bias: names of arrays; no bias for None.
+    """
 
     in_channels: int
     out_channels: int
@@ -69,7 +77,10 @@ class ConvTranspose3d:
 
 @dataclass(frozen=True, slots=True)
 class InstanceNorm:
-    """Per-patch, per-channel normalisation with biased variance, then scale and shift of [C]."""
+    """Per-patch, per-channel normalisation with biased variance, then scale and shift of [C].
+
+    channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
+    """
 
     channels: int
     scale: str | None = None
@@ -79,7 +90,10 @@ class InstanceNorm:
 
 @dataclass(frozen=True, slots=True)
 class GroupNorm:
-    """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one."""
+    """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one.
+
+    channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
+    """
 
     channels: int
     groups: int
@@ -94,7 +108,10 @@ class GroupNorm:
 
 @dataclass(frozen=True, slots=True)
 class ChannelAffine:
-    """x * scale + shift with fixed values of [C]: normalisation by stored statistics."""
+    """x * scale + shift with fixed values of [C]: normalisation by stored statistics.
+
+    channels: how many. scale, shift: names of arrays.
+    """
 
     channels: int
     scale: str
@@ -129,7 +146,10 @@ class Sigmoid:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Grow D, H and W."""
+    """Grow D, H and W.
+
+    mode: what fills the border. before, after: voxels along D, H and W.
+    """
 
     mode: PadMode
     before: Triple
@@ -148,7 +168,10 @@ class Concat:
 
 @dataclass(frozen=True, slots=True)
 class Upsample:
-    """Enlarge D, H and W by whole factors, with PyTorch's sampling positions."""
+    """Enlarge D, H and W by whole factors, with PyTorch's sampling positions.
+
+    mode: of the interpolation. factor: along D, H and W. align_corners: as PyTorch means it.
+    """
 
     mode: Literal["nearest", "trilinear"]
     factor: Triple
@@ -208,7 +231,10 @@ Layer: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One layer at work: its own name, and the names of the nodes it reads."""
+    """One layer at work: its own name, and the names of the nodes it reads.
+
+    inputs: those names, in the layer's order.
+    """
 
     name: str
     layer: Layer
@@ -217,7 +243,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """Channels and extents of one patch's tensor; the batch is left out."""
+    """Channels and extents of one patch's tensor; the batch is left out.
+
+    channels: how many. extents: (D, H, W).
+    """
 
     channels: int
     extents: Triple
@@ -225,7 +254,10 @@ class TensorShape:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in an order in which they can run; the last one is the output."""
+    """Nodes in an order in which they can run; the last one is the output.
+
+    in_channels: of a patch. nodes: without the input.
+    """
 
     in_channels: int
     nodes: tuple[Node, ...]

@@ -23,6 +23,9 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 class CudaDevice:
     """A card. free_bytes is None where the driver's management library does not tell. bus: its
     PCI address, by which that library knows it.
+
+    index: as CUDA counts. name: of the product. capability: compute capability, major and minor.
+    total_bytes: of its memory. driver: its version.
     """
 
     index: int

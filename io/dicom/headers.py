@@ -59,7 +59,7 @@ class Unreadable:
     """A file that is DICOM, or should be, and cannot be taken; and why.
 
     series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
-    name by itself, says that it is DICOM.
+    name by itself, says that it is DICOM. reason: in words for the report.
     """
 
     file: Path
@@ -70,7 +70,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM."""
+    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM.
+
+    instances: the readable files of DICOM. unreadable: those that are damaged.
+    """
 
     instances: tuple[Instance, ...]
     unreadable: tuple[Unreadable, ...]

@@ -33,6 +33,7 @@ class Contrast:
     """What the frames of one volume share besides geometry.
 
     flags: values of the image type from the third on. echo: its time in milliseconds.
+    echo_number: EchoNumbers. stack: StackID, of an enhanced object.
     """
 
     flags: tuple[str, ...]
@@ -48,7 +49,9 @@ class Frame:
     number: which frame of the file, from 0. spacing: between rows, then between columns.
     orientation: cosines along a row, then along a column. position: of the first pixel's centre.
     reference: the frame of reference in which these are told. image: its instance number, or its
-    place in a multi-frame file.
+    place in a multi-frame file. contrast: what the frames of one volume share besides geometry,
+    such as their echo. instance: its SOPInstanceUID. rows, columns: of pixels. moment: when it was
+    taken.
     """
 
     file: Path
@@ -73,10 +76,11 @@ Stack: TypeAlias = tuple[Frame, ...]
 class Instance:
     """One DICOM file.
 
-    patient: its identifier, never shown. description: free text that may name a patient; shown
-    only to those who ask for it.
-    obstacle: why nothing of it becomes a volume, in words for the report; None if it may. cut: how
-    much of its pixels is missing, in words.
+    patient: its identifier, never shown. description: free text that may name a patient; shown only
+    to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
+    None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
+    SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: InstanceNumber.
+    modality: such as MR. frames: one, unless it is enhanced.
     """
 
     file: Path

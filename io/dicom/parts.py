@@ -52,8 +52,9 @@ _PHILIPS = {"M": "magnitude", "P": "phase", "R": "real part", "I": "imaginary pa
 class Part:
     """Images of one series that may be a volume.
 
-    kind: what tells it from the other parts of the series, in words. notes: what a user should
-    know of how it came about. trouble: why nobody can say which volume they are; None mostly.
+    frames: its images. kind: what tells it from the other parts of the series, in words. notes:
+    what a user should know of how it came about. trouble: why nobody can say which volume they are;
+    None mostly.
     """
 
     frames: tuple[Frame, ...]

@@ -34,8 +34,7 @@ class DicomHeader:
 
     headers: data sets without pixels, and without private elements unless the series keeps them;
     the same one for all slices of an enhanced file. enhanced: whether the frames come from such
-    files.
-    resampled: whether they stand in new places.
+    files. resampled: whether they stand in new places. padding: where the scan held no values.
     """
 
     series: Series

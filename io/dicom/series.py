@@ -38,7 +38,8 @@ class Series:
     of it. text: its description, if that may be shown. study_numbers: of all series of its study.
     keep_private: whether its private elements go into the result. kind: what tells it from other
     images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
-    read.
+    read. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
+    such as MR. files: all of its files. images: how many it has.
     """
 
     label: str

@@ -26,7 +26,7 @@ from ..files.streams import (
     skip,
 )
 from ..volume import Affine, AnyArray, Empty, Study, Volume
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .spm import read_mat
 
 nibabel: Any = _nibabel  # typed only in part
@@ -118,14 +118,20 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
         return volume
     affine = read_mat(mat, volume_index)
     if affine is None:
-        return replace(volume, notes=(*volume.notes, "the .mat file beside it is none of SPM's"))
+        return replace(volume, notes=(*volume.notes, _NOT_OF_SPM))
     header = SpmHeader(analyze, mat.read_bytes())
-    notes = "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
-    return replace(volume, affine=affine, header=header, notes=notes)
+    return replace(volume, affine=affine, header=header, notes=_spm_notes(affine))
 
 
-def read_grid(study: Study) -> tuple[tuple[int, ...], Affine]:
-    """Extents along all axes and the affine, without voxels; raises what `read` raises."""
+_NOT_OF_SPM = "the .mat file beside it is none of SPM's"
+
+
+def _spm_notes(affine: Affine) -> tuple[str, ...]:
+    return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
+
+
+def read_grid(study: Study) -> Grid:
+    """The grid of all volumes, without voxels; raises what `read` raises."""
     path = study.files[0]
     image = path if is_single_file(path) else study.files[1]
     try:
@@ -139,7 +145,15 @@ def read_grid(study: Study) -> tuple[tuple[int, ...], Affine]:
     check_extents(path, extents)
     stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
     check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
-    return extents, affine_of(header, path)
+    affine = affine_of(header, path)
+    notes = _geometry_notes(header, affine)
+    mats = [] if is_single_file(path) or "sform_code" in header else study.files[2:]
+    if not mats:
+        return Grid(extents, affine, notes)
+    placed = read_mat(mats[0], 0)
+    if placed is None:
+        return Grid(extents, affine, (*notes, _NOT_OF_SPM))
+    return Grid(extents, placed, _spm_notes(placed))
 
 
 def _header_at(path: Path, end: int | None) -> Header:

@@ -13,7 +13,7 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
 from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
 from ..volume import Affine, AnyArray, Format, Study, Volume
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
 
 sitk: Any = _SimpleITK  # typed only in part
@@ -42,7 +42,11 @@ _KNOWN_SPACES = (
 
 @dataclass(frozen=True, slots=True)
 class ItkHeader:
-    """What the writer needs to write the same header again; geometry in LPS, as ITK holds it."""
+    """What the writer needs to write the same header again; geometry in LPS, as ITK holds it.
+
+    origin, spacing, direction: in millimetres, the direction row by row. metadata: all other
+    fields. compressed: whether the voxels were.
+    """
 
     origin: tuple[float, ...]
     spacing: tuple[float, ...]
@@ -69,15 +73,17 @@ def read(study: Study, volume_index: int | None) -> Volume:
     return Volume(voxels, affine, header, study.format, notes=notes)
 
 
-def read_grid(study: Study) -> tuple[tuple[int, ...], Affine]:
-    """Extents along all axes and the affine, without voxels; raises what `read` raises."""
+def read_grid(study: Study) -> Grid:
+    """The grid of all volumes, without voxels; raises what `read` raises."""
     path = study.files[0]
     text = _text_header(path)
     reader, extents = _opened(path, study.format)
     if text.encoding == "plain":
         _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
     geometry = _geometry(reader, MILLIMETRES.get(text.unit, 1.0))
-    return extents, _affine(ItkHeader(*geometry, {}, compressed=False), path)
+    affine = _affine(ItkHeader(*geometry, {}, compressed=False), path)
+    notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
+    return Grid(extents, affine, notes)
 
 
 def _text_header(path: Path) -> TextHeader:

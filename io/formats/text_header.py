@@ -45,6 +45,7 @@ NRRD_ENCODINGS: dict[str, Encoding] = {
 class TextHeader:
     """What the file tells before its voxels.
 
+    encoding: of the voxels.
     data_file: holds the voxels; the header's own file where they follow it.
     offset: the first byte in `data_file` at which the voxels may begin.
     packed_bytes: how many bytes the packed voxels take, where the header says it.

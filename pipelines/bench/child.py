@@ -8,22 +8,22 @@ from typing import IO
 from ...engine.errors import EngineError
 from ..execution.channel import Channel
 from ..execution.launch import WorkerProcess, ending, launch
-from .rivals import CudnnTask, Fallen, RivalResult, RivalTask
+from .rivals import CudnnTask, FailedRival, RivalResult, RivalTask
 
 _LONGEST_REASON = 200
 
 
 def in_child(task: RivalTask, seconds: float) -> RivalResult:
-    """Run a task in a process of its own; what does not end well within `seconds` has fallen."""
+    """Run a task in a process of its own; what does not end well within `seconds` has failed."""
     with tempfile.TemporaryFile() as output:
         process: WorkerProcess[object, RivalResult]
         process = launch(partial(_measure, task), _environment(task), output)
         try:
             return process.channel.receive(seconds)
         except TimeoutError:
-            return Fallen(task.name, f"took longer than {seconds:g} s")
+            return FailedRival(task.name, f"took longer than {seconds:g} s")
         except EOFError:
-            return Fallen(task.name, _death(process.reap(), output))
+            return FailedRival(task.name, _death(process.reap(), output))
         finally:
             process.kill()
             process.reap()
@@ -54,7 +54,7 @@ def _done(task: RivalTask) -> RivalResult:
     try:
         return task.run()
     except EngineError as error:
-        return Fallen(task.name, str(error))
+        return FailedRival(task.name, str(error))
     except Exception as error:  # the boundary: whatever a library raises ends this way alone
         said = next(iter(str(error).splitlines()), "")
-        return Fallen(task.name, f"{type(error).__name__}: {said[:_LONGEST_REASON]}")
+        return FailedRival(task.name, f"{type(error).__name__}: {said[:_LONGEST_REASON]}")

@@ -8,7 +8,10 @@ from ...engine.benchmark.measurement import LayerTime
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Steps of one operation and plan. seconds, flops and bytes: of all of them."""
+    """Steps of one operation and plan. seconds, flops and bytes: of all of them.
+
+    layers: their names. plan: how the device does them, None where it has no choice.
+    """
 
     layers: tuple[str, ...]
     operation: str

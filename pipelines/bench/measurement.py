@@ -79,7 +79,10 @@ _Keep = Callable[[FloatArray], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a network is run. patch: (D, H, W). batch: patches in one run."""
+    """How a network is run. patch: (D, H, W). batch: patches in one run.
+
+    device: on which. precision: of its arithmetic.
+    """
 
     device: Device
     patch: Triple
@@ -89,7 +92,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What is measured, how it is run, and how thoroughly it is timed."""
+    """What is measured, how it is run, and how thoroughly it is timed.
+
+    subject: the network and its name. setting: how it is run. budget: for how long.
+    """
 
     subject: Subject
     setting: Setting
@@ -98,7 +104,10 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class BenchOutcome:
-    """What was measured, and what became of the first patch: [1, C, D, H, W]."""
+    """What was measured, and what became of the first patch: [1, C, D, H, W].
+
+    output: of that patch.
+    """
 
     measured: Measured
     output: FloatArray
@@ -106,7 +115,12 @@ class BenchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What the user asked for; None takes the model's or the device's default."""
+    """What the user asked for; None takes the model's or the device's default.
+
+    subject: the network and its name. device: as for `translate`. limits: of what may be taken of a
+    card. precision: of the arithmetic. patch: (D, H, W). batch: patches in one run. budget: for how
+    long to time.
+    """
 
     subject: Subject
     device: str

@@ -20,7 +20,10 @@ _WORTH = 1.02
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is to be translated: extents (D, H, W), and the share that neighbouring tiles share."""
+    """What is to be translated: extents (D, H, W), and the share that neighbouring tiles share.
+
+    overlap: that share.
+    """
 
     extents: Triple = (192, 256, 256)
     overlap: float = 0.25
@@ -47,7 +50,10 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What is tried, each combined with each, as far as it is worth it."""
+    """What is tried, each combined with each, as far as it is worth it.
+
+    patches: (D, H, W). batches: patches in one run. precisions: of the arithmetic.
+    """
 
     patches: tuple[Triple, ...]
     batches: tuple[int, ...]

@@ -20,7 +20,7 @@ class Rival:
 
     allocated: peak bytes of tensors and weights; reserved: those of the pool that holds them, or
     what was gone from free memory; None where nobody counts them. difference: of the output from
-    this program's, as relative L2 error.
+    this program's, as relative L2 error. name: as it is shown. latency: of a run.
     """
 
     name: str
@@ -33,8 +33,11 @@ class Rival:
 
 
 @dataclass(frozen=True, slots=True)
-class Fallen:
-    """A way that came to nothing, and why in one sentence."""
+class FailedRival:
+    """A way that came to nothing, and why in one sentence.
+
+    name: of the way. reason: that sentence.
+    """
 
     name: str
     reason: str
@@ -42,7 +45,10 @@ class Fallen:
 
 @dataclass(frozen=True, slots=True)
 class PytorchTask:
-    """One of PyTorch's modes by its name. output: this program's for the first patch."""
+    """One of PyTorch's modes by its name. output: this program's for the first patch.
+
+    bench: what this program measured.
+    """
 
     name: str
     bench: Bench
@@ -78,7 +84,10 @@ class PytorchTask:
 
 @dataclass(frozen=True, slots=True)
 class CudnnTask:
-    """This program with the cuDNN library of a folder. output: with the installed one."""
+    """This program with the cuDNN library of a folder. output: with the installed one.
+
+    bench: what this program measured.
+    """
 
     folder: Path
     bench: Bench
@@ -110,4 +119,4 @@ class CudnnTask:
 
 
 RivalTask: TypeAlias = PytorchTask | CudnnTask
-RivalResult: TypeAlias = Rival | Fallen
+RivalResult: TypeAlias = Rival | FailedRival

@@ -18,7 +18,10 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds memory of a card; bytes: None where the driver does not tell."""
+    """A process that holds memory of a card; bytes: None where the driver does not tell.
+
+    process: its number. name: of the program.
+    """
 
     process: int
     name: str

@@ -11,6 +11,8 @@ class Finding:
     """One thing that was looked at. remedy: what to do about it, unless the state is ok.
 
     A warning costs speed or comfort; a failure means that something offered does not work.
+
+    subject: what was looked at. words: what was found.
     """
 
     subject: str

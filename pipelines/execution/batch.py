@@ -36,7 +36,7 @@ class Execution(Protocol):
         """What still happens after a stop, for so long."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Store nothing more, and remove what is being stored."""
         ...
 
@@ -58,7 +58,7 @@ def run_batch(
             for event in execution.rest(PATIENCE):
                 listen(event)
         with suppress(KeyboardInterrupt):
-            execution.cut()
+            execution.abort()
             for event in execution.rest(LAST_MOMENT):
                 listen(event)
     finally:

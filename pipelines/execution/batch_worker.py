@@ -41,7 +41,9 @@ from .study_pipeline import Concurrency, StudyPipeline
 class Setup:
     """What a worker needs to know.
 
-    options: with none left open. open_generator: picklable, with the device in it.
+    name: of the device. model: with its card. options: with none left open. open_generator:
+    picklable, with the device in it. precisions: which there are on it. place: of the manifest.
+    recipe: what results are made with. concurrency: this worker's part of the machine.
     """
 
     name: str
@@ -106,7 +108,7 @@ class BatchClient:
                 case StopWork():
                     pipeline.stop()
                 case StopStoring():
-                    pipeline.cut()
+                    pipeline.abort()
 
 
 def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:

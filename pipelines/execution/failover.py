@@ -54,6 +54,6 @@ class Failover:
         """What still happens after a stop, for so long."""
         return self._current.rest(seconds)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Store nothing more, and remove what is being stored."""
-        self._current.cut()
+        self._current.abort()

@@ -25,7 +25,10 @@ _START = "from cuda_cyclegan.pipelines.execution.launch import main; main()"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerProcess(Generic[Order, News]):
-    """A process that was started, and our end of the connection to it."""
+    """A process that was started, and our end of the connection to it.
+
+    channel: that end.
+    """
 
     channel: Channel[Order, News]
     process: "subprocess.Popen[bytes]"

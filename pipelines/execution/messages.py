@@ -26,7 +26,10 @@ class StudyWanted:
 
 @dataclass(frozen=True, slots=True)
 class StudyGiven:
-    """To a worker: a study, or None if there are no more."""
+    """To a worker: a study, or None if there are no more.
+
+    planned: that study.
+    """
 
     planned: "PlannedStudy | None"
 

@@ -28,9 +28,9 @@ from .messages import (
 )
 from .outcomes import BatchEvents, Outcomes
 from .retry import TRIES, is_blamed
-from .supervisor import Patience, Succession, Supervisor
+from .supervisor import Restart, RestartPolicy, Supervisor
 
-_PATIENCE = Patience(most=TRIES + 2)
+_RESTARTS = RestartPolicy(most=TRIES + 2)
 """More than die of one study, at first with others in hand and then of it alone."""
 
 
@@ -62,7 +62,7 @@ class SharedBatch:
         self._waiting = deque(studies)
         self._manifest = manifest
         self._at_work = {setup.name: _AtWork() for setup in setups}
-        self._hungry: deque[str] = deque()
+        self._asking: deque[str] = deque()
         self.outcomes = outcomes or Outcomes()
         self._deaths = Counter[str]()
         self._opened = set[str]()
@@ -72,7 +72,7 @@ class SharedBatch:
         self._events = BatchEvents(self.outcomes)
         launches = {setup.name: partial(launch, partial(work, setup)) for setup in setups}
         self._supervisor: Supervisor[BatchOrder, BatchNews]
-        self._supervisor = Supervisor(launches, self._hear, self._bury, _PATIENCE)
+        self._supervisor = Supervisor(launches, self._hear, self._on_end, _RESTARTS)
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         suspects = [str(study.study.name) for study in studies if self.outcomes.of(study)]
         self._deaths.update(dict.fromkeys(suspects, int(is_blamed(len(suspects)))))
@@ -91,9 +91,9 @@ class SharedBatch:
         """What still happens after a stop, for so long."""
         return self._events.listen(seconds)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End all workers, and remove what they may have been storing."""
-        self._supervisor.post(self._cut)
+        self._supervisor.post(self._abort)
         if self._thread.is_alive():
             self._thread.join()
         remove_leftovers(self._manifest.output)
@@ -106,14 +106,14 @@ class SharedBatch:
         except BaseException as error:
             self._events.fail(error)
 
-    def _cut(self) -> None:
+    def _abort(self) -> None:
         self._supervisor.stop(StopStoring())
         self._supervisor.kill_in(LAST_MOMENT)
 
     def _hear(self, device: str, news: BatchNews) -> None:
         match news:
             case StudyWanted():
-                self._hungry.append(device)
+                self._asking.append(device)
                 self._hand_out()
             case ResultMade(entry):
                 self._supervisor.tell(device, ResultRecorded(self._record(entry)))
@@ -122,10 +122,10 @@ class SharedBatch:
             case _:
                 self._note(device, news)
 
-    def _bury(self, device: str, status: int, _seconds: float) -> Succession:
+    def _on_end(self, device: str, status: int, _seconds: float) -> Restart:
         """What a worker had in hand goes to others, unless a stop was the end of it."""
         dead, self._at_work[device] = self._at_work[device], _AtWork()
-        self._hungry = deque(other for other in self._hungry if other != device)
+        self._asking = deque(other for other in self._asking if other != device)
         self._trouble = dead.trouble or _death(device, status)
         if not self._stopped.is_set():
             self._blame(dead)
@@ -166,14 +166,16 @@ class SharedBatch:
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give waiting studies to hungry workers, and the end once nobody's can come back."""
+        """Give waiting studies to workers that ask, and the end once nobody's can come back."""
         if not self._stopped.is_set():
-            self._hungry = deque(device for device in self._hungry if not self._fed(device))
+            self._asking = deque(
+                device for device in self._asking if not self._was_given_one(device)
+            )
         if self._stopped.is_set() or not any(one.in_hand for one in self._at_work.values()):
-            while self._hungry:
-                self._supervisor.tell(self._hungry.popleft(), StudyGiven(None))
+            while self._asking:
+                self._supervisor.tell(self._asking.popleft(), StudyGiven(None))
 
-    def _fed(self, device: str) -> bool:
+    def _was_given_one(self, device: str) -> bool:
         """Whether there was a study for it; one that a worker died over is worked on alone."""
         in_hand = self._at_work[device].in_hand
         if any(name in self._deaths for name in in_hand):

@@ -62,7 +62,7 @@ class StudyTask:
 
     options: with none left open. hands_over: whether the study over which a device is lost is left
     to another process. may_begin: asked about each study, by its name, when the network could begin
-    with it.
+    with it. model: with its card. share_generator: opens the network. store: where results go.
     """
 
     model: Model
@@ -80,7 +80,10 @@ class StudyTask:
 
 @dataclass(slots=True)
 class StudyProgress:
-    """A study under way. inputs: its files before they were read. held: bytes that it was given."""
+    """A study under way. inputs: its files before they were read. held: bytes that it was given.
+
+    planned: what is to be done. row: what is known of the outcome. watch: seconds of its stages.
+    """
 
     planned: PlannedStudy
     row: StudyReport

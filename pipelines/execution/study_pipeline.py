@@ -109,7 +109,7 @@ class StudyPipeline:
         """What still happens, for so long; raises what ended a thread."""
         return self._events.listen(seconds)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Store nothing more, and remove what is being stored; no part appears from then on."""
         self._commits.shut()
         if not self.is_over:

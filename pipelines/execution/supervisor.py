@@ -13,13 +13,13 @@ from .launch import WorkerProcess
 Order = TypeVar("Order")
 News = TypeVar("News")
 
-Succession: TypeAlias = Literal["none", "at once", "in vain"]
+Restart: TypeAlias = Literal["none", "at once", "in vain"]
 """What follows a worker: nothing, a successor, or one unless too many came to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """With a device whose workers end one after another, each in vain.
+class RestartPolicy:
+    """When a device gets another worker, if one after another ends in vain.
 
     most: how many may, None for any number. pause, longest: seconds before the second successor
     of such a worker, then twice as long each time.
@@ -51,7 +51,7 @@ class _Place(Generic[Order, News]):
 class Supervisor(Generic[Order, News]):
     """Runs in one thread; all but `run` and `post` is for that thread alone.
 
-    launches: what starts a worker of each device. hear: told what a device's worker says. bury:
+    launches: what starts a worker of each device. hear: told what a device's worker says. on_end:
     told that it ended, with its exit status, or a signal's number below zero, and after how many
     seconds; decides what follows.
     """
@@ -60,12 +60,12 @@ class Supervisor(Generic[Order, News]):
         self,
         launches: Mapping[str, Callable[[], WorkerProcess[Order, News]]],
         hear: Callable[[str, News], None],
-        bury: Callable[[str, int, float], Succession],
-        patience: Patience,
+        on_end: Callable[[str, int, float], Restart],
+        policy: RestartPolicy,
     ) -> None:
         self._places = [_Place(device, start) for device, start in launches.items()]
-        self._hear, self._bury = hear, bury
-        self._patience = patience
+        self._hear, self._on_end = hear, on_end
+        self._policy = policy
         self._posted: deque[Callable[[], None]] = deque()
         self._woken, self._wake = Pipe(duplex=False)
         self._deadline: float | None = None
@@ -134,10 +134,10 @@ class Supervisor(Generic[Order, News]):
 
     def _replace(self, place: _Place[Order, News], status: int) -> None:
         place.worker = None
-        succession = self._bury(place.device, status, time.monotonic() - place.began)
-        place.in_vain = place.in_vain + 1 if succession == "in vain" else 0
-        if succession != "none" and not self._is_stopping:
-            seconds = self._patience.seconds(place.in_vain)
+        restart = self._on_end(place.device, status, time.monotonic() - place.began)
+        place.in_vain = place.in_vain + 1 if restart == "in vain" else 0
+        if restart != "none" and not self._is_stopping:
+            seconds = self._policy.seconds(place.in_vain)
             place.due = None if seconds is None else time.monotonic() + seconds
 
     def _kill(self) -> None:

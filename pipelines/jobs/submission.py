@@ -14,7 +14,7 @@ from .queue.job import StudyJob
 class Submission:
     """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
 
-    refused: names of studies and why, in words.
+    refused: names of studies and why, in words. skipped: paths and reasons.
     """
 
     jobs: tuple[StudyJob, ...]

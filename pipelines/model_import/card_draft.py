@@ -18,9 +18,10 @@ SMALL_VOLUME_PADDING: SmallVolumePadding = "edge"
 class CardDraft:
     """What the training data were like; None is not said yet.
 
-    source, target: names of the input and output channels, in the network's order.
-    axes, spacing, patch: as in ModelCard; spacing "native" takes every scan at its own.
-    name: of the model; by default made of source and target.
+    source, target: names of the input and output channels, in the network's order. axes, spacing,
+    patch: as in ModelCard; spacing "native" takes every scan at its own. name: of the model; by
+    default made of source and target. intensity_in, intensity_out, small_volume_padding, licence:
+    as in ModelCard and its Provenance.
     """
 
     source: tuple[str, ...] | None = None

@@ -40,7 +40,8 @@ _DECIDED = ("said with", "only this computes")
 class ImportRequest:
     """A checkpoint and all that the user says about it.
 
-    reference: .npz or .pt file of a patch and what the training code made of it.
+    reference: .npz or .pt file of a patch and what the training code made of it. choices: about the
+    architecture. purpose: about the training data.
     """
 
     checkpoint: Path
@@ -51,7 +52,11 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A checkpoint held against the request; a model can be made once `undecided` is empty."""
+    """A checkpoint held against the request; a model can be made once `undecided` is empty.
+
+    recognised: the generator. purpose: as far as it is known. reference: the pair, if one was
+    given.
+    """
 
     recognised: Recognised
     purpose: CardDraft
@@ -75,7 +80,10 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A model as it comes back from the bytes of its file, and its proof."""
+    """A model as it comes back from the bytes of its file, and its proof.
+
+    content: those bytes. verification: that proof.
+    """
 
     model: Model
     content: bytes

@@ -14,7 +14,10 @@ from ...engine.model.model import Model, is_model_file, load_model
 
 @dataclass(frozen=True, slots=True)
 class HeldNetwork:
-    """One network in a checkpoint; name: where it lies in the file, empty for the top."""
+    """One network in a checkpoint; name: where it lies in the file, empty for the top.
+
+    dimensions: 2 or 3, of its convolutions. tensors, parameters: how many.
+    """
 
     name: str
     dimensions: int
@@ -24,7 +27,10 @@ class HeldNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HeldCheckpoint:
-    """A checkpoint's networks, and its generator or the reason why none can be imported."""
+    """A checkpoint's networks, and its generator or the reason why none can be imported.
+
+    obstacle: that reason.
+    """
 
     checkpoint: Checkpoint
     networks: tuple[HeldNetwork, ...]

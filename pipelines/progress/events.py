@@ -11,7 +11,10 @@ from ..stopwatch import Span
 
 @dataclass(frozen=True, slots=True)
 class BatchStarted:
-    """Every study has its plan."""
+    """Every study has its plan.
+
+    planned: in order.
+    """
 
     planned: tuple[PlannedStudy, ...]
 
@@ -40,6 +43,8 @@ class StudyStarted:
     """A study is about to be read; studies that are kept or refused never start.
 
     While one study is in the network, the next one is read and the one before is stored.
+
+    planned: what is to be done with it.
     """
 
     planned: PlannedStudy
@@ -47,7 +52,10 @@ class StudyStarted:
 
 @dataclass(frozen=True, slots=True)
 class TilesDone:
-    """So many of a study's tiles are translated; 0 comes once, before the first."""
+    """So many of a study's tiles are translated; 0 comes once, before the first.
+
+    done, total: tiles.
+    """
 
     study: str
     done: int
@@ -56,7 +64,10 @@ class TilesDone:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """A stage worked on a study for some time."""
+    """A stage worked on a study for some time.
+
+    span: from when to when.
+    """
 
     span: Span
 
@@ -71,7 +82,10 @@ class StudyDone:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something about the output folder that its owner should know, in a sentence."""
+    """Something about the output folder that its owner should know, in a sentence.
+
+    text: that sentence.
+    """
 
     text: str
 

@@ -21,7 +21,10 @@ _NETWORK: tuple[Stage, ...] = ("infer", "blend")
 
 @dataclass(frozen=True, slots=True)
 class HostRates:
-    """Seconds a voxel of the scan: of reading and preparing, and of finishing and writing."""
+    """Seconds a voxel of the scan: of reading and preparing, and of finishing and writing.
+
+    load: of the former. store: of the latter.
+    """
 
     load: float
     store: float
@@ -56,7 +59,10 @@ class NetworkRates:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Predicted seconds of one study in its three stages."""
+    """Predicted seconds of one study in its three stages.
+
+    load: of reading and preparing. network: of the tiles. store: of finishing and writing.
+    """
 
     load: float
     network: float

@@ -11,7 +11,10 @@ from .report import BatchReport, StudyReport
 
 @dataclass(frozen=True, slots=True)
 class StudyPair:
-    """One study in both batches."""
+    """One study in both batches.
+
+    first, second: its row in each.
+    """
 
     first: StudyReport
     second: StudyReport

@@ -1,20 +1,20 @@
 """From the exception that ended a study to its class and one line."""
 
 from ...engine.errors import EngineError
-from ...io.errors import UnreadableScanError, UnsupportedScanError, WriteError
-from ..errors import OccupiedError, PreparationError
+from ...io.errors import ScanError, UnsupportedScanError, WriteError
+from ..errors import OccupiedError, OutputFolderError, PreparationError, SettingsError
 from ..host.memory import is_out_of_memory
 from ..stopwatch import Stage
 from .report import Failure, FailureClass
 
-_CLASSES: dict[FailureClass, type[Exception]] = {
-    "unreadable": UnreadableScanError,
-    "unsupported": UnsupportedScanError,
-    "preparation": PreparationError,
-    "engine": EngineError,
-    "occupied": OccupiedError,
-    "write": WriteError,
-    "memory": MemoryError,
+_CLASSES: dict[FailureClass, tuple[type[Exception], ...]] = {
+    "write": (WriteError, OutputFolderError),
+    "unsupported": (UnsupportedScanError,),
+    "unreadable": (ScanError,),
+    "preparation": (PreparationError,),
+    "engine": (EngineError, SettingsError),
+    "occupied": (OccupiedError,),
+    "memory": (MemoryError,),
 }
 
 

@@ -101,7 +101,10 @@ class _Program(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True, rename={"memory": "memory_bytes"}):
-    """Where a batch ran. memory: bytes in all."""
+    """Where a batch ran. memory: bytes in all.
+
+    host: its name. system: kernel and version. cores: that may be used.
+    """
 
     host: str
     system: str
@@ -135,7 +138,8 @@ class _Report(Struct, frozen=True, kw_only=True):
 class StoredReport:
     """A report and what only its file says.
 
-    program: version of this program then. libraries: their versions, None if not installed.
+    program: version of this program then. libraries: their versions, None if not installed. batch:
+    the report. machine: where it ran.
     """
 
     file: Path

@@ -27,7 +27,10 @@ FailureClass: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a study has no result: the class, one line, and the stage in which it stopped."""
+    """Why a study has no result: the class, one line, and the stage in which it stopped.
+
+    kind: that class. reason: that line.
+    """
 
     kind: FailureClass
     reason: str
@@ -42,10 +45,12 @@ class StudyReport:
     one. seconds: in which some stage worked on it; stages: the parts of it that were reached.
     Reading includes hashing the input, writing includes hashing the output, finishing includes
     preview and seam score. when: first and last moment of each stage, in seconds from the start of
-    the batch, where that was recorded. voxels: of the source grid.
-    peak_memory: while it was under way, with whatever was worked on beside it. preview: the
-    picture beside the result, if one was asked for. notes: what a user should know about how the
-    study was taken.
+    the batch, where that was recorded. voxels: of the source grid. peak_memory: while it was under
+    way, with whatever was worked on beside it. preview: the picture beside the result, if one was
+    asked for. notes: what a user should know about how the study was taken. source: the file, or
+    the first of several. output: path of the result, made or not. status: what became of it. tiles:
+    how many were translated. seams: their score, if it was asked for. failure: why there is no
+    result.
     """
 
     name: str
@@ -87,7 +92,10 @@ class StudyReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """Which model a batch ran."""
+    """Which model a batch ran.
+
+    name: of its card. path: of its file. sha256: of the file.
+    """
 
     name: str
     path: Path
@@ -98,7 +106,8 @@ class ModelName:
 class Skip:
     """Something among the inputs that looks like a scan or was asked for, and is not a study.
 
-    missed: whether there may be scans behind it, so that what was asked for is not all done.
+    missed: whether there may be scans behind it, so that what was asked for is not all done. path:
+    where it lies. reason: why, in words.
     """
 
     path: Path
@@ -136,7 +145,9 @@ class BatchReport:
 
     options: without a precision where that was left to several workers, each for its device.
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
-    not_reached: studies that the network had not begun with when the batch was interrupted.
+    not_reached: studies that the network had not begun with when the batch was interrupted. model:
+    that was run. device: in words. output: the folder. seconds: of wall time. use: of those
+    seconds. studies: their rows, in order. skipped: what is no study.
     """
 
     model: ModelName
@@ -168,6 +179,11 @@ class BatchReport:
     def translated(self) -> tuple[StudyReport, ...]:
         """The rows that were made in this run."""
         return tuple(row for row in self.studies if row.status == "translated")
+
+    def by_start(self) -> list[tuple[tuple[float, float], StudyReport]]:
+        """From when to when each study was under way, where that was recorded, by its start."""
+        rows = ((moments, row) for row in self.studies if (moments := row.under_way))
+        return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:
         """Seconds a stage over all translated studies; only a card has copies to tell of."""

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, parse
@@ -41,6 +40,9 @@ class FileState:
     """A file's bytes by hash, and the marks by which an untouched file is known without reading.
 
     changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
+
+    name: without folder. size: bytes. modified_ns: time of modification, in nanoseconds since 1970.
+    sha256: of the bytes.
     """
 
     name: str
@@ -80,6 +82,9 @@ class ManifestEntry:
 
     "writing" stands before a file appears, so that whatever a killed run left at that place is
     known to be ours.
+
+    status: how far it came. program: version that made it. recipe: what it was made with. inputs:
+    states of the files before they were read. outputs: of those that were written.
     """
 
     output: str
@@ -110,7 +115,10 @@ def load(output: Path) -> dict[str, ManifestEntry]:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Where an open manifest stands, known again by its file as long as somebody holds it open."""
+    """Where an open manifest stands, known again by its file as long as somebody holds it open.
+
+    output: the folder. file: device and inode of the manifest.
+    """
 
     output: Path
     file: tuple[int, int]
@@ -170,12 +178,7 @@ class Manifest:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A thread that a stopped batch left behind may hang in here for ever; closed under its
         # hands, the descriptor could become another file's.
         if self._one_at_a_time.acquire(timeout=1):

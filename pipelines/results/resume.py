@@ -29,11 +29,12 @@ def preview_of(target: Path) -> Path:
 class PlannedStudy:
     """What a batch will do about one study.
 
-    reason: why an older result is made anew, or why the study is refused; None if there is
-    nothing to say. replaces: whether what stands at the target may be replaced. refreshed: the
-    manifest's entry with new marks, if files were touched or moved but hold the same bytes.
-    stale: a preview of the older result, which would not show the new one. aliases: the same scan
-    under other names, for which the result is stored again.
+    reason: why an older result is made anew, or why the study is refused; None if there is nothing
+    to say. replaces: whether what stands at the target may be replaced. refreshed: the manifest's
+    entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
+    of the older result, which would not show the new one. aliases: the same scan under other names,
+    for which the result is stored again. study: its files. target: place of the result. action:
+    what will be done.
     """
 
     study: Study
@@ -77,8 +78,9 @@ class PlannedStudy:
 class Planner:
     """Judges studies against an output folder and its manifest; changes nothing.
 
-    overwrite: whether everything is made anew and foreign files are replaced. preview: whether
-    each result is to have one.
+    overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
+    result is to have one. output: the folder. entries: the newest of every output. recipe: what
+    results are made with now.
     """
 
     output: Path

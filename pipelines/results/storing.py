@@ -36,7 +36,10 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where results are recorded, and what all of them are made with; card: the model's."""
+    """Where results are recorded, and what all of them are made with; card: the model's.
+
+    record: the manifest. recipe: hashes of model and settings.
+    """
 
     record: Record
     recipe: Recipe

@@ -45,8 +45,8 @@ class StudyPlan:
     is_given_as_stored: whether the scan's own voxels are what the network is given. voxel_type: of
     the result; None where it depends on what the network makes. is_made_as_stored: whether the
     result's own voxels are what the network fills. keeps_unit: whether the result's values are in
-    the scan's unit. footprint: exact where the voxel type is known,
-    else a little more than is needed.
+    the scan's unit. footprint: exact where the voxel type is known, else a little more than is
+    needed. orientation: from the scan's axes to the model's.
     """
 
     orientation: Orientation

@@ -24,7 +24,8 @@ class Prepared:
     given: [1, D, H, W], the scan's own voxels seen along the model's axes where they can be taken
     as they are stored; otherwise network intensities. source: the scan without the memory of its
     voxels. outward: from the scan's values to network intensities, for the contrast that comes out.
-    steps: how many steps of its voxel type the scan's own values span.
+    steps: how many steps of its voxel type the scan's own values span. plan: by which it was
+    prepared.
     """
 
     plan: StudyPlan

@@ -24,6 +24,7 @@ class Slice:
 
     edges: letters of the patient's sides at the left, right, top and bottom (radiological
     convention: the patient's right is on the left). extents: millimetres along rows and columns.
+    name: of the plane.
     """
 
     name: str

@@ -8,6 +8,8 @@ class SeamScore:
     """Scores along the model's D, H and W: 1.0 where no seam shows, above it where one does.
 
     None along an axis without borders, or without any steps to compare.
+
+    axes: those scores.
     """
 
     axes: tuple[float | None, float | None, float | None]

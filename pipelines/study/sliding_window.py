@@ -32,7 +32,10 @@ _STAGES: dict[Phase, Stage] = {
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """How an array is gone over; padding: how one smaller than the patch grows."""
+    """How an array is gone over; padding: how one smaller than the patch grows.
+
+    tiling: where the tiles lie. blend: their weights where they overlap.
+    """
 
     tiling: Tiling
     blend: Blend

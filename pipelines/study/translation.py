@@ -12,7 +12,7 @@ from ...engine.model.model import Model
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
-from ..settings import Blend, TranslateOptions
+from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
 from .plan import StudyPlan, plan_study
@@ -28,7 +28,10 @@ OnTiles: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """What stays the same from study to study."""
+    """What stays the same from study to study.
+
+    model: with its card. generator: its network, open. options: with none left open.
+    """
 
     model: Model
     generator: Generator
@@ -37,7 +40,10 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStudy:
-    """A study in the model's world, and the scan for a preview."""
+    """A study in the model's world, and the scan for a preview.
+
+    prepared: the scan as the network takes it. slices: of the scan, if a preview is asked for.
+    """
 
     prepared: Prepared
     slices: tuple[Slice, ...]
@@ -45,11 +51,13 @@ class PreparedStudy:
 
 @dataclass(frozen=True, slots=True)
 class InferredStudy:
-    """A study and what the network made of it; notes: what a user should know of how."""
+    """A study and what the network made of it; notes: what a user should know of how.
+
+    made: what the network filled.
+    """
 
     study: PreparedStudy
     made: Canvas
-    blend: Blend
     notes: tuple[str, ...] = ()
 
 
@@ -57,7 +65,7 @@ class InferredStudy:
 class Translated:
     """A volume in the source's grid, how much work it was, and what was asked for besides.
 
-    preview: a PNG.
+    preview: a PNG. tiles: how many there were. seams: the score, if it was asked for.
     """
 
     volume: Volume
@@ -107,7 +115,7 @@ def infer_study(
     empty: Empty = np.empty,
 ) -> InferredStudy:
     """Run the network on a study. Raises EngineError and PreparationError."""
-    tiling, blend = study.prepared.plan.tiling, translator.options.blend
+    tiling = study.prepared.plan.tiling
     watch.stage = "infer"
     on_tiles(0, len(tiling))
     done = 0
@@ -118,11 +126,11 @@ def infer_study(
         on_tiles(done, len(tiling))
 
     card = translator.model.card
-    window = SlidingWindow(tiling, blend, card.small_volume_padding)
+    window = SlidingWindow(tiling, translator.options.blend, card.small_volume_padding)
     made = canvas(study.prepared, empty)
     given, generator = study.prepared.given, translator.generator
     notes = translate_array(given, made.target, generator, window, watch, on_more)
-    return InferredStudy(study, made, blend, notes)
+    return InferredStudy(study, made, notes)
 
 
 def finish_study(
@@ -144,5 +152,5 @@ def finish_study(
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
-            seams = seam_score(given, made, tiling, inferred.blend)
+            seams = seam_score(given, made, tiling, options.blend)
         return Translated(volume, len(tiling), preview, seams)

@@ -1,4 +1,4 @@
-"""The driver's library as `neighbours` calls it, with cards that a test fills."""
+"""The driver's library as `gpu_sharing` calls it, with cards that a test fills."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ....engine.benchmark.measurement import Ceilings, Latency, Measured
 from ....pipelines.bench.layers import LayerGroup, grouped
 from ....pipelines.bench.measurement import Bench
-from ....pipelines.bench.rivals import Fallen, Rival, RivalResult
+from ....pipelines.bench.rivals import FailedRival, Rival, RivalResult
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import bar, memory, printable, quantity, scaled, seconds
@@ -186,12 +186,12 @@ def notes(measured: Measured, results: Sequence[RivalResult]) -> Iterator[str]:
             "library keeps; differs: relative L2 error of the output against ours"
         )
     for result in results:
-        if isinstance(result, Fallen):
+        if isinstance(result, FailedRival):
             yield f"{printable(result.name)}: {printable(flagged(result.reason))}"
 
 
 def _row(result: RivalResult, own: Latency, slowest: float) -> Row:
-    if isinstance(result, Fallen):
+    if isinstance(result, FailedRival):
         return Row(printable(result.name), [*[""] * (len(_HEAD) - 1), "failed"])
     return Row(
         printable(result.name),

@@ -30,7 +30,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 36
 
 @dataclass(frozen=True, slots=True)
 class PlotSpan:
-    """A study on the time axis of a plot: from when to when, its value, and what it is."""
+    """A study on the time axis of a plot: from when to when, its value, and what it is.
+
+    start, stop: in seconds. title: what a browser shows for it.
+    """
 
     start: float
     stop: float

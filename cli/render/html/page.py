@@ -208,10 +208,7 @@ def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[PlotSpa
 
 def _moments(batch: BatchReport) -> Iterator[Child]:
     """Studies below each other over one time, so that those at work together are seen."""
-    rows = sorted(
-        ((under_way, row) for row in batch.studies if (under_way := row.under_way)),
-        key=lambda pair: pair[0],
-    )
+    rows = batch.by_start()
     if not rows:
         return
     last = max(stop for (_, stop), _ in rows)

@@ -16,7 +16,10 @@ _NARROWEST_CELL = 16
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A study and its figures; the last figure is a word and stands left."""
+    """A study and its figures; the last figure is a word and stands left.
+
+    name: what the row is about.
+    """
 
     name: str
     figures: Sequence[str]
@@ -24,7 +27,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Rows under a head, and perhaps a total."""
+    """Rows under a head, and perhaps a total.
+
+    rows: with as many figures as the head.
+    """
 
     head: Row
     rows: Sequence[Row]

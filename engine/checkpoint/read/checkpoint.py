@@ -23,7 +23,10 @@ _LINE = re.compile(r"^\s*(\w+)\s*:\s*(.*?)\s*(?:\[default:.*)?$")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the training (and test) run by name, and the files they were read from."""
+    """Options of the training (and test) run by name, and the files they were read from.
+
+    values: as text, by option.
+    """
 
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     files: tuple[str, ...] = ()
@@ -85,7 +88,8 @@ class Checkpoint:
     """What a checkpoint file holds, as nested mappings with tensors and plain values as leaves.
 
     sha256: of the file. set_aside: names of objects that were left out; none was made or run.
-    options: what the training run's own options file beside the checkpoint says.
+    options: what the training run's own options file beside the checkpoint says. path: of the file.
+    kind: its format. contents: by the keys of the top level.
     """
 
     path: Path

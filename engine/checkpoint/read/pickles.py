@@ -46,7 +46,10 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": (
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """The name of something that a program would import."""
+    """The name of something that a program would import.
+
+    module: where it lies, with dots.
+    """
 
     module: str
     name: str

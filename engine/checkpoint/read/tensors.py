@@ -46,7 +46,10 @@ _MOST_SHARING = 32
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A run of bytes that tensors look into, fetched when one of them is read."""
+    """A run of bytes that tensors look into, fetched when one of them is read.
+
+    size: bytes. read: fetches them.
+    """
 
     size: int
     read: Callable[[], memoryview] = field(repr=False)
@@ -55,6 +58,8 @@ class Storage:
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """One tensor of a checkpoint; offset and stride count elements, as PyTorch's do.
+
+    element: type of its numbers. storage: where they lie. shape: extents, outermost first.
 
     Raises CheckpointError if any element would lie outside the storage.
     """

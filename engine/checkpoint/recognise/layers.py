@@ -21,7 +21,10 @@ _PARAMETRIZATION = "parametrizations.weight."
 
 @dataclass(frozen=True, slots=True)
 class LayerTensors:
-    """One layer's tensors by their PyTorch names (weight, bias, running_mean ...)."""
+    """One layer's tensors by their PyTorch names (weight, bias, running_mean ...).
+
+    path: of the layer, without the tensor's name. tensors: by their names.
+    """
 
     path: str
     tensors: Tensors = field(repr=False)
@@ -67,7 +70,10 @@ class LayerTensors:
 
 @dataclass(frozen=True, slots=True)
 class NetworkTensors:
-    """All layers of a generator that own tensors: convolutions, and normalisations."""
+    """All layers of a generator that own tensors: convolutions, and normalisations.
+
+    convolutions, norms: by the layer's path.
+    """
 
     convolutions: Mapping[str, LayerTensors]
     norms: Mapping[str, LayerTensors]
@@ -125,6 +131,8 @@ class KeyMapping:
     """One convolution's canonical name and its place in the training code, with its norm's.
 
     A slot without a norm has both norm fields empty.
+
+    name, norm_name: canonical. convolution, norm: keys of the training code.
     """
 
     name: str

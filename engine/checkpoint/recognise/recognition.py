@@ -34,7 +34,10 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact about the generator, and what it was concluded from."""
+    """One fact about the generator, and what it was concluded from.
+
+    subject: which property. value: what it is, in words. reason: what that was concluded from.
+    """
 
     subject: str
     value: str
@@ -45,7 +48,8 @@ class Fact:
 class Question:
     """A choice that the file leaves open although a wrong guess still makes plausible images.
 
-    field: of Choices, or of the card's purpose. answers: best guess first.
+    field: of Choices, or of the card's purpose. answers: best guess first. why: what the file does
+    not tell.
     """
 
     field: str
@@ -62,8 +66,9 @@ class Question:
 class Recognised:
     """A checkpoint's generator; while `undecided` is not empty its spec rests on guesses.
 
-    weights: float32, under the names that `architectures.build` gives its layers.
-    layout: the key naming that was matched, in words.
+    weights: float32, under the names that `architectures.build` gives its layers. layout: the key
+    naming that was matched, in words. told: facts that the file or the user tells. defaulted: those
+    that were assumed. choices: what the user decided.
     """
 
     spec: Spec

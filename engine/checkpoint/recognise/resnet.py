@@ -25,7 +25,9 @@ _PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "replicate": "replicate"
 class ResNetLayout:
     """A ResNet's slots in running order, and what the numbering of its layers tells.
 
-    pad_layers: whether layers of their own pad. sampled: whether sampling layers enlarge.
+    pad_layers: whether layers of their own pad. sampled: whether sampling layers enlarge. name: of
+    the training code. blocks: residual blocks. samplings: layers that halve the grid, and as many
+    that double it. dropout: whether there are dropout layers, which count in the numbering.
     """
 
     name: str

@@ -44,7 +44,9 @@ class Launch:
     """One kernel launch; source names the .cu file.
 
     waits: its blocks wait for each other, so all must run at once: the grid is cut to what the card
-    has room for, along its first axis rather than its second.
+    has room for, along its first axis rather than its second. source, kernel: file and function.
+    grid, block: blocks and threads along x, y and z. shared: bytes of dynamic shared memory a
+    block. arguments: the kernel's one parameter.
     """
 
     source: str

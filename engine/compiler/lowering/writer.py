@@ -65,6 +65,7 @@ class Value:
     """A node's tensor: parts one after another as channels, then sampling, then padding.
 
     slots: stored position of each channel. unpadded: the node that the padding was put around.
+    extents: (D, H, W) after sampling and padding. pad: None without.
     """
 
     parts: tuple[ValuePart, ...]

@@ -66,7 +66,10 @@ Choose: TypeAlias = Callable[[list[Convolution], int], Mapping[Convolution, A]]
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What a network is compiled for; batch: patches in one run at most."""
+    """What a network is compiled for; batch: patches in one run at most.
+
+    patch: (D, H, W). precision: of its arithmetic. card: on which it is to run.
+    """
 
     patch: Triple
     batch: int
@@ -89,7 +92,10 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """Bytes of a card that are free, and those that the user allows; None for all."""
+    """Bytes of a card that are free, and those that the user allows; None for all.
+
+    free: bytes now. allowed: bytes at most.
+    """
 
     free: int
     allowed: int | None = None
@@ -119,7 +125,10 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class Fitted(Generic[A_co]):
-    """A lowered network with its memory laid out, and how each convolution is done."""
+    """A lowered network with its memory laid out, and how each convolution is done.
+
+    algorithms: by the convolution's shape.
+    """
 
     lowered: Lowered
     memory: MemoryPlan

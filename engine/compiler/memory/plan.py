@@ -30,7 +30,10 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A block needed from step `first` to step `last`, both included."""
+    """A block needed from step `first` to step `last`, both included.
+
+    name: of the block. bytes: its size.
+    """
 
     name: str
     bytes: int
@@ -40,7 +43,10 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Offset of each block, and bytes of the whole."""
+    """Offset of each block, and bytes of the whole.
+
+    offsets: bytes from the start, by name of the block.
+    """
 
     offsets: Mapping[str, int]
     bytes: int
@@ -78,8 +84,8 @@ def arrange(lifetimes: Iterable[Lifetime]) -> Arena:
 class MemoryPlan:
     """Bytes of a program in device memory, all of it in one block; offsets by name.
 
-    constants: weights and tables. patches: what goes in and out. tensors: everything between,
-    with the scratch memory of single steps.
+    constants: weights and tables. patches: what goes in and out. tensors: everything between, with
+    the scratch memory of single steps. bytes: of the block.
     """
 
     offsets: Mapping[str, int]

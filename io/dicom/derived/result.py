@@ -20,7 +20,11 @@ from .storage import StoredPixels, stored_pixels
 
 @dataclass(frozen=True, slots=True)
 class DerivedSeries:
-    """A derived series before it becomes files."""
+    """A derived series before it becomes files.
+
+    header: of the source. stored: its voxels. derivation: how they were made. modality: that it is
+    given.
+    """
 
     header: DicomHeader
     stored: StoredPixels

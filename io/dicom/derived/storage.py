@@ -20,7 +20,8 @@ _SAMPLED_VOXELS = 1 << 20
 class StoredPixels:
     """Voxels [slice, row, column] of 16 bits, and how they become values.
 
-    padding: the stored value of pixels that hold none, or None.
+    padding: the stored value of pixels that hold none, or None. scale: from stored values to real
+    ones.
     """
 
     pixels: AnyArray

@@ -9,7 +9,6 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from zlib import crc32
 
@@ -40,12 +39,7 @@ class ServerLocks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._connection is not None:
             with suppress(psycopg.Error):  # the server may take its time to notice the end
                 self._connection.execute("SELECT pg_advisory_unlock_all()")

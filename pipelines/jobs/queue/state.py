@@ -36,7 +36,10 @@ class SchedulingClass:
 
 @dataclass(frozen=True, slots=True)
 class BatchCount:
-    """One batch: how many jobs are in which state. submitted: seconds since 1970."""
+    """One batch: how many jobs are in which state. submitted: seconds since 1970.
+
+    batch: its number. name: that the user gave it. jobs: by state.
+    """
 
     batch: str
     name: str
@@ -53,8 +56,10 @@ class BatchCount:
 class JobRow:
     """One job as the queue knows it; times are seconds since 1970.
 
-    job: `<batch>/<number>`. tries: as of a `Claim`. worker: the last one that took it.
-    result: what the worker recorded, as `study_row.to_json` makes it; empty until it ended.
+    job: `<batch>/<number>`. tries: as of a `Claim`. worker: the last one that took it. result: what
+    the worker recorded, as `study_row.to_json` makes it; empty until it ended. state: where it
+    stands. scheduling: its class. submitted, started, ended: None before. not_before: None for any
+    time. payload: the job as JSON.
     """
 
     job: str
@@ -125,6 +130,7 @@ class Claim:
 
     token: what makes the worker its owner, until another takes it over. tries: this one, and those
     that ended with the worker's death. alone: whether it may have been the cause of such a death.
+    job: `<batch>/<number>`. payload: the job as JSON. scheduling: its class.
     """
 
     job: str
@@ -137,7 +143,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a submission. known: jobs for equal work that were open already."""
+    """What became of a submission. known: jobs for equal work that were open already.
+
+    batch: its number. added: new jobs.
+    """
 
     batch: str
     added: int
@@ -146,7 +155,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What became of a retry. known: jobs left as they are, for equal work is open already."""
+    """What became of a retry. known: jobs left as they are, for equal work is open already.
+
+    again: jobs that are queued again.
+    """
 
     again: int
     known: int

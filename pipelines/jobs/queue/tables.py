@@ -9,7 +9,6 @@ import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -70,12 +69,7 @@ class QueueTables:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.client.destroy()
 
     def begin(self) -> AbstractContextManager[Any]:

@@ -23,7 +23,10 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job that was taken, and what it asks for."""
+    """A job that was taken, and what it asks for.
+
+    claim: by which it is ours.
+    """
 
     claim: Claim
     job: StudyJob
@@ -105,7 +108,7 @@ class JobClient:
         self._end(taken.claim, row)
         self._let_go(taken)
 
-    def put_apart(self, jobs: Sequence[TakenJob]) -> None:
+    def retry_alone(self, jobs: Sequence[TakenJob]) -> None:
         """Put jobs back, one of which has harmed the device; each will be done alone."""
         tokens = [taken.claim.token for taken in jobs]
         self._record(lambda: self._claims.take_over(tokens))

@@ -7,20 +7,20 @@ from typing import Any
 import pynvml as _pynvml
 
 from ...errors import QueueError
-from .messages import Manners
+from .messages import YieldLimits
 
 pynvml: Any = _pynvml  # the package ships no types
 
 
-class Neighbours:
+class OtherPrograms:
     """The other processes on one card.
 
     device: as CUDA counts, `cuda:N`. The driver must show this process under its own id, which it
     does not in a container without the host's ids.
     """
 
-    def __init__(self, device: str, manners: Manners) -> None:
-        self._manners = manners
+    def __init__(self, device: str, yield_limits: YieldLimits) -> None:
+        self._limits = yield_limits
         try:
             pynvml.nvmlInit()
             self._card = _card(device)
@@ -37,9 +37,9 @@ class Neighbours:
             memory, load = self._memory(), self._load()
         except pynvml.NVMLError as error:
             return f"the card does not answer ({error})"
-        if memory > self._manners.memory:
+        if memory > self._limits.memory:
             return f"other programs hold {memory / 2**20:.0f} MiB of the card"
-        if load > self._manners.load:
+        if load > self._limits.load:
             return f"other programs keep the card busy {load} % of the time"
         return None
 

@@ -12,12 +12,12 @@ from ...progress.events import Remark
 if TYPE_CHECKING:
     from ...report.report import StudyReport
 
-End: TypeAlias = Literal["stopped", "empty", "shaken"]
+End: TypeAlias = Literal["stopped", "empty", "restart"]
 """Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class YieldLimits:
     """How much of a GPU others may use before a worker starts no job.
 
     memory: bytes. load: percent of the time in which their kernels run.
@@ -32,14 +32,15 @@ class WorkerSettings:
     """How a worker goes about it.
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
-    tries: workers that may die of a job before it is given up. manners: towards other programs on
-    the GPU; None takes no notice of them. limits: of what this program may take there. sharing:
-    workers that were started together, among which the machine is divided.
+    tries: workers that may die of a job before it is given up. yield_limits: how
+    much of the GPU other programs may use; None takes no notice of them. limits: of what this
+    program may take there. sharing: workers that were started together, among which the machine is
+    divided.
     """
 
     until_empty: bool = False
     tries: int = TRIES
-    manners: Manners | None = None
+    yield_limits: YieldLimits | None = None
     limits: CudaLimits = NO_LIMITS
     sharing: int = 1
 
@@ -73,7 +74,10 @@ class TuningBegan:
 
 @dataclass(frozen=True, slots=True)
 class TuningEnded:
-    """So many seconds later a plan is known for each of so many convolutions, and kept."""
+    """So many seconds later a plan is known for each of so many convolutions, and kept.
+
+    plans: convolutions with a plan.
+    """
 
     seconds: float
     plans: int

@@ -40,8 +40,8 @@ def work(
 
 
 def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None]:
-    if settings.manners is None or device == "cpu":
+    if settings.yield_limits is None or device == "cpu":
         return lambda: None
-    from .gpu_sharing import Neighbours
+    from .gpu_sharing import OtherPrograms
 
-    return Neighbours(device, settings.manners).hindrance
+    return OtherPrograms(device, settings.yield_limits).hindrance

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...execution.channel import Channel
 from ...execution.launch import WorkerProcess, ending, launch
 from ...execution.messages import StopWork
-from ...execution.supervisor import Patience, Succession, Supervisor
+from ...execution.supervisor import Restart, RestartPolicy, Supervisor
 from .messages import (
     Begin,
     FinishJobs,
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from ..queue.location import QueuePlace
     from .worker import JobWorker
 
-_SHAKEN = 75
+_RESTART = 75
 """Exit status of a worker that only wants to begin afresh."""
 
 HEALTHY_SECONDS = 10.0
-_PATIENCE = Patience(pause=0.25, longest=60.0)
+_RESTARTS = RestartPolicy(pause=0.25, longest=60.0)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTask:
     """What each process runs.
 
-    verdict: the exit status for an error that ends a worker, and a sentence; picklable.
+    verdict: the exit status for an error that ends a worker, and a sentence; picklable. place: of
+    the queue. settings: how to work.
     """
 
     place: "QueuePlace"
@@ -62,7 +63,7 @@ class QueueTask:
             return status
         if end == "empty":
             channel.send(NothingLeft())
-        return _SHAKEN if end == "shaken" else 0
+        return _RESTART if end == "restart" else 0
 
 
 class _Control:
@@ -89,7 +90,7 @@ class _Control:
         if self._worker is None:
             os._exit(0)
         if isinstance(order, StopWork):
-            self._worker.hurry()
+            self._worker.stop_at_once()
         else:
             self._worker.stop()
 
@@ -118,7 +119,7 @@ class QueueWorkers:
         self._is_stopping = False
         launches = {device: partial(self._start, device) for device in devices}
         self._supervisor: Supervisor[QueueOrder, WorkerEvent]
-        self._supervisor = Supervisor(launches, self._hear, self._bury, _PATIENCE)
+        self._supervisor = Supervisor(launches, self._hear, self._on_end, _RESTARTS)
 
     def run(self) -> int:
         """Until all workers ended for good; the worst exit status."""
@@ -146,14 +147,14 @@ class QueueWorkers:
                 self._spare = launch(self._task)
         self._heard(device, news)
 
-    def _bury(self, device: str, status: int, seconds: float) -> Succession:
+    def _on_end(self, device: str, status: int, seconds: float) -> Restart:
         if status in self._final:
             self._status = max(self._status, status)
             return "none"
         if self._is_stopping:
             return "none"
         self._died(device, ending(status))
-        return "at once" if status == _SHAKEN or seconds > HEALTHY_SECONDS else "in vain"
+        return "at once" if status == _RESTART or seconds > HEALTHY_SECONDS else "in vain"
 
     def _pass_on(self, number: int) -> None:
         self._stopping(number)

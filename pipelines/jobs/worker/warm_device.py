@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from typing import Self
 
 from ....engine.devices import Device, choose_device, open_generator
@@ -18,10 +17,10 @@ from ....engine.network.graph import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.discovery import discover
-from ....io.errors import ScanError, UnreadableScanError
+from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
-from ...errors import OutputFolderError, SettingsError
+from ...errors import SettingsError
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
 from ...progress.events import Remark
@@ -67,16 +66,11 @@ class WarmDevice:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.rest()
+    def __exit__(self, *_: object) -> None:
+        self.close_folder()
         self._tool_stack.close()
 
-    def rest(self) -> None:
+    def close_folder(self) -> None:
         """Let go of the output folder, so that other programs may have it.
 
         What workers beside this one left there when they were killed goes first.
@@ -134,7 +128,7 @@ class WarmDevice:
         if self._manifest and self._manifest.output == output:
             self._manifest.refresh()
             return self._manifest
-        self.rest()
+        self.close_folder()
         self._manifest = self._folder_stack.enter_context(Manifest(output, shared=True))
         if self._manifest.remark:
             self._tell(Remark(self._manifest.remark))
@@ -210,18 +204,8 @@ def row_of(job: StudyJob) -> StudyReport:
 
 def failed(job: StudyJob, error: Exception) -> StudyReport:
     """The row of a job that could not be begun with."""
-    return replace(row_of(job), status="failed", failure=_failure(error))
-
-
-def _failure(error: Exception) -> Failure:
-    match error:
-        case OutputFolderError():
-            return Failure("write", str(error), None)
-        case SettingsError():
-            return Failure("engine", str(error), None)
-        case OSError():
-            path, why = error.filename or "A file", error.strerror or error
-            return Failure("write", f"{path} cannot be used ({why}).", None)
-        case _:
-            failure = failure_of(error, None)
-            return replace(failure, kind="unreadable") if type(error) is ScanError else failure
+    failure = failure_of(error, None)
+    if isinstance(error, OSError):
+        path, why = error.filename or "A file", error.strerror or error
+        failure = Failure("write", f"{path} cannot be used ({why}).", None)
+    return replace(row_of(job), status="failed", failure=failure)

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from ...errors import QueueError
@@ -37,12 +36,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(timeout=WATCH_SECONDS)
 
@@ -55,7 +49,7 @@ class Watch:
                 if is_named:
                     self._take_over()
                 elif self._life.is_lost():
-                    self._worker.begin_afresh()
+                    self._worker.restart()
 
     def _mind_jobs(self) -> None:
         in_hand = self._worker.jobs.in_hand()

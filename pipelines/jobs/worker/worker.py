@@ -43,7 +43,7 @@ class JobWorker:
         self._pipeline: StudyPipeline | None = None
         self._on_it: dict[str, TakenJob] = {}
         self._next: TakenJob | None = None
-        self._hurries = self._is_shaken = False
+        self._stops_at_once = self._needs_restart = False
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._waits_for: str | None = ""
 
@@ -52,15 +52,15 @@ class JobWorker:
         self.jobs.close()
         self._stopped.put(None)
 
-    def hurry(self) -> None:
+    def stop_at_once(self) -> None:
         """Put back what is not almost done, and end."""
-        self._hurries = True
+        self._stops_at_once = True
         self.stop()
 
-    def begin_afresh(self) -> None:
-        """As `hurry`, but to be replaced."""
-        self._is_shaken = True
-        self.hurry()
+    def restart(self) -> None:
+        """As `stop_at_once`, but to be replaced."""
+        self._needs_restart = True
+        self.stop_at_once()
 
     def leave(self, taken: TakenJob) -> None:
         """Let go of one job, which is not ours any more; for it to be sure, say so repeatedly."""
@@ -85,13 +85,13 @@ class JobWorker:
                 self._work_from(taken)
         for taken in self.jobs.in_hand():
             self.jobs.hand_in(taken, _interrupted(taken))
-        return "shaken" if self._is_shaken else "stopped"
+        return "restart" if self._needs_restart else "stopped"
 
     def _wait(self, reason: str | None) -> None:
         if reason != self._waits_for:
             self._tell(Waiting(reason))
             self._waits_for = reason
-        self._device.rest()
+        self._device.close_folder()
         with suppress(Empty):
             self._stopped.get(timeout=PAUSE_SECONDS)
 
@@ -114,7 +114,7 @@ class JobWorker:
             self._carry(self._pipeline)
         except DeviceLostError as error:
             self._pipeline.stop()
-            self._pipeline.cut()
+            self._pipeline.abort()
             self._blame(error)
         finally:
             self._pipeline = None
@@ -161,12 +161,12 @@ class JobWorker:
 
     def _carry(self, pipeline: StudyPipeline) -> None:
         pipeline.start()
-        while not pipeline.is_over and not self._hurries:
+        while not pipeline.is_over and not self._stops_at_once:
             self._hear(pipeline.rest(TICK_SECONDS))
-        if self._hurries:
+        if self._stops_at_once:
             pipeline.stop()
             self._hear(pipeline.rest(PATIENCE))
-            pipeline.cut()
+            pipeline.abort()
             self._hear(pipeline.rest(LAST_MOMENT))
 
     def _hear(self, events: Iterable[Event]) -> None:
@@ -175,22 +175,22 @@ class JobWorker:
                 row = event.row
                 self.jobs.hand_in(self._on_it.pop(row.name), row)
                 if row.failure and row.failure.stage == "infer":
-                    self._end_shaken()
+                    self._end_for_restart()
 
     def _blame(self, error: DeviceLostError) -> None:
         """Of several jobs nobody can tell which is at fault."""
-        self._end_shaken()
+        self._end_for_restart()
         taken = list(self._on_it.values())
         if not is_blamed(len(taken)):
-            self.jobs.put_apart(taken)
+            self.jobs.retry_alone(taken)
             return
         failure = Failure("engine", str(error), "infer")
         for blamed in taken:
             row = replace(row_of(blamed.job), status="failed", failure=failure)
             self.jobs.hand_in(blamed, row)
 
-    def _end_shaken(self) -> None:
-        self._is_shaken = True
+    def _end_for_restart(self) -> None:
+        self._needs_restart = True
         self.jobs.close()
 
 

@@ -82,7 +82,10 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Lowest and highest value of something, in the scan's unit."""
+    """Lowest and highest value of something, in the scan's unit.
+
+    low, high: those values.
+    """
 
     low: float
     high: float

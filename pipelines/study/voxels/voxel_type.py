@@ -16,7 +16,10 @@ ENOUGH_STEPS = 255
 
 @dataclass(frozen=True, slots=True)
 class VoxelType:
-    """A voxel type and the line ``value = stored * slope + intercept``."""
+    """A voxel type and the line ``value = stored * slope + intercept``.
+
+    dtype: of the stored numbers.
+    """
 
     dtype: "np.dtype[Any]"
     slope: float = 1.0

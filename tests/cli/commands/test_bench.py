@@ -19,7 +19,7 @@ from cuda_cyclegan.cli.render.terminal.text import quantity, scaled
 from cuda_cyclegan.engine.benchmark.measurement import Latency
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
-from cuda_cyclegan.pipelines.bench.rivals import Fallen, Rival
+from cuda_cyclegan.pipelines.bench.rivals import FailedRival, Rival
 
 TINY = (
     "--device",
@@ -100,9 +100,9 @@ def test_a_model_file_brings_its_patch(tmp_path: Path) -> None:
 def test_modes_are_rows_and_one_that_fails_leaves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def known(task: Any, _: float) -> Rival | Fallen:
+    def known(task: Any, _: float) -> Rival | FailedRival:
         if "compile" in task.name:
-            return Fallen(task.name, "no compiler was found")
+            return FailedRival(task.name, "no compiler was found")
         return Rival(
             task.name, "torch 2.9", True, Latency(5.0, 4.0, 6.0, 9), 1 << 30, 2 << 30, 3e-3
         )
@@ -126,11 +126,11 @@ def test_modes_are_rows_and_one_that_fails_leaves_the_others(
 def test_who_stops_a_long_mode_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     done_before: list[str] = []
 
-    def stopped(task: Any, _: float) -> Fallen:
+    def stopped(task: Any, _: float) -> FailedRival:
         if done_before:
             raise KeyboardInterrupt
         done_before.append(task.name)
-        return Fallen(task.name, "no reason")
+        return FailedRival(task.name, "no reason")
 
     monkeypatch.setattr(bench_run, "in_child", stopped)
     monkeypatch.setattr(bench_run, "find_spec", lambda _: object())

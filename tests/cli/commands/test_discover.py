@@ -98,7 +98,7 @@ def test_json_is_a_promise_to_scripts(disc: Path) -> None:
     [scan] = found["files"]
     assert {key: type(value).__name__ for key, value in scan.items()} == {
         **dict.fromkeys(["path", "format", "verdict"], "str"),
-        **dict.fromkeys(["extents", "spacing"], "list"),
+        **dict.fromkeys(["extents", "spacing", "notes"], "list"),
         "reason": "NoneType",
         "failed": "bool",
         "volumes": "int",

@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.pipelines.bench import child as bench_child
 from cuda_cyclegan.pipelines.bench.child import in_child
 from cuda_cyclegan.pipelines.bench.measurement import Bench, Setting, Subject, measure
-from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, Fallen, PytorchTask, Rival
+from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, FailedRival, PytorchTask, Rival
 
 TINY = Bench(
     Subject(ResNetSpec(1, 1, 4, 1)),
@@ -25,10 +25,10 @@ TINY = Bench(
 )
 
 
-def fallen(end: str, seconds: float = 30.0) -> str:
+def failed(end: str, seconds: float = 30.0) -> str:
     task: Any = Task(end)
     found = in_child(task, seconds)
-    assert isinstance(found, Fallen)
+    assert isinstance(found, FailedRival)
     assert found.name == "a task"
     return found.reason
 
@@ -39,15 +39,15 @@ def test_it_runs_elsewhere() -> None:
 
 
 def test_every_bad_end_has_its_reason() -> None:
-    assert fallen("crash") == "its process ended (killed by SIGSEGV): Segmentation fault is near"
-    assert fallen("exit") == "its process ended (exit status 3): last words"
-    assert fallen("raise") == "RuntimeError: CUDA out of memory"
-    assert fallen("no room") == "The card is full; use smaller patches."
+    assert failed("crash") == "its process ended (killed by SIGSEGV): Segmentation fault is near"
+    assert failed("exit") == "its process ended (exit status 3): last words"
+    assert failed("raise") == "RuntimeError: CUDA out of memory"
+    assert failed("no room") == "The card is full; use smaller patches."
 
 
 def test_one_that_hangs_is_ended_in_time() -> None:
     begin = time.perf_counter()
-    assert fallen("hang", 2.0) == "took longer than 2 s"
+    assert failed("hang", 2.0) == "took longer than 2 s"
     assert time.perf_counter() - begin < 10
 
 
@@ -66,7 +66,7 @@ def test_pytorch_is_measured_on_the_same_network() -> None:
 def test_a_library_that_cannot_be_loaded_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"no library")
     found = in_child(CudnnTask(tmp_path, TINY, np.zeros((1, 1, 1, 1, 1), np.float32)), 60.0)
-    assert isinstance(found, Fallen)
+    assert isinstance(found, FailedRival)
     assert str(tmp_path) in found.reason
     assert "cannot be loaded" in found.reason
 

@@ -12,9 +12,9 @@ import pytest
 from support import worker_targets
 
 from cuda_cyclegan.pipelines.execution.launch import launch
-from cuda_cyclegan.pipelines.execution.supervisor import Patience, Succession, Supervisor
+from cuda_cyclegan.pipelines.execution.supervisor import Restart, RestartPolicy, Supervisor
 
-TWO = Patience(most=2)
+TWO = RestartPolicy(most=2)
 SOON = 60.0  # seconds; only a test that fails waits so long
 STOPPED = """
 import signal, subprocess, sys
@@ -37,28 +37,28 @@ sys.exit(workers.run())
 class Diary:
     """Keeps what happens, and decides who follows."""
 
-    def __init__(self, *successions: Succession) -> None:
+    def __init__(self, *restarts: Restart) -> None:
         self.heard: list[tuple[str, Any]] = []
         self.deaths: list[tuple[str, int]] = []
         self.when_heard: Callable[[], object] = lambda: None
         self.when_buried: Callable[[], object] = lambda: None
-        self._successions = list(successions)
+        self._successions = list(restarts)
 
     def hear(self, device: str, news: Any) -> None:
         self.heard.append((device, news))
         self.when_heard()
 
-    def bury(self, device: str, status: int, _seconds: float) -> Succession:
+    def on_end(self, device: str, status: int, _seconds: float) -> Restart:
         self.deaths.append((device, status))
         self.when_buried()
         return self._successions.pop(0) if self._successions else "none"
 
 
 def supervisor(
-    diary: Diary, targets: Mapping[str, Any], patience: Patience = TWO
+    diary: Diary, targets: Mapping[str, Any], policy: RestartPolicy = TWO
 ) -> Supervisor[Any, Any]:
     launches = {device: partial(launch, target) for device, target in targets.items()}
-    return Supervisor(launches, diary.hear, diary.bury, patience)
+    return Supervisor(launches, diary.hear, diary.on_end, policy)
 
 
 def test_each_device_has_a_worker_and_all_that_it_says_is_heard() -> None:
@@ -82,10 +82,10 @@ def test_a_worker_that_was_of_use_lets_the_count_begin_anew() -> None:
 
 
 def test_the_pause_before_a_successor_grows_and_has_an_end() -> None:
-    patience = Patience(pause=0.25, longest=60.0)
-    assert [patience.seconds(number) for number in range(6)] == [0.0, 0.0, 0.25, 0.5, 1.0, 2.0]
-    assert patience.seconds(10_000) == 60.0
-    assert [Patience(most=2).seconds(number) for number in range(3)] == [0.0, 0.0, None]
+    policy = RestartPolicy(pause=0.25, longest=60.0)
+    assert [policy.seconds(number) for number in range(6)] == [0.0, 0.0, 0.25, 0.5, 1.0, 2.0]
+    assert policy.seconds(10_000) == 60.0
+    assert [RestartPolicy(most=2).seconds(number) for number in range(3)] == [0.0, 0.0, None]
 
 
 def test_a_stop_reaches_every_worker_and_none_is_started_any_more() -> None:
@@ -117,7 +117,7 @@ def test_another_thread_may_have_those_killed_that_do_not_end() -> None:
 def test_one_that_waits_for_its_successor_is_stopped_at_once() -> None:
     diary = Diary(*["in vain"] * 9)
     made = supervisor(
-        diary, {"cpu": partial(worker_targets.end, 1)}, Patience(pause=600.0, longest=600.0)
+        diary, {"cpu": partial(worker_targets.end, 1)}, RestartPolicy(pause=600.0, longest=600.0)
     )
 
     diary.when_buried = lambda: len(diary.deaths) == 2 and made.post(lambda: made.stop("the end"))

@@ -9,14 +9,14 @@ from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.worker import gpu_sharing as neighbours
+from cuda_cyclegan.pipelines.jobs.worker import gpu_sharing
 from cuda_cyclegan.pipelines.jobs.worker import process as job_process
-from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import Neighbours
-from cuda_cyclegan.pipelines.jobs.worker.messages import Manners, WorkerSettings
+from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
+from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 
 MIB = 1 << 20
-MANNERS = Manners(memory=1024 * MIB, load=20)
+LIMITS = YieldLimits(memory=1024 * MIB, load=20)
 OWN, OTHER = os.getpid(), 1
 
 
@@ -24,12 +24,12 @@ OWN, OTHER = os.getpid(), 1
 def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     card = Card("GPU-a")
-    monkeypatch.setattr(neighbours, "pynvml", FakeDriver(card, Card("GPU-b")))
+    monkeypatch.setattr(gpu_sharing, "pynvml", FakeDriver(card, Card("GPU-b")))
     return card
 
 
 def test_an_idle_card_and_our_own_use_hinder_nothing(card: Card) -> None:
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     assert watched.hindrance() is None
     card.computing.append(Holder(OWN, 40_000 * MIB))
     card.samples.append(Sample(OWN, 1, 100))
@@ -37,7 +37,7 @@ def test_an_idle_card_and_our_own_use_hinder_nothing(card: Card) -> None:
 
 
 def test_memory_of_others_counts_together(card: Card) -> None:
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     card.computing.append(Holder(OTHER, 1000 * MIB))
     card.drawing.append(Holder(OTHER + 1, 24 * MIB))
     assert watched.hindrance() is None
@@ -51,16 +51,16 @@ def test_a_process_that_computes_and_draws_counts_once(card: Card) -> None:
     both = Holder(OTHER, 600 * MIB)
     card.computing.append(both)
     card.drawing.append(both)
-    assert Neighbours("cuda:0", MANNERS).hindrance() is None
+    assert OtherPrograms("cuda:0", LIMITS).hindrance() is None
 
 
 def test_memory_that_the_driver_does_not_tell_counts_as_none(card: Card) -> None:
     card.computing.append(Holder(OTHER, None))
-    assert Neighbours("cuda:0", MANNERS).hindrance() is None
+    assert OtherPrograms("cuda:0", LIMITS).hindrance() is None
 
 
 def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     card.samples += [Sample(OTHER, 2, 20), Sample(OTHER, 1, 90)]
     assert watched.hindrance() is None
     card.samples += [Sample(OTHER, 3, 15), Sample(OTHER + 1, 3, 6)]
@@ -69,14 +69,14 @@ def test_only_the_newest_load_of_each_process_counts(card: Card) -> None:
 
 
 def test_a_card_that_does_not_answer_gets_no_job(card: Card) -> None:
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     card.is_lost = True
     assert "does not answer" in (watched.hindrance() or "")
 
 
 def test_of_a_part_of_a_card_only_memory_is_known(card: Card) -> None:
     card.is_part = True
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     assert watched.hindrance() is None
     card.computing.append(Holder(OTHER, 2000 * MIB))
     assert watched.hindrance()
@@ -88,27 +88,27 @@ def test_cards_are_counted_as_cuda_counts_them(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     card.computing.append(Holder(OTHER, 2000 * MIB))
-    assert Neighbours("cuda:0", MANNERS).hindrance() is None
-    assert Neighbours("cuda:1", MANNERS).hindrance()
+    assert OtherPrograms("cuda:0", LIMITS).hindrance() is None
+    assert OtherPrograms("cuda:1", LIMITS).hindrance()
 
 
 def test_without_the_driver_the_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "pynvml", FakeDriver(is_there=False))
+    monkeypatch.setattr(gpu_sharing, "pynvml", FakeDriver(is_there=False))
     with pytest.raises(QueueError, match="leave setting yield-to-others out"):
-        Neighbours("cuda:0", MANNERS)
+        OtherPrograms("cuda:0", LIMITS)
 
 
 def test_a_worker_gives_way_between_jobs(
     card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker of the CPU that looks at the fake card: no job begins while others use it."""
-    watched = Neighbours("cuda:0", MANNERS)
+    watched = OtherPrograms("cuda:0", LIMITS)
     monkeypatch.setattr(job_process, "_hindrance", lambda *_: watched.hindrance)
     world = QueueWorld(tmp_path)
     world.scans(1)
     batch = world.submit()
     card.computing.append(Holder(OTHER, 2000 * MIB))
-    settings = WorkerSettings(until_empty=True, manners=MANNERS)
+    settings = WorkerSettings(until_empty=True, yield_limits=LIMITS)
     assert work(queue_place(world.queue), "cpu", settings, lambda _: None) == "empty"
     assert world.jobs(batch)[0]["state"] == "queued"
     card.computing.clear()

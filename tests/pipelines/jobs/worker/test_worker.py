@@ -252,12 +252,12 @@ def test_a_worker_whose_name_is_anothers_puts_its_jobs_back_and_is_replaced(
 ) -> None:
     monkeypatch.setattr(Life, "renew", lambda _: False)
     monkeypatch.setattr(Life, "is_lost", lambda _: True)
-    told = Rounds(monkeypatch, JobWorker, "begin_afresh")
+    told = Rounds(monkeypatch, JobWorker, "restart")
     watch_calls(monkeypatch, "infer_study", lambda _: told.wait())
     world.scans(3)
     batch = world.submit()
     settings = WorkerSettings(until_empty=True)
-    assert work(queue_place(world.queue), "cpu", settings, lambda _: None) == "shaken"
+    assert work(queue_place(world.queue), "cpu", settings, lambda _: None) == "restart"
     assert "queued" in states(world, batch)
     monkeypatch.undo()
     world.work()
@@ -449,9 +449,9 @@ def test_a_lost_device_fails_the_job_that_had_it_alone(
         settings = WorkerSettings(until_empty=True)
         return work(queue_place(world.queue), "cpu", settings, told.append)
 
-    assert end() == "shaken"
+    assert end() == "restart"
     assert states(world, batch) == ["queued"] * 3
-    assert end() == "shaken"
+    assert end() == "restart"
     assert states(world, batch) == ["failed", "queued", "queued"]
     assert "ECC error" in world.jobs(batch)[0]["reason"]
     assert end() == "empty"
@@ -470,7 +470,7 @@ def test_a_failure_in_the_network_has_the_process_replaced(
     batch = world.submit()
     told: list[WorkerEvent] = []
     place, settings = queue_place(world.queue), WorkerSettings(until_empty=True)
-    assert work(place, "cpu", settings, told.append) == "shaken"
+    assert work(place, "cpu", settings, told.append) == "restart"
     assert states(world, batch)[0] == "failed"
     assert work(place, "cpu", settings, told.append) == "empty"
     assert states(world, batch) == ["failed", "done"]

@@ -40,13 +40,13 @@ def other_program(megabytes: int, busy: bool):
 
 @pytest.fixture
 def watched():
-    from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import Neighbours
-    from cuda_cyclegan.pipelines.jobs.worker.messages import Manners
+    from cuda_cyclegan.pipelines.jobs.worker.gpu_sharing import OtherPrograms
+    from cuda_cyclegan.pipelines.jobs.worker.messages import YieldLimits
 
-    neighbours = Neighbours("cuda:0", Manners(memory=1536 * MIB, load=20))
-    if neighbours.hindrance():
-        pytest.skip(f"somebody uses the card: {neighbours.hindrance()}")
-    return neighbours
+    others = OtherPrograms("cuda:0", YieldLimits(memory=1536 * MIB, load=20))
+    if others.hindrance():
+        pytest.skip(f"somebody uses the card: {others.hindrance()}")
+    return others
 
 
 def test_our_own_use_hinders_nothing(watched):

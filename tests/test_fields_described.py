@@ -1,0 +1,69 @@
+"""Every public field of a record is described, in its class's docstring or below the field."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("cli", "pipelines", "engine", "io")
+RECORDS = {"Struct", "NamedTuple", "TypedDict"}
+OPTIONS = ROOT / "cli" / "options" / "groups.py"
+"""Each of its fields is an option of the command line, whose help describes it."""
+
+
+def modules() -> Iterator[Path]:
+    for layer in LAYERS:
+        yield from (path for path in sorted((ROOT / layer).rglob("*.py")) if path != OPTIONS)
+
+
+def records(module: ast.Module) -> Iterator[ast.ClassDef]:
+    """Public dataclasses and other classes that hold named values."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
+            is_dataclass = any(found.startswith("dataclass") for found in decorators)
+            if is_dataclass or RECORDS & {ast.unparse(base) for base in node.bases}:
+                yield node
+
+
+def undescribed(record: ast.ClassDef) -> Iterator[str]:
+    told = ast.get_docstring(record) or ""
+    for place, node in enumerate(record.body):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                below = record.body[place + 1 : place + 2]
+                has_text = bool(below) and bool(ast.unparse(below[0]).startswith(("'", '"')))
+                if not has_text and not re.search(rf"\b{name}\b", told):
+                    yield f"{record.name}.{name}"
+            case _:
+                pass
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_public_field_is_described(layer: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {field}"
+        for path in modules()
+        if path.is_relative_to(ROOT / layer)
+        for record in records(ast.parse(path.read_text()))
+        for field in undescribed(record)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("@dataclass\nclass A:\n    '''Something.'''\n    size: int", ["A.size"]),
+        ("@dataclass(frozen=True)\nclass A:\n    '''size: in bytes.'''\n    size: int", []),
+        ("class A(Struct):\n    size: int\n    '''In bytes.'''\n    name: str", ["A.name"]),
+        ("class A:\n    size: int", []),
+        ("@dataclass\nclass _A:\n    size: int", []),
+    ],
+)
+def test_what_counts_as_described(source: str, expected: list[str]) -> None:
+    [*found] = (field for record in records(ast.parse(source)) for field in undescribed(record))
+    assert found == expected
