@@ -32,6 +32,7 @@ from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, netwo
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .results.aliases import with_aliases
 from .results.earlier_results import discover_scans
 from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
 from .results.resume import PlannedStudy, Planner
@@ -159,7 +160,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         if manifest.remark:
             listen(Remark(manifest.remark))
         listen(BatchStarted(planned))
-        rows = run_batch(planned, _execution(job, planned, manifest), hear)
+        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(

@@ -1,7 +1,7 @@
 """A folder in which studies arrive: which of them are complete, and not queued yet."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -51,6 +51,31 @@ class Arrivals:
                 seen.handed_on = True
                 ready.append(job)
         return _without_done(ready, models)
+
+
+class Complaints:
+    """What is wrong with a folder, each told once, and only after it has stood for a while.
+
+    What is being copied in is damaged as long as that takes. settle: seconds.
+    """
+
+    def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settle = settle
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+        self._told: set[str] = set()
+
+    def due(self, found: Mapping[str, str]) -> dict[str, str]:
+        """Those of the complaints, by what they are about, that are to be told now."""
+        now = self._clock()
+        self._since = {each: self._since.get(each, now) for each in found.items()}
+        due = {
+            name: reason
+            for (name, reason), since in self._since.items()
+            if name not in self._told and now - since >= self._settle
+        }
+        self._told |= due.keys()
+        return due
 
 
 def _marks(job: StudyJob) -> Marks:
