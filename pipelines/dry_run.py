@@ -1,7 +1,7 @@
 """What a batch would do and cost: everything short of the network, and nothing is written."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from ..engine.devices import plan_device
 from .progress.rates import HostRates, NetworkRates, RateCache, StageConcurrency, Work, wall_seconds
 from .report.failures import failure_of
 from .report.report import Failure
+from .results.aliases import with_aliases
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.sliding_window import window_grid
@@ -75,9 +76,11 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     cards = tuple(plan for plan in plans if plan)
     foresight = _Foresight(job, cards)
     studies, rows = job.plan(), list[DryRow]()
-    for planned in studies:
+    for planned in with_aliases(studies):
         tell(len(rows), len(studies))
-        rows.append(foresight.row(planned))
+        rows += foresight.rows(planned)
+    places = {planned.study.name: at for at, planned in enumerate(studies)}
+    rows.sort(key=lambda row: places[row.planned.study.name])
     grids = [row.grid for row in rows if row.grid]
     at_once = concurrency_of(job.devices[0], len(job.devices)).networks
     held = tuple(card.held(grids, at_once) for card in cards)
@@ -93,7 +96,13 @@ class _Foresight:
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
 
-    def row(self, planned: PlannedStudy) -> DryRow:
+    def rows(self, planned: PlannedStudy) -> list[DryRow]:
+        """Of a study and its aliases, which only have to be stored."""
+        row = self._row(planned)
+        work = row.work and replace(row.work, load=0.0, network=0.0)
+        return [row, *(replace(row, planned=alias, work=work) for alias in planned.aliases)]
+
+    def _row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
         job, watch, notes = self._job, Stopwatch(), planned.study.notes

@@ -33,6 +33,7 @@ from .progress.rates import HostRates, NetworkRates, RateCache, host_keys, netwo
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .results.aliases import with_aliases
 from .results.earlier_results import discover_scans
 from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
 from .results.named_result import named_result
@@ -88,7 +89,7 @@ class Job:
     @property
     def recipe(self) -> Recipe:
         """What the results are made with."""
-        return Recipe(self.model.sha256, self.settings.sha256())
+        return Recipe(self.model.identity, self.settings.sha256())
 
     @property
     def network_key(self) -> str:
@@ -113,7 +114,12 @@ class Job:
         """What judges studies against an output folder with these entries in its manifest."""
         options = self.options
         return Planner(
-            self.request.output, entries, self.recipe, options.overwrite, options.preview
+            self.request.output,
+            entries,
+            self.recipe,
+            options.overwrite,
+            options.preview,
+            self.model.known_as,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
@@ -164,11 +170,16 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         if manifest.remark:
             listen(Remark(manifest.remark))
         listen(BatchStarted(planned))
-        rows = run_batch(planned, _execution(job, planned, manifest), hear)
+        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
-        model=ModelName(job.model.card.name, request.model, job.model.sha256),
+        model=ModelName(
+            job.model.card.name,
+            request.model,
+            job.model.sha256,
+            job.model.card.established.in_words,
+        ),
         options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,

@@ -85,9 +85,9 @@ MAY_IMPORT = {
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network io.dicom io.discovery io.links io.search pipelines.dry_run pipelines.host "
-        "pipelines.jobs.queue pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
+        "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -152,6 +152,8 @@ MAY_IMPORT = {
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.volume",
     "io.links": "",
+    "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
+    "io.identity": "io.dicom io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
@@ -206,8 +208,9 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.reading "
-        "io.search io.volume io.writing pipelines.errors pipelines.report pipelines.study"
+        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
+        "io.reading io.search io.volume io.writing pipelines.errors pipelines.report "
+        "pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",

@@ -40,7 +40,8 @@ def plan(
     \b
     Exit status:
       0  all studies would be translated, or are up to date
-      1  some study would fail, or some link is not followed
+      1  some study would fail, or something could not be read, or some link is
+         not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing

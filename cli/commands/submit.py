@@ -61,7 +61,7 @@ def submit(
     Exit status:
       0  all studies are queued, or were before
       1  some study cannot be done as asked, and is not queued;
-         or some link is not followed
+         or something could not be read, or some link is not followed
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """

@@ -94,7 +94,8 @@ def translate(
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  some study failed, or some link is not followed
+      1  some study failed, or something could not be read, or some link is not
+         followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
@@ -229,6 +230,7 @@ def _how_to_resume(report: "BatchReport") -> str:
 
 def _nothing_found(job: "Job") -> Exit:
     where = ", ".join(str(path) for path in job.request.inputs)
+    tell(missed(job.discovery.skipped), sys.stderr)
     why = "; name scan files, or folders that hold some"
     for skip in job.discovery.skipped[:1]:
         others = len(job.discovery.skipped) - 1

@@ -32,6 +32,11 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
 
     not_reached: what the studies without a row are called.
     """
+    if report.model.is_unproven:
+        yield (
+            f"note: model {printable(report.model.name)} is unproven: nothing shows that it "
+            "computes what its training code did"
+        )
     for row in report.translated():
         for note in row.notes:
             yield f"note: {printable(row.name)}: {note}"

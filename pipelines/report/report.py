@@ -94,12 +94,19 @@ class StudyReport:
 class ModelName:
     """Which model a batch ran.
 
-    name: of its card. path: of its file. sha256: of the file.
+    name: of its card. path: of its file. sha256: of the file. established: by what it is known how
+    it computes, in words.
     """
 
     name: str
     path: Path
     sha256: str
+    established: str = "not recorded"
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether nothing but a user's word says that it computes what its training did."""
+        return self.established == "unproven"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ program     name, version
 libraries   version of python, numpy, onnxruntime, SimpleITK, nibabel and pydicom; null if missing
 machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
-model       name, path, sha256 (of the file)
+model       name, path, sha256 (of the file), established: by what it is known how it computes:
+            "reference", "code NAME", "graph", "unproven" or "not recorded"
 settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
             keep_private, and their sha256, which together with the model's decides whether a result
             is up to date; precision and sha256 are null for jobs that left it to their workers
@@ -101,6 +102,7 @@ def to_json(report: BatchReport) -> JsonObject:
             "name": report.model.name,
             "path": str(report.model.path),
             "sha256": report.model.sha256,
+            "established": report.model.established,
         },
         "settings": _settings(report.options),
         "output": str(report.output),
