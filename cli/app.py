@@ -22,8 +22,8 @@ from .commands import (
     worker,
 )
 from .errors import told
+from .options.help_panels import PanelledCommand
 from .render.terminal.streams import lost_with_its_reader, settle
-from .signals import die_quietly
 
 EXAMPLE = """\b
 Examples:
@@ -42,12 +42,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("translate", epilog=translate.EXAMPLE)(translate.translate)
-app.command("submit", epilog=submit.EXAMPLE)(submit.submit)
-app.command("watch", epilog=watch.EXAMPLE)(watch.watch)
+app.command("translate", cls=PanelledCommand, epilog=translate.EXAMPLE)(translate.translate)
+app.command("submit", cls=PanelledCommand, epilog=submit.EXAMPLE)(submit.submit)
+app.command("watch", cls=PanelledCommand, epilog=watch.EXAMPLE)(watch.watch)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
-app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("plan", cls=PanelledCommand, epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
@@ -87,8 +87,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 
 
 def main() -> None:
-    """Run the command line."""
-    die_quietly()
+    """Run the command line; `__main__` has seen to Ctrl-C before it is heard here."""
     settle()
     try:
         app()

@@ -65,12 +65,6 @@ class Stop:
             self._may_interrupt_again = False
 
 
-def die_quietly() -> None:
-    """Let Ctrl-C end the program without a traceback where no command hears it."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def stop_signals() -> Generator[Stop]:
     """Any of them raises KeyboardInterrupt in the block; one that nobody takes ends the program.

@@ -91,7 +91,8 @@ def _studies(
         suffix = suffix_of(path)
         others = _pair(path) if suffix in (".hdr", ".hdr.gz") else _data_files(path)
         if suffix.startswith(".hdr") and not is_there(others[0]):
-            skipped.append(Skipped(path, f"its voxels are missing: {others[0].name}"))
+            missing = f"its voxels are missing: {others[0].name}"
+            skipped.append(Skipped(path, missing, missed=True))
             continue
         if not all(rule.admits(other, path) for other in others):
             reason = f"its voxels lie outside the inputs, and are not read: {others[0]}"

@@ -1,9 +1,11 @@
-"""Walk files and folders for scans: each real file once, and no results of this program."""
+"""Walk files and folders for scans: every name of every file, and no results of this program."""
 
 import os
 import stat
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from .files.parts import is_part
 from .formats.nifti import header_beside
@@ -22,7 +24,19 @@ SUFFIXES: dict[str, Format] = {
 }
 IMAGE_SUFFIXES = (".img", ".img.gz")
 OTHER_SCANS = (".mgz", ".mgh", ".mnc", ".gipl", ".gipl.gz", ".par", ".brik", ".brik.gz", ".nrrd.gz")
+DICOM_SUFFIXES = (".dcm", ".dicom", ".ima", ".dcm.gz", ".dicom.gz", ".ima.gz")
 APPLE_DOUBLE = "._"  # macOS keeps a file's attributes in ._NAME on disks of other systems
+SYSTEM_FILES = (".ds_store", "thumbs.db", "desktop.ini", "dicomdir")
+HOUSEKEEPING = (
+    *(".git", ".appledouble", "@eadir", "lost+found", "system volume information"),
+    *("$recycle.bin", ".trashes", ".fseventsd", ".spotlight-v100", ".documentrevisions-v100"),
+)
+"""Folders, in small letters, of file systems, file servers and archives, not of people."""
+MOST_REPEATED = 100_000
+"""Names below links to folders that have other names; links across each other make any number."""
+
+_Place: TypeAlias = tuple[int, int]
+"""Device and inode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +58,9 @@ class FileSearch:
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
     which links are followed. unnamed: files whose names say no kind, as those of DICOM often do.
-    by_name: those of them that were asked for. ignored: how many files are no scans. files: those
-    that may be scans. skipped: those that were asked for and are none.
+    by_name: those of them that were asked for. unopened: those that cannot be opened. closed:
+    folders that cannot. ignored: how many files are no scans. files: those that may be scans.
+    skipped: those that were asked for and are none.
     """
 
     output: Path | None
@@ -53,9 +68,13 @@ class FileSearch:
     files: list[Path] = field(default_factory=list[Path])
     unnamed: list[Path] = field(default_factory=list[Path])
     by_name: set[Path] = field(default_factory=set[Path])
+    unopened: list[Skipped] = field(default_factory=list[Skipped])
+    closed: list[Skipped] = field(default_factory=list[Skipped])
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     ignored: int = 0
-    _seen: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    _met: set[Path] = field(default_factory=set[Path])
+    _folders: set[_Place] = field(default_factory=set[_Place])
+    _repeated: int = 0
 
     def meet(self, named: Path) -> None:
         """Take a file that was asked for by name, or all scans below a folder."""
@@ -73,32 +92,54 @@ class FileSearch:
             self._meet_scan(named, self.unnamed)
 
     def _walk(self, root: Path) -> None:
-        """Follow links last, so that what they lead to keeps its own name if it has one below."""
+        """Links last, so that a folder is known by its own name before it is by that of a link.
+
+        Each folder goes with the folders around it, by which a link that leads in a circle shows.
+        """
         guarded = not self._is_result(root)
         in_system = is_of_system(root)
-        links = [root]
+        links: deque[_Branch] = deque([(root, frozenset())])
         while links:
-            pending = [links.pop(0)]
+            pending = [links.popleft()]
             while pending:
-                path = pending.pop()
+                path, around = pending.pop()
                 if guarded and self._is_result(path):
                     continue
                 if is_of_system(path) and not in_system:
                     self._skip(path, "it is a folder of the system")
                     continue
-                if not is_folder(path):
+                place = self._folder_at(path)
+                if place is None:
                     self._meet_in_folder(path)
-                elif self._is_new(path):
-                    folders, linked = self._list(path)
-                    pending += reversed(folders)
-                    links += [link for link in linked if self._is_followed(link, guarded)]
+                elif place not in around:
+                    inner = around | {place}
+                    folders, linked = self._list(path, repeated=place in self._folders)
+                    self._folders.add(place)
+                    pending += [(folder, inner) for folder in reversed(folders)]
+                    links += [(link, inner) for link in linked if self._is_followed(link, guarded)]
 
-    def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
+    def _folder_at(self, path: Path) -> _Place | None:
+        """Which folder this is; None if it is none, or not to be found out."""
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+
+    def _list(self, folder: Path, *, repeated: bool) -> tuple[list[Path], list[Path]]:
         """Take the files of `folder`; return its folders, and all that it links to."""
+        if folder in self._met or self._repeated > MOST_REPEATED:
+            return [], []
+        self._met.add(folder)
         try:
             paths = sorted(path for path in folder.iterdir() if not is_part(path.name))
         except OSError as error:
-            self._skip(folder, f"the folder cannot be opened: {error.strerror}")
+            reason = f"the folder cannot be opened: {error.strerror}"
+            self.closed.append(Skipped(folder, reason, missed=True))
+            return [], []
+        self._repeated += len(paths) * repeated
+        if self._repeated > MOST_REPEATED:
+            self._skip(folder, _TOO_MANY_NAMES, missed=True)
             return [], []
         folders: list[Path] = []
         linked: list[Path] = []
@@ -106,10 +147,10 @@ class FileSearch:
             mode = _mode(path, follow_symlinks=False)
             if stat.S_ISLNK(mode):
                 linked.append(path)
-            elif stat.S_ISDIR(mode):
-                folders.append(path)
-            else:
+            elif not stat.S_ISDIR(mode):
                 self._meet_in_folder(path)
+            elif path.name.lower() not in HOUSEKEEPING:
+                folders.append(path)
         return folders, linked
 
     def _is_followed(self, link: Path, guarded: bool) -> bool:
@@ -123,7 +164,7 @@ class FileSearch:
 
     def _meet_in_folder(self, path: Path) -> None:
         suffix = suffix_of(path)
-        if path.name.startswith(APPLE_DOUBLE):
+        if path.name.startswith(APPLE_DOUBLE) or path.name.lower() in SYSTEM_FILES:
             self.ignored += 1
         elif suffix in OTHER_SCANS:
             self._skip(path, f"{suffix} scans are not read; convert it to .nii.gz")
@@ -133,36 +174,44 @@ class FileSearch:
             self._meet_scan(path, self.unnamed)
 
     def _meet_scan(self, path: Path, kind: list[Path]) -> None:
+        if path in self._met:
+            return
+        self._met.add(path)
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
             missing = "the link leads nowhere" if path.is_symlink() else "it is missing"
-            self._skip(path, missing)
+            self._pass(path, kind, missing, missed=False)
         except OSError as error:
-            self._skip(path, f"it cannot be opened: {error.strerror}")
+            self._pass(path, kind, f"it cannot be opened: {error.strerror}", missed=True)
         else:
-            if not stat.S_ISREG(mode):
-                self._skip(path, "it is a pipe, socket or device, not a file")
-            elif self._is_new(path):
+            if stat.S_ISREG(mode):
                 kind.append(path)
+            elif kind is self.files:
+                self._skip(path, _NO_FILE)
+            else:
+                self._pass(path, kind, _NO_FILE, missed=False)
 
-    def _is_new(self, path: Path) -> bool:
-        try:
-            place = path.stat()
-        except OSError as error:
-            self._skip(path, f"it cannot be opened: {error.strerror}")
-            return False
-        key = (place.st_dev, place.st_ino)
-        if key in self._seen:
-            return False
-        self._seen.add(key)
-        return True
+    def _pass(self, path: Path, kind: list[Path], reason: str, *, missed: bool) -> None:
+        """Note what cannot be opened; missed: whether it may be a scan if its name says no kind."""
+        if kind is self.files:
+            self._skip(path, reason, missed=True)
+        else:
+            self.unopened.append(Skipped(path, reason, missed))
 
     def _is_result(self, path: Path) -> bool:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
 
     def _skip(self, path: Path, reason: str, *, missed: bool = False) -> None:
         self.skipped.append(Skipped(path, reason, missed))
+
+
+_Branch: TypeAlias = tuple[Path, frozenset[_Place]]
+_NO_FILE = "it is a pipe, socket or device, not a file"
+_TOO_MANY_NAMES = (
+    f"links give more than {MOST_REPEATED} further names to files from here on; name the folders "
+    "that you want"
+)
 
 
 def suffix_of(path: Path) -> str:

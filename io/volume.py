@@ -21,10 +21,11 @@ NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 class Obstacle:
     """Why a study that was found cannot be translated as asked.
 
-    kind: another study has its place, or its result cannot have the format. reason: in words.
+    kind: another study has its place, its result cannot have the format, or a part of it cannot be
+    read. reason: in words.
     """
 
-    kind: Literal["occupied", "unsupported"]
+    kind: Literal["occupied", "unsupported", "unreadable"]
     reason: str
 
 
@@ -35,7 +36,8 @@ class Study:
     name: where its result goes below the output folder, mirroring the input tree. files: every file
     it is stored in, the one to open first. series: what the search learnt about a DICOM series;
     opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
-    None if it can be translated along with the others. format: of its files.
+    None if it can be translated along with the others. text: its own description, where that may be
+    shown. format: of its files.
     """
 
     name: PurePosixPath
@@ -44,6 +46,7 @@ class Study:
     series: object = None
     notes: tuple[str, ...] = ()
     obstacle: Obstacle | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,11 @@ def user_config() -> Path:
     return user_config_path("cuda-cyclegan", appauthor=False) / NAME
 
 
+def is_readable_by_others(path: Path) -> bool:
+    """Whether the file's rights let other users read it."""
+    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
 def _check_unchanged_by_others(path: Path) -> None:
     """It may name a queue, and with it whose work is done: not what a stranger left in a folder."""
     status = path.stat()

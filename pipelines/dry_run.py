@@ -1,7 +1,7 @@
 """What a batch would do and cost: everything short of the network, and nothing is written."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,11 @@ from .progress.rates import (
 )
 from .report.failures import failure_of
 from .report.report import Failure
+from .results.aliases import with_aliases
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
 from .study.sliding_window import window_grid
+from .study.tiling import Tiling
 from .study.translation import PreparedStudy, plan_read_study, prepare_study, read_study
 from .study.verification import chosen_places
 from .translate import Job, concurrency_of
@@ -87,9 +89,11 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     cards = tuple(plan for plan in plans if plan)
     foresight = _Foresight(job, cards)
     studies, rows = job.plan(), list[DryRow]()
-    for planned in studies:
+    for planned in with_aliases(studies):
         tell(len(rows), len(studies))
-        rows.append(foresight.row(planned))
+        rows += foresight.rows(planned)
+    places = {planned.study.name: at for at, planned in enumerate(studies)}
+    rows.sort(key=lambda row: places[row.planned.study.name])
     grids = [row.grid for row in rows if row.grid]
     at_once = concurrency_of(job.devices[0], len(job.devices)).networks
     held = tuple(card.held(grids, at_once) for card in cards)
@@ -106,7 +110,13 @@ class _Foresight:
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
 
-    def row(self, planned: PlannedStudy) -> DryRow:
+    def rows(self, planned: PlannedStudy) -> list[DryRow]:
+        """Of a study and its aliases, which only have to be stored."""
+        row = self._row(planned)
+        work = row.work and replace(row.work, load=0.0, network=0.0)
+        return [row, *(replace(row, planned=alias, work=work) for alias in planned.aliases)]
+
+    def _row(self, planned: PlannedStudy) -> DryRow:
         if planned.action != "translate":
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
@@ -120,6 +130,7 @@ class _Foresight:
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
         on_card = [card.held([grid]) for card in self._cards]
         known = [size for size in on_card if size is not None]
+        notes = *notes, *_padding(plan.tiling)
         again = self._again(planned, study)
         work = self._work(planned, volume.voxels.size, len(plan.tiling), again)
         device_bytes = max(known, default=None)
@@ -168,3 +179,9 @@ class _Foresight:
             if card.program and (seconds := card.program.seconds(tiles)) is not None:
                 return seconds
         return tiles * self._network.tile if self._network else None
+
+
+def _padding(tiling: Tiling) -> Iterator[str]:
+    if tiling.padded != tiling.extents:
+        small, padded = ("x".join(map(str, size)) for size in (tiling.extents, tiling.padded))
+        yield f"it is smaller than a patch, and padded from {small} to {padded} voxels"

@@ -26,6 +26,7 @@ from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
+from .patch_memory import check_patch_memory
 from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import (
@@ -41,8 +42,10 @@ from .progress.rates import (
 from .progress.timeline import Opening, Timeline
 from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
+from .results.aliases import with_aliases
 from .results.earlier_results import discover_scans
 from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
+from .results.named_result import named_result
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
@@ -51,21 +54,27 @@ from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 class Request:
     """What the user asked for. filters: for DICOM series; what they are to become is an option.
 
-    inputs: files and folders. model: its file. output: the folder of results. device: as
-    `choose_devices` takes it. limits: of what may be taken of a card. options: about each study.
+    inputs: files and folders. model: its file. output: the folder of results. result: name of the
+    only one there; "" mirrors the inputs. device: as `choose_devices` takes it. limits: of what may
+    be taken of a card. options: about each study.
     """
 
     inputs: tuple[Path, ...]
     model: Path
     output: Path
+    result: str = ""
     device: str = "auto"
     limits: CudaLimits = NO_LIMITS
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
 
     def search(self) -> Discovery:
-        """Its studies. Raises ScanError."""
-        return discover_scans(self.inputs, self.output, self.options.choice(self.filters))
+        """Its studies. Raises ScanError or SettingsError."""
+        choice = self.options.choice(self.filters)
+        if not self.result:
+            return discover_scans(self.inputs, self.output, choice)
+        # The folder of the one result may hold the scan as well.
+        return named_result(discover_scans(self.inputs, None, choice), self.output / self.result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class Job:
     @property
     def recipe(self) -> Recipe:
         """What the results are made with."""
-        return Recipe(self.model.sha256, self.settings.sha256())
+        return Recipe(self.model.identity, self.settings.sha256())
 
     @property
     def network_key(self) -> str:
@@ -119,7 +128,12 @@ class Job:
         """What judges studies against an output folder with these entries in its manifest."""
         options = self.options
         return Planner(
-            self.request.output, entries, self.recipe, options.overwrite, options.preview
+            self.request.output,
+            entries,
+            self.recipe,
+            options.overwrite,
+            options.preview,
+            self.model.known_as,
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:
@@ -138,6 +152,8 @@ def open_job(request: Request) -> Job:
     patch = request.options.patch or model.card.patch
     precision = chosen_precision(request.options.precision, devices, request.device)
     model.network.graph.check_patch(patch)
+    if devices[0].kind == "cpu":
+        check_patch_memory(model.network.graph, patch, available_memory())
     options = replace(request.options, patch=patch, precision=precision)
     return Job(request, model, devices, options, request.search())
 
@@ -168,11 +184,16 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         if manifest.remark:
             listen(Remark(manifest.remark))
         listen(BatchStarted(planned))
-        rows = run_batch(planned, _execution(job, planned, manifest), hear)
+        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
-        model=ModelName(job.model.card.name, request.model, job.model.sha256),
+        model=ModelName(
+            job.model.card.name,
+            request.model,
+            job.model.sha256,
+            job.model.card.established.in_words,
+        ),
         options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,

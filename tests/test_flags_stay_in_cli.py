@@ -82,6 +82,7 @@ def test_an_option_in_a_text_is_seen() -> None:
         ("choose one of 0 to 3 with setting volume=N.", "choose one of 0 to 3 with --volume N."),
         ("/a: Setting direction=AtoB contradicts", "/a: --direction AtoB contradicts"),
         ("leave setting yield-to-others out.", "leave --yield-to-others out."),
+        ("setting patch=96,96,64 fits.", "--patch 96,96,64 fits."),
         ("a small setting patch only", "a small --patch only"),
         ("None of these settings can run", "None of these settings can run"),
         ("a setting of its own, the setting patched", "a setting of its own, the setting patched"),

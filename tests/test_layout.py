@@ -67,9 +67,7 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.commands cli.errors cli.options cli.render.terminal cli.signals pipelines.report"
-    ),
+    "cli.app": "cli.commands cli.errors cli.options cli.render.terminal pipelines.report",
     "cli.commands": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.render.terminal "
         "cli.signals engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices "
@@ -83,13 +81,13 @@ MAY_IMPORT = {
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.links pipelines.config "
         "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.model_import "
-        "pipelines.settings pipelines.translate"
+        "pipelines.results pipelines.settings pipelines.translate"
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network io.dicom io.discovery io.links io.search pipelines.dry_run pipelines.host "
-        "pipelines.jobs.queue pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch"
+        "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
+        "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -155,6 +153,8 @@ MAY_IMPORT = {
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.volume",
     "io.links": "",
+    "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
+    "io.identity": "io.dicom io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
@@ -190,14 +190,16 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.recovery io.discovery io.errors io.files io.volume pipelines.errors "
-        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.translate"
+        "engine.options engine.recovery io.discovery io.errors io.files io.volume "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.patch_memory pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.read engine.checkpoint.recognise engine.errors engine.model "
         "engine.network engine.sliding_window pipelines.errors pipelines.report"
     ),
+    "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
@@ -208,8 +210,9 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.reading "
-        "io.search io.volume io.writing pipelines.errors pipelines.report pipelines.study"
+        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
+        "io.reading io.search io.volume io.writing pipelines.errors pipelines.report "
+        "pipelines.study"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -225,8 +228,8 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
         "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.errors "
-        "pipelines.execution pipelines.host pipelines.precision pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings"
+        "pipelines.execution pipelines.host pipelines.patch_memory pipelines.precision "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,

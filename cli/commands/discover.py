@@ -53,7 +53,8 @@ def discover(
     \b
     Exit status:
       0  some study was found
-      1  some study was found, and some link is not followed
+      1  some study was found, and something could not be read or some link
+         is not followed
       2  wrong usage
       3  none was found
     """
@@ -64,16 +65,17 @@ def discover(
         from ..render import discovery
 
         with spinner(SEARCHING):
-            found = discover_scans(inputs, None, choice)
+            search = discover_scans(inputs, None, choice)
+            found = discovery.looked_at(search, show_phi=show_phi)
         if json:
-            say(discovery.text(found, show_phi=show_phi), sys.stdout)
+            say(discovery.text(found), sys.stdout)
         else:
             for line in discovery.lines(found, columns_of(sys.stdout)):
                 say(line, sys.stdout)
             tell(discovery.reasons(found), sys.stdout)
-        tell(missed(found.skipped), sys.stderr)
-        if not found.studies:
+        tell(missed(search.skipped), sys.stderr)
+        if not search.studies:
             complain(f"No study found in {', '.join(map(str, inputs))}.")
             raise typer.Exit(Exit.NO_STUDY)
-        if any(skip.missed for skip in found.skipped):
+        if found.failures or any(skip.missed for skip in search.skipped):
             raise typer.Exit(Exit.SOME_FAILED)

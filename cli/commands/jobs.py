@@ -5,6 +5,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,13 +13,16 @@ from typer.core import TyperGroup
 
 from ..errors import Exit, complain, told
 from ..options.queue import QueueOption
+from ..options.values import checked_json
+from ..render.report_file import STDOUT, save_page, screen, write_report
 from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted
+from ..render.terminal.text import counted, file_size, printable
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
     from ...pipelines.jobs.queue.queue import Queue
     from ...pipelines.jobs.queue.state import JobRow
+    from ...pipelines.report.report import BatchReport
 
 
 class _ShowsByDefault(TyperGroup):
@@ -85,28 +89,66 @@ def show(
                 say(line, sys.stdout)
 
 
-@app.command(epilog=_example("summary 20261121-k7m2pq"))
-def summary(batch: Batch, queue: QueueOption = None) -> None:
+@app.command(epilog=_example("summary 20261121-k7m2pq --html morning.html"))
+def summary(
+    batch: Batch,
+    queue: QueueOption = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write a report, as 'translate' does; - prints it."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page, as 'report' does.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+) -> None:
     """Sum a batch up as 'translate' does.
 
-    Time and memory of each study, then the totals, and the failures last.
+    Time and memory of each study, then the totals, and the failures last. With --html, a page for
+    the morning after: what failed comes first.
 
     \b
     Exit status:
       0  all went well so far
       1  some job failed
-      2  there is no such batch, or the queue cannot be used
+      2  there is no such batch, the queue cannot be used, or a file is there
     """
+    if report != STDOUT:
+        checked_json("--report", report)
+    checked_json("--html", html)
     with _open(queue) as jobs:
         from ...pipelines.jobs.summary import report_of
         from ..render import batch_summary
+        from ..render.queue_outlook import outlook
 
-        report = report_of(_known(jobs, batch))
-        for line in batch_summary.table(report, columns_of(sys.stdout)):
-            say(line, sys.stdout)
-        tell(batch_summary.totals(report, not_reached="open"), sys.stdout)
-        tell(batch_summary.failures(report), sys.stderr)
-    raise typer.Exit(Exit.SOME_FAILED if report.failures else Exit.DONE)
+        rows = _known(jobs, batch)
+        summed, out = report_of(rows), screen(report)
+        _store(summed, batch, report, html, force=force)
+        for line in batch_summary.table(summed, columns_of(out)):
+            say(line, out)
+        tell(batch_summary.totals(summed, not_reached="open"), out)
+        tell(outlook(jobs, rows), out)
+        tell(batch_summary.failures(summed), sys.stderr)
+    raise typer.Exit(Exit.SOME_FAILED if summed.failures else Exit.DONE)
+
+
+def _store(
+    summed: "BatchReport", batch: str, report: Path | None, html: Path | None, *, force: bool
+) -> None:
+    """Write what was asked for, unless one of the files is there. Raises OccupiedError."""
+    from ...pipelines.results.output_file import check_free
+
+    for file in (report, html):
+        if file and file != STDOUT:
+            check_free(file, replace=force, sources=())
+    if report:
+        write_report(summed, report)
+    if html:
+        from ...pipelines.report.reading import as_stored
+        from ..render.html.page import page
+
+        size = save_page(page([as_stored(summed, Path(batch))]), html)
+        say(f"Written: {printable(str(html))}, {file_size(size)}", screen(report))
 
 
 @app.command(epilog=_example("cancel 20261121-k7m2pq/00012"))

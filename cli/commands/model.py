@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, told
+from ..options.model import parsed_names
 from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
@@ -115,6 +116,43 @@ def export_onnx(
 
         check_free(output, replace=force, sources=(file,))
         content = onnx_bytes(load_model(file))
+        save(output, content)
+        say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
+
+
+@app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
+def edit(
+    file: ModelFile,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
+    name: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Name of the model in reports.")
+    ] = None,
+    licence: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Licence of the weights.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="NAME[,...]", help="Contrast that goes in.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME[,...]", help="Contrast that comes out.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a model anew with other words in its card.
+
+    What it computes stays the same, so results of the model are up to date with the new file too.
+
+    Exit status: 0 written; 2 not.
+    """
+    said = parsed_names(source, "--source"), parsed_names(target, "--target")
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.model.model import load_model
+        from ...pipelines.model_import.rewriting import NewWords, rewritten
+        from ...pipelines.results.output_file import check_free, save
+
+        check_free(output, replace=force, sources=(file,))
+        content = rewritten(load_model(file), NewWords(name, licence, *said))
         save(output, content)
         say(f"Written: {printable(str(output))}, {file_size(len(content))}", sys.stdout)
 

@@ -27,8 +27,9 @@ Examples:
       --intensity-in percentile:0,99.5 --intensity-out percentile:0,99.5 \\
       --spacing 1,1,1 --patch 128,128,128
 
-Start as in the first: it lists what the file tells, what is assumed, and which options are still
-needed.
+Start as in the first: it lists what the file tells, and which options are still needed. Weights do
+not tell all that the network computes. A reference proves it; the name of the training code, if
+that was not changed, says it; --unproven takes it on your word and marks the model.
 """
 
 
@@ -48,12 +49,38 @@ def import_(
         typer.Option(
             metavar="FILE.npz|.pt",
             help="A patch and what the training code made of it; see 'model reference-script'. "
-            "It settles what the file leaves open about the network.",
+            "It proves what the network computes.",
         ),
     ] = None,
+    code: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Training repository whose unchanged code wrote the file, such as davidiommi.",
+        ),
+    ] = None,
+    unproven: Annotated[
+        bool,
+        typer.Option(
+            "--unproven", help="Import on assumptions and the next options; marks all results."
+        ),
+    ] = False,
     padding: Annotated[
-        Literal["reflect", "replicate", "zero"] | None,
-        typer.Option(metavar="reflect|replicate|zero", help="Padding around convolutions."),
+        str | None,
+        typer.Option(
+            metavar="reflect|replicate|zero|constant:VALUE", help="Padding around convolutions."
+        ),
+    ] = None,
+    block_padding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="reflect|replicate|zero|constant:VALUE",
+            help="The same in residual blocks, where it differs.",
+        ),
+    ] = None,
+    norm: Annotated[
+        str | None,
+        typer.Option(metavar="instance|group:N|none", help="Kind of normalisation."),
     ] = None,
     norm_statistics: Annotated[
         Literal["patch", "stored"] | None,
@@ -61,6 +88,21 @@ def import_(
             metavar="patch|stored",
             help="Normalise by each patch's statistics, or by those stored in training (eval).",
         ),
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Epsilon of the norms.", min=1e-12, max=1)
+    ] = None,
+    activation: Annotated[
+        str | None,
+        typer.Option(metavar="relu|leaky:SLOPE|elu", help="Activation of a ResNet."),
+    ] = None,
+    residual: Annotated[
+        Literal["sum", "activated-sum", "none"] | None,
+        typer.Option(metavar="sum|activated-sum|none", help="How a residual block ends."),
+    ] = None,
+    end: Annotated[
+        Literal["tanh", "sigmoid", "none"] | None,
+        typer.Option(metavar="tanh|sigmoid|none", help="What follows the last convolution."),
     ] = None,
     concat: Annotated[
         Literal["skip-first", "deeper-first"] | None,
@@ -79,10 +121,6 @@ def import_(
     generator: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Which network of several, by its name in the file."),
-    ] = None,
-    tanh: Annotated[
-        bool | None,
-        typer.Option("--tanh/--no-tanh", help="Whether it ends in tanh.  [default: tanh]"),
     ] = None,
     source: Annotated[
         str | None,
@@ -152,13 +190,20 @@ def import_(
         from ...pipelines.model_import.importing import ImportRequest
 
         choices = Choices(
+            code=code,
+            unproven=unproven,
             padding=padding,
+            block_padding=block_padding,
+            norm=norm,
             norm_statistics=norm_statistics,
+            epsilon=epsilon,
+            activation=activation,
+            residual=residual,
+            end=end,
             concat=concat,
             upsampling=upsampling,
             direction=direction,
             generator=generator,
-            tanh=tanh,
         )
         purpose = CardDraft(
             source=names[0],

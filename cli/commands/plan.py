@@ -4,7 +4,15 @@ import typer
 
 from ..errors import told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
+from ..options.translate import (
+    FollowLinks,
+    Inputs,
+    MoreInputs,
+    ShowPhi,
+    Verbose,
+    all_inputs,
+    links_of,
+)
 from ..signals import stop_signals
 from .translate import dry_run_shown, opened
 
@@ -16,9 +24,10 @@ Example:
 
 @grouped
 def plan(
-    inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     verbose: Verbose = False,
@@ -31,12 +40,13 @@ def plan(
     \b
     Exit status:
       0  all studies would be translated, or are up to date
-      1  some study would fail, or some link is not followed
+      1  some study would fail, or something could not be read, or some link is
+         not followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
     """
     with stop_signals(), told(verbose=verbose):
         links = links_of(follow=follow_links)
-        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         raise typer.Exit(dry_run_shown(opened(request)))

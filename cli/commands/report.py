@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import told
+from ..render.report_file import save_page
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
@@ -69,10 +70,9 @@ def _print(stored: "list[StoredReport]") -> None:
 
 
 def _write_page(stored: "list[StoredReport]", target: Path, *, force: bool) -> None:
-    from ...pipelines.results.output_file import check_free, save
+    from ...pipelines.results.output_file import check_free
     from ..render.html.page import page
 
     check_free(target, replace=force, sources=tuple(one.file for one in stored))
-    content = page(stored).encode()
-    save(target, content)
-    say(f"Written: {printable(str(target))}, {file_size(len(content))}", sys.stdout)
+    size = save_page(page(stored), target)
+    say(f"Written: {printable(str(target))}, {file_size(size)}", sys.stdout)

@@ -1,5 +1,6 @@
 """`cuda-cyclegan submit`: one job a study into the queue."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,8 +10,9 @@ import typer
 
 from ..errors import Exit, complain, told
 from ..options.groups import StudyOptions, grouped
+from ..options.help_panels import QUEUE
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ..options.translate import FollowLinks, Inputs, links_of
+from ..options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
 from ..render.missed import missed
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import say, tell
@@ -31,15 +33,21 @@ Examples:
 
 @grouped
 def submit(
-    inputs: Inputs,
+    context: typer.Context,
     study: StudyOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     queue: QueueOption = None,
     priority: PriorityOption = "normal",
     window: WindowOption = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Start no job before HH:MM, or before an ISO date."),
+        typer.Option(
+            metavar="TIME",
+            help="Start no job before HH:MM, or before an ISO date.",
+            rich_help_panel=QUEUE,
+        ),
     ] = None,
     name: BatchName = "",
 ) -> None:
@@ -53,7 +61,7 @@ def submit(
     Exit status:
       0  all studies are queued, or were before
       1  some study cannot be done as asked, and is not queued;
-         or some link is not followed
+         or something could not be read, or some link is not followed
       2  wrong usage, or the queue cannot be used
       3  no study was found
     """
@@ -63,26 +71,46 @@ def submit(
         from ...pipelines.jobs.schedule import parse_time
         from ...pipelines.jobs.submission import jobs_of
 
-        request = study.request(inputs, links=links_of(follow=follow_links))
+        request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
         scheduling = scheduling_of(priority, window)
         not_before = parse_time(at, datetime.now().astimezone()) if at else None
         with spinner(SEARCHING):
             found = jobs_of(request)
         if not found.jobs and not found.refused:
-            where = ", ".join(str(path) for path in inputs)
+            where = ", ".join(str(path) for path in request.inputs)
             tell(missed(found.skipped), sys.stderr)
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
             submitted = jobs.submit(found.jobs, scheduling, name=name, not_before=not_before)
+            workers = jobs.workers()
     if submitted.added:
         say(submitted.batch, sys.stdout)
     tell(_outcome(submitted, len(found.skipped)), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
     tell(missed(found.skipped), sys.stderr)
+    if submitted.added:
+        tell([_next_step(submitted.batch, workers, _queue_typed(context, queue))], sys.stderr)
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
+
+
+def _next_step(batch: str, workers: int, queue: list[str]) -> str:
+    look = shlex.join(["cuda-cyclegan", "jobs", batch, *queue])
+    if workers:
+        return f"{counted(workers, 'worker is', 'workers are')} running; to look: {look}"
+    work = shlex.join(["cuda-cyclegan", "worker", *queue])
+    return f"No worker is running; to begin: {work}; to look: {look}"
+
+
+def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
+    """The option, if it was typed and holds no password, for other commands to be typed with."""
+    from ...pipelines.jobs.queue.location import has_password
+
+    source = context.get_parameter_source("queue")
+    typed = queue and source and source.name == "COMMANDLINE" and not has_password(queue)
+    return ["--queue", queue] if queue and typed else []
 
 
 def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:

@@ -13,9 +13,19 @@ import typer
 from ...io.errors import WriteError
 from ..errors import Exit, complain, told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
-from ..options.translate import FollowLinks, Inputs, ShowPhi, Verbose, links_of
+from ..options.help_panels import REPORTS
+from ..options.translate import (
+    FollowLinks,
+    Inputs,
+    MoreInputs,
+    ShowPhi,
+    Verbose,
+    all_inputs,
+    links_of,
+)
 from ..options.values import checked_json
 from ..render.missed import missed
+from ..render.report_file import STDOUT, screen, write_report
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import LastingStream, columns_of, say, tell
 from ..render.terminal.text import counted, printable
@@ -38,22 +48,37 @@ Examples:
 
 @grouped
 def translate(
-    inputs: Inputs,
     study: StudyOptions,
     on: DeviceOptions,
+    inputs: Inputs = None,
+    more: MoreInputs = None,
     follow_links: FollowLinks = False,
     show_phi: ShowPhi = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="As 'plan': list what would be done.")
+        bool,
+        typer.Option(
+            "--dry-run", help="As 'plan': list what would be done.", rich_help_panel=REPORTS
+        ),
     ] = False,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write a report for scripts.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write a report for scripts, or go on with that of this batch; - prints it.",
+            rich_help_panel=REPORTS,
+        ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write what ran when, for ui.perfetto.dev."),
+        typer.Option(
+            metavar="FILE.json",
+            help="Write what ran when, for ui.perfetto.dev.",
+            rich_help_panel=REPORTS,
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print failures only.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print failures only.", rich_help_panel=REPORTS)
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Translate scans with a model.
@@ -63,25 +88,27 @@ def translate(
     format, grid and header.
 
     A scan that cannot be translated fails alone, and its reason stands at the end. Results that are
-    up to date are kept, so the same command goes on where it was stopped. Files that this program
-    did not make are only replaced with --overwrite.
+    up to date are kept, so the same command goes on where it was stopped, and its report is that of
+    the whole batch. Files that this program did not make are only replaced with --overwrite.
 
     \b
     Exit status:
       0  all studies are translated, or up to date
-      1  some study failed, or some link is not followed
+      1  some study failed, or something could not be read, or some link is not
+         followed
       2  wrong usage
       3  no study was found
       4  the device or a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     for name, file in (("--report", report), ("--trace", trace)):
-        checked_json(name, file)
+        if file != STDOUT:
+            checked_json(name, file)
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     with stop_signals() as stop, told(verbose=verbose):
         links = links_of(follow=follow_links)
-        request = study.request(inputs, on, show_phi=show_phi, links=links)
+        request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         job = opened(request, quiet=quiet)
         view = _View(report, trace, quiet, verbose)
         raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
@@ -124,12 +151,11 @@ class _View:
 def _run(job: "Job", view: _View, stop: Stop) -> Exit:
     from ...pipelines.progress.events import Event
     from ...pipelines.progress.trace import Trace
-    from ...pipelines.report.writing import write_json
     from ...pipelines.translate import run_job
 
     if not job.discovery.studies:
         return _nothing_found(job)
-    trace = Trace()
+    earlier, trace = _report_so_far(job, view.report), Trace()
     with view.progress() as show:
 
         def listen(event: Event) -> None:
@@ -140,10 +166,28 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
         with stop.again():
             report = run_job(job, listen)
     stored = [
-        _stored(view.report, lambda path: write_json(report, path)),
+        _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
         _stored(view.trace, trace.write),
     ]
     return max(*stored, _shown(report, view, stop))
+
+
+def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
+    """What the report's file tells of earlier runs. Raises ReportFileError for another's."""
+    if file is None or file == STDOUT:
+        return None
+    from ...pipelines.report.resumed import report_so_far
+
+    return report_so_far(file, job.model.sha256, job.settings, job.request.output)
+
+
+def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
+    """The report of the whole batch, with what earlier runs did of it."""
+    if earlier is None:
+        return report
+    from ...pipelines.report.resumed import joined
+
+    return joined(earlier, report, [str(study.name) for study in job.discovery.studies])
 
 
 def _stored(path: Path | None, write: Callable[[Path], None]) -> Exit:
@@ -161,9 +205,10 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
     from ..render.batch_summary import failures, table, totals
 
     if not view.quiet:
-        for line in table(report, columns_of(sys.stdout)):
-            say(line, sys.stdout)
-        tell(totals(report), sys.stdout)
+        out = screen(view.report)
+        for line in table(report, columns_of(out)):
+            say(line, out)
+        tell(totals(report), out)
         tell(failures(report), sys.stderr)
     if report.interrupted:
         say(printable(_how_to_resume(report)), sys.stderr)
@@ -185,6 +230,7 @@ def _how_to_resume(report: "BatchReport") -> str:
 
 def _nothing_found(job: "Job") -> Exit:
     where = ", ".join(str(path) for path in job.request.inputs)
+    tell(missed(job.discovery.skipped), sys.stderr)
     why = "; name scan files, or folders that hold some"
     for skip in job.discovery.skipped[:1]:
         others = len(job.discovery.skipped) - 1

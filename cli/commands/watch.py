@@ -12,6 +12,7 @@ from ...io.errors import ScanError
 from ...pipelines.errors import QueueLostError
 from ..errors import told
 from ..options.groups import StudyOptions, grouped
+from ..options.help_panels import QUEUE
 from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ..render.terminal.settings import flagged
 from ..render.terminal.streams import say
@@ -45,7 +46,10 @@ def watch(
     settle: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0.0, help="Take a study when it has not changed for so long."
+            metavar="SECONDS",
+            min=0.0,
+            help="Take a study when it has not changed for so long.",
+            rich_help_panel=QUEUE,
         ),
     ] = 30.0,
     priority: PriorityOption = "normal",
@@ -59,33 +63,29 @@ def watch(
     queued by then stay queued.
     """
     with stop_signals(), told(verbose=False):
-        from ...pipelines.jobs.arrivals import Arrivals
+        from ...pipelines.jobs.arrivals import Arrivals, Complaints
         from ...pipelines.jobs.queue.location import queue_place
         from ...pipelines.jobs.queue.queue import open_queue
         from ...pipelines.jobs.submission import jobs_of
 
         request = study.request((folder,), links="none")
         scheduling = scheduling_of(priority, window)
-        arrivals, refused = Arrivals(settle), set[str]()
+        arrivals, complaints = Arrivals(settle), Complaints(settle)
         with open_queue(queue_place(queue), create=True) as jobs:
             _log(f"watching {folder}")
             while True:
                 try:
                     found = jobs_of(request)
-                    _tell_refused(found, refused)
-                    _take(arrivals.complete(found.jobs), jobs, scheduling, name)
+                    for left_out, reason in complaints.due(found.refused | _missed(found)).items():
+                        _log(f"{left_out} is not queued: {flagged(reason)}")
+                    _take(arrivals.complete(found.jobs, found.models), jobs, scheduling, name)
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
 
 
-def _tell_refused(found: "Submission", told: set[str]) -> None:
-    """Once for each study that cannot be done along with another, or in the format, and link."""
-    links = {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
-    for study, reason in (found.refused | links).items():
-        if study not in told:
-            told.add(study)
-            _log(f"{study} is not queued: {flagged(reason)}")
+def _missed(found: "Submission") -> dict[str, str]:
+    return {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
 
 
 def _take(ready: "list[StudyJob]", jobs: "Queue", scheduling: "SchedulingClass", name: str) -> None:

@@ -11,7 +11,7 @@ from ...engine.options import TUNING_SECONDS
 from ...pipelines.errors import QueueLostError
 from ...pipelines.execution.retry import TRIES
 from ..errors import Exit, complain, sentence, status, told
-from ..options.queue import QueueOption
+from ..options.queue import QueueOption, checked_batch
 from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ..options.values import checked_device, cuda_limits
 from ..render.terminal.settings import flagged
@@ -19,6 +19,7 @@ from ..render.terminal.streams import say
 from ..render.terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
+    from ...pipelines.jobs.queue.location import QueuePlace
     from ...pipelines.jobs.worker.messages import WorkerEvent
 
 EXAMPLE = """\b
@@ -34,13 +35,25 @@ def worker(
     device: Annotated[
         str,
         typer.Option(
-            metavar="auto|cpu|cuda|cuda:N[,M]",
+            "--device",
+            "-d",
+            metavar="auto|cpu|gpu|cuda:N[,M]",
             autocompletion=lambda: list(DEVICES),
             help="One process for each GPU named.",
         ),
     ] = "auto",
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when no job is left that may start now.")
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="With --until-empty: not before those have run that wait."),
+    ] = False,
+    only: Annotated[
+        str, typer.Option(metavar="BATCH", help="Do the jobs of one batch, and no others.")
+    ] = "",
+    fail_on_error: Annotated[
+        bool, typer.Option("--fail-on-error", help="Exit status 1 if a job failed here.")
     ] = False,
     tries: Annotated[
         int,
@@ -69,7 +82,17 @@ def worker(
     killed one left.
 
     SIGTERM or Ctrl-C: end after the jobs at hand; a second time: put them back and end at once.
+
+    \b
+    Exit status:
+      0  stopped, or with --until-empty no job is left that may start;
+         jobs that failed are the concern of 'jobs'
+      1  with --fail-on-error: some job failed here, or was given up
+      2  wrong usage, the queue cannot be used, or a worker for the GPU is there
+      4  the device or a library is missing
     """
+    if wait and not until_empty:
+        raise typer.BadParameter("it is for --until-empty.", param_hint="'--wait'")
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with told(verbose=False):
@@ -77,15 +100,45 @@ def worker(
         from ...pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
         from ...pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
 
+        place = queue_place(queue)
+        if checked_batch(only):
+            _check_known(place, only)
         yields_at = YieldLimits(yield_memory << 20, yield_load) if yield_to_others else None
         devices = _devices(asked)
-        settings = WorkerSettings(until_empty, tries, yields_at, limits, sharing=len(devices))
-        task = QueueTask(queue_place(queue), settings, _verdict)
-        workers = QueueWorkers(task, devices, _FINAL, log_news, _log_death, _log_stop)
+        settings = WorkerSettings(
+            until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
+        )
+        task, failures = QueueTask(place, settings, _verdict), _Failures()
+        workers = QueueWorkers(task, devices, _FINAL, failures.hear, _log_death, _log_stop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, lambda asked, _: workers.stop(asked))
-        raise typer.Exit(workers.run())
+        ended = workers.run()
+        failed = fail_on_error and failures.any
+        raise typer.Exit(ended or (Exit.SOME_FAILED if failed else Exit.DONE))
+
+
+def _check_known(place: "QueuePlace", batch: str) -> None:
+    from ...pipelines.jobs.queue.queue import open_queue
+
+    with open_queue(place) as jobs:
+        if all(found.batch != batch for found in jobs.batches()):
+            complain(f"The queue holds no batch {batch}; 'jobs' lists all batches.")
+            raise typer.Exit(Exit.USAGE)
+
+
+class _Failures:
+    """Logs what workers tell, and remembers whether a job failed."""
+
+    def __init__(self) -> None:
+        self.any = False
+
+    def hear(self, device: str, news: "WorkerEvent") -> None:
+        from ...pipelines.jobs.worker.messages import JobEnded
+
+        if isinstance(news, JobEnded):
+            self.any = self.any or news.row is None or news.row.status == "failed"
+        log_news(device, news)
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
@@ -98,7 +151,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
 
 
 def log_news(device: str, news: "WorkerEvent") -> None:
-    """One line an event; names of studies stay in the queue, where only its owner reads them."""
+    """One line an event."""
     from ...pipelines.jobs.worker.messages import (
         JobEnded,
         JobStarted,
@@ -109,25 +162,32 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         WorkerFailed,
     )
     from ...pipelines.progress.events import Remark
+    from ..render.progress_lines import failure_text
+    from ..render.queue_outlook import remaining
 
     match news:
-        case JobStarted(job):
-            _say(device, f"{job} started")
-        case JobEnded(job, None):
-            _say(device, f"{job} given up: too many workers died of it")
-        case JobEnded(job, row) if row is not None:
-            kind = f": {row.failure.kind}" if row.failure else ""
-            _say(device, f"{job} {row.status}{kind}, {seconds(row.seconds)} s")
-        case Waiting(reason):
-            _say(device, flagged(reason or "waiting for jobs that may start"))
+        case JobStarted(job, study):
+            _say(device, f"{job} started: {study}")
+        case JobEnded(job, study, None):
+            _say(device, f"{job} given up: {study}: too many workers died of it")
+        case JobEnded(job, study, row) if row is not None:
+            spent = f", {seconds(row.seconds)} s" if row.seconds else ""
+            why = f": {failure_text(row.failure)}" if row.failure else ""
+            _say(device, f"{job} {row.status}: {study}{spent}{why}")
+        case Waiting(None, left, is_paused):
+            after = remaining(left, is_paused=is_paused)
+            _say(device, "; ".join(["waiting for jobs that may start", *after]))
+        case Waiting(reason) if reason is not None:
+            _say(device, flagged(reason))
         case Remark(text):
             _say(device, text)
         case TuningBegan():
             _say(device, "tuning: trying plans of the convolutions on this GPU")
         case TuningEnded(spent, plans):
             _say(device, f"tuning done: {counted(plans, 'plan')} kept, {seconds(spent)} s")
-        case NothingLeft():
-            _say(device, "no job is left that may start now")
+        case NothingLeft(left, is_paused):
+            after = [*remaining(left, is_paused=is_paused), *(["--wait waits"] if left else [])]
+            _say(device, "; ".join(["no job is left that may start now", *after]))
         case WorkerFailed(why):
             complain(f"worker for {device}: {why}")
         case _:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup, TyperOption
 
 from ...pipelines.errors import ConfigError
 from ..render.terminal.streams import tell
+from ..render.terminal.text import printable
 from .config_trust import check_harmless
 
 Defaults: TypeAlias = dict[str, Any]
@@ -33,12 +34,29 @@ def config_defaults(context: typer.Context, named: Path | None) -> Defaults:
     defaults: Defaults = {}
     for file in config_files(named):
         tables = read_config(file.path)
+        _warn_of_password(file.path, tables)
         _check_names(file.path, root, tables)
         if not file.is_trusted:
             check_harmless(file.path, tables)
             _tell_use(context, file.path, tables)
         _take(context, file.path, tables, defaults)
     return defaults
+
+
+def _warn_of_password(path: Path, tables: Mapping[str, Any]) -> None:
+    """A queue's URL may hold one, which nobody else should read."""
+    from ...pipelines.config import is_readable_by_others
+    from ...pipelines.jobs.queue.location import has_password
+
+    inner = [cast("dict[str, Any]", table) for table in tables.values() if isinstance(table, dict)]
+    asked = [table.get("queue") for table in (tables, *inner)]
+    queues = [queue for queue in asked if isinstance(queue, str)]
+    if any(map(has_password, queues)) and is_readable_by_others(path):
+        warning = (
+            f"Warning: others can read {path}, which holds the password of a queue; take that "
+            f"right away (chmod go-r), or keep the password in ~/.pgpass."
+        )
+        tell([printable(warning)], sys.stderr)
 
 
 def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: Defaults) -> None:

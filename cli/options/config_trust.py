@@ -18,15 +18,15 @@ _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
-        "allow-uneven arch at batch blend blocks device dry-run format json levels min-slices "
-        "modality model name ngf overlap patch patience precision preview priority quiet scan "
-        "seam-score seconds series settle sweep tries tune tune-seconds until-empty verify volume "
-        "vram-limit window yield-load yield-memory yield-to-others"
+        "allow-uneven arch at batch blend blocks device dry-run fail-on-error format json levels "
+        "min-slices modality model name ngf only overlap patch patience precision preview priority "
+        "quiet scan seam-score seconds series settle sweep tries tune tune-seconds until-empty "
+        "verify volume vram-limit wait window yield-load yield-memory yield-to-others"
     ),
     _WRITES: "folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
     _LOADS_CODE: "against cudnn",
-    _WIDENS_PRIVACY: "follow-links keep-private-tags show-phi verbose",
+    _WIDENS_PRIVACY: "follow-links input keep-private-tags show-phi verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {
     **{option: effect for effect, options in _ALIKE.items() for option in options.split()},

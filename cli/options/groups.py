@@ -6,6 +6,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
 from ...io.links import Links
@@ -62,19 +64,19 @@ class StudyOptions:
 
     model: ModelFile
     output: Output
-    precision: Arithmetic = None
-    patch: Patch = None
+    overwrite: Overwrite = False
+    preview: Preview = False
+    output_format: ResultFormat = "same"
     overlap: Overlap = 0.25
     blend: Blending = "gaussian"
+    precision: Arithmetic = None
+    patch: Patch = None
     volume: VolumeIndex = None
     modality: Modality = ""
     series: SeriesPattern = ""
     min_slices: MinSlices = FEWEST_SLICES
     allow_uneven: AllowUneven = False
-    output_format: ResultFormat = "same"
     keep_private_tags: KeepPrivate = False
-    overwrite: Overwrite = False
-    preview: Preview = False
     seam_score: Seams = False
     verify: VerifiedTiles = 0
 
@@ -91,9 +93,15 @@ class StudyOptions:
         choice, options = filters.choice(), self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
-        from ...pipelines.translate import Request  # late, as it loads the libraries
+        from ...pipelines.results.named_result import is_result_file  # late: these load libraries
+        from ...pipelines.translate import Request
 
-        return Request(tuple(inputs), self.model, self.output, device, limits, options, choice)
+        folder, result = self.output, ""
+        if is_result_file(self.output):
+            folder, result = self.output.parent, self.output.name
+            if self.output_format == "dicom":
+                raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
+        return Request(tuple(inputs), self.model, folder, result, device, limits, options, choice)
 
     def _options(self, links: Links) -> TranslateOptions:
         return TranslateOptions(

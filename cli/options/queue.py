@@ -1,5 +1,6 @@
 """Options that the commands of the job queue share."""
 
+import re
 import sys
 from typing import Annotated, TypeAlias
 
@@ -7,6 +8,7 @@ import typer
 
 from ...pipelines.jobs.queue.state import Priority, SchedulingClass
 from ..render.terminal.streams import tell
+from .help_panels import QUEUE
 
 
 def _warn_of_password(
@@ -26,6 +28,8 @@ def _warn_of_password(
     return queue
 
 
+BATCH = re.compile(r"[A-Za-z0-9-]+")
+
 QueueOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -36,21 +40,38 @@ QueueOption: TypeAlias = Annotated[
         callback=_warn_of_password,
         help="The job queue: a file on this machine, or postgresql://USER@HOST/DATABASE for "
         "several.  [default: $CUDA_CYCLEGAN_QUEUE, or else a file of your own]",
+        rich_help_panel=QUEUE,
     ),
 ]
 PriorityOption: TypeAlias = Annotated[
-    Priority, typer.Option(metavar="urgent|normal|low", help="Which jobs go first.")
+    Priority,
+    typer.Option(metavar="urgent|normal|low", help="Which jobs go first.", rich_help_panel=QUEUE),
 ]
 WindowOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HH:MM-HH:MM|night",
         help="Start jobs only at these times of day, by the worker's clock; night is 19:00-07:00.",
+        rich_help_panel=QUEUE,
     ),
 ]
 BatchName: TypeAlias = Annotated[
-    str, typer.Option(metavar="TEXT", help="What 'jobs' calls the batch; no patient's name.")
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="What 'jobs' calls the batch; no patient's name.",
+        rich_help_panel=QUEUE,
+    ),
 ]
+
+
+def checked_batch(text: str) -> str:
+    """A batch's name, or "" for all; others are not printed again, as an address might be meant."""
+    if text and not BATCH.fullmatch(text):
+        raise typer.BadParameter(
+            "it is no batch's name as 'submit' prints it.", param_hint="'--only'"
+        )
+    return text
 
 
 def scheduling_of(priority: Priority, window: str | None) -> SchedulingClass:

@@ -1,6 +1,7 @@
 """Options of `translate` that other commands take as well."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -11,26 +12,50 @@ from ...engine.options import Effort, Precision
 from ...io.choice import Choice, OutputFormat
 from ...io.links import Links
 from ...pipelines.settings import Blend
+from .help_panels import DICOM, INPUT, REPORTS, RESULT, SPEED
 
-DEVICES = ("auto", "cpu", "cuda", "cuda:0")
+DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
 """What a shell completes; there may be more cards."""
 
 Inputs: TypeAlias = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Argument(metavar="INPUT", help="Scan files, and folders to search for them."),
 ]
+MoreInputs: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--input", "-i", metavar="INPUT", help="The same as an option.", rich_help_panel=INPUT
+    ),
+]
 ModelFile: TypeAlias = Annotated[
-    Path, typer.Option(metavar="FILE", help="Model file, as 'model import' makes it.")
+    Path,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="FILE",
+        help="Model file, as 'model import' makes it.",
+        rich_help_panel=INPUT,
+    ),
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder for the results; mirrors the inputs.")
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR|FILE",
+        help="Folder for the results, which mirrors the inputs; or one's file.",
+        rich_help_panel=RESULT,
+    ),
 ]
 DeviceName: TypeAlias = Annotated[
     str,
     typer.Option(
-        metavar="auto|cpu|cuda|cuda:N[,M]",
+        "--device",
+        "-d",
+        metavar="auto|cpu|gpu|cuda:N[,M]",
         autocompletion=lambda: list(DEVICES),
-        help="auto takes a GPU, or else the CPU.",
+        help="auto takes a GPU, or else the CPU; 0 is cuda:0.",
+        rich_help_panel=SPEED,
     ),
 ]
 Arithmetic: TypeAlias = Annotated[
@@ -38,12 +63,16 @@ Arithmetic: TypeAlias = Annotated[
     typer.Option(
         metavar="fp16|bf16|tf32|fp32",
         help="Arithmetic of the network.  [default: fp16 on a GPU, fp32 on the CPU]",
+        rich_help_panel=SPEED,
     ),
 ]
 VramLimit: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--vram-limit", metavar="SIZE", help="Memory of a GPU to use at most, such as 4GiB."
+        "--vram-limit",
+        metavar="SIZE",
+        help="Memory of a GPU to use at most, such as 4GiB.",
+        rich_help_panel=SPEED,
     ),
 ]
 BatchSize: TypeAlias = Annotated[
@@ -52,6 +81,7 @@ BatchSize: TypeAlias = Annotated[
         "--batch",
         metavar="N|auto",
         help="Tiles that a GPU translates at once, if its memory allows; auto takes what pays.",
+        rich_help_panel=SPEED,
     ),
 ]
 Tune: TypeAlias = Annotated[
@@ -60,31 +90,50 @@ Tune: TypeAlias = Annotated[
         metavar="quick|full|off",
         help="Which of cuDNN's plans a GPU tries before its first batch: the 8 it names first, "
         "all, or none. The fastest are kept for later starts.",
+        rich_help_panel=SPEED,
     ),
 ]
 TuneSeconds: TypeAlias = Annotated[
     float,
     typer.Option(
-        metavar="SECONDS", min=0.0, help="Time for that at most; what is best by then is taken."
+        metavar="SECONDS",
+        min=0.0,
+        help="Time for that at most; what is best by then is taken.",
+        rich_help_panel=SPEED,
     ),
 ]
 Patch: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="D,H,W", help="Extents of a tile.  [default: the model's]"),
+    typer.Option(
+        metavar="D,H,W", help="Extents of a tile.  [default: the model's]", rich_help_panel=SPEED
+    ),
 ]
 Overlap: TypeAlias = Annotated[
     float,
     typer.Option(
-        metavar="0..0.9", min=0.0, max=0.9, help="Share of a tile's edge that neighbours share."
+        metavar="0..0.9",
+        min=0.0,
+        max=0.9,
+        help="Share of a tile's edge that neighbours share.",
+        rich_help_panel=RESULT,
     ),
 ]
 Blending: TypeAlias = Annotated[
     Blend,
-    typer.Option(metavar="gaussian|linear|constant", help="Weights where tiles overlap."),
+    typer.Option(
+        metavar="gaussian|linear|constant",
+        help="Weights where tiles overlap.",
+        rich_help_panel=RESULT,
+    ),
 ]
 VolumeIndex: TypeAlias = Annotated[
     int | None,
-    typer.Option(metavar="N", min=0, help="Which volume of a 4-D file, counted from 0."),
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Which volume of a 4-D file, counted from 0.",
+        rich_help_panel=INPUT,
+    ),
 ]
 ResultFormat: TypeAlias = Annotated[
     OutputFormat,
@@ -92,6 +141,7 @@ ResultFormat: TypeAlias = Annotated[
         "--format",
         metavar="same|nifti|dicom",
         help="Of the results; a DICOM series becomes a derived series in its study.",
+        rich_help_panel=RESULT,
     ),
 ]
 Overwrite: TypeAlias = Annotated[
@@ -99,13 +149,20 @@ Overwrite: TypeAlias = Annotated[
     typer.Option(
         "--overwrite/--skip-existing",
         help="Make all results anew, or keep those that are up to date.",
+        rich_help_panel=RESULT,
     ),
 ]
 Preview: TypeAlias = Annotated[
-    bool, typer.Option("--preview", help="Beside each result, a picture of middle slices.")
+    bool,
+    typer.Option(
+        "--preview", help="Beside each result, a picture of middle slices.", rich_help_panel=RESULT
+    ),
 ]
 Seams: TypeAlias = Annotated[
-    bool, typer.Option("--seam-score", help="Measure how visible the tile borders are.")
+    bool,
+    typer.Option(
+        "--seam-score", help="Measure how visible the tile borders are.", rich_help_panel=RESULT
+    ),
 ]
 VerifiedTiles: TypeAlias = Annotated[
     int,
@@ -114,44 +171,67 @@ VerifiedTiles: TypeAlias = Annotated[
         metavar="N",
         min=0,
         help="Compute N tiles of each study again on the CPU; a study whose result differs fails.",
+        rich_help_panel=RESULT,
     ),
 ]
 Verbose: TypeAlias = Annotated[
-    bool, typer.Option("--verbose", help="Print the traceback of every failure.")
+    bool,
+    typer.Option(
+        "--verbose", help="Print the traceback of every failure.", rich_help_panel=REPORTS
+    ),
 ]
 
 
 Modality: TypeAlias = Annotated[
-    str, typer.Option(metavar="CT,MR,...", help="Take DICOM series of these modalities only.")
+    str,
+    typer.Option(
+        metavar="CT,MR,...",
+        help="Take DICOM series of these modalities only.",
+        rich_help_panel=DICOM,
+    ),
 ]
 SeriesPattern: TypeAlias = Annotated[
     str,
     typer.Option(
-        metavar="REGEX", help="Take DICOM series only whose description or label matches."
+        metavar="REGEX",
+        help="Take DICOM series only whose description or label matches.",
+        rich_help_panel=DICOM,
     ),
 ]
 MinSlices: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", min=2, help="Fewest slices of a DICOM volume.")
+    int,
+    typer.Option(
+        metavar="N", min=2, help="Fewest slices of a DICOM volume.", rich_help_panel=DICOM
+    ),
 ]
 AllowUneven: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--allow-uneven", help="Resample tilted, uneven or incomplete DICOM stacks; else refused."
+        "--allow-uneven",
+        help="Resample tilted, uneven or incomplete DICOM stacks; else refused.",
+        rich_help_panel=DICOM,
     ),
 ]
 ShowPhi: TypeAlias = Annotated[
     bool,
-    typer.Option("--show-phi", help="Show texts of headers, which may name patients."),
+    typer.Option(
+        "--show-phi", help="Show texts of headers, which may name patients.", rich_help_panel=DICOM
+    ),
 ]
 FollowLinks: TypeAlias = Annotated[
     bool,
-    typer.Option("--follow-links", help="Follow links that lead out of the inputs, too."),
+    typer.Option(
+        "--follow-links",
+        help="Follow links that lead out of the inputs, too.",
+        rich_help_panel=INPUT,
+    ),
 ]
 KeepPrivate: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--keep-private-tags",
         help="Copy private elements of a DICOM source to its result; they may hold patient data.",
+        rich_help_panel=DICOM,
     ),
 ]
 _MODALITIES = re.compile(r"\s*[A-Za-z]{2,16}\s*(,\s*[A-Za-z]{2,16}\s*)*")
@@ -196,6 +276,14 @@ class Filters:
             raise typer.BadParameter(
                 f"{self.series!r} is no regular expression ({error}).", param_hint="'--series'"
             ) from error
+
+
+def all_inputs(named: Sequence[Path] | None, more: Sequence[Path] | None) -> list[Path]:
+    """Those given as arguments and as options. Raises BadParameter if there is none."""
+    inputs = [*(named or ()), *(more or ())]
+    if not inputs:
+        raise typer.BadParameter("name scan files or folders.", param_hint="'INPUT'")
+    return inputs
 
 
 def links_of(*, follow: bool) -> Links:

@@ -7,7 +7,7 @@ import typer
 
 from ...engine.options import CudaLimits, Effort
 
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+(,\d+)*)?")
+_DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
@@ -15,12 +15,16 @@ _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
 def checked_device(text: str) -> str:
-    """auto, cpu, cuda, cuda:0 or cuda:0,1."""
-    if not _DEVICE.fullmatch(text):
+    """auto, cpu, cuda, cuda:0 or cuda:0,1; gpu stands for cuda, and a number for a card's."""
+    found = _DEVICE.fullmatch(text)
+    if found is None:
         raise typer.BadParameter(
-            f"{text!r} is none of auto, cpu, cuda, cuda:N and cuda:N,M.", param_hint="'--device'"
+            f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N and cuda:N,M.",
+            param_hint="'--device'",
         )
-    return text
+    if numbers := found[1] or found[2]:
+        return f"cuda:{numbers}"
+    return "cuda" if text == "gpu" else text
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:

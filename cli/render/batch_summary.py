@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
+
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from .progress_lines import failure_text
 from .terminal.tables import Row, TextTable
-from .terminal.text import counted, memory, printable, scaled, seconds
+from .terminal.text import counted, memory, percent, printable, scaled, seconds
 
-NAME_ROOM = 16
-"""Columns a name should have; a terminal without that much is shown no stages."""
+NAME_ROOM = 40
+"""Columns a long name should have; a terminal without that much is shown no stages."""
 
 STATUS = {"translated": "done", "up to date": "kept", "failed": "failed", "interrupted": "stopped"}
 
@@ -19,7 +21,8 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
     """The table of the studies that were worked on; columns: of the terminal, None for no limit."""
     rows = [row for row in report.studies if row.status != "up to date"]
     whole = _table(report, rows, tuple(report.stages()))
-    if columns is None or columns - whole.figures_width >= NAME_ROOM:
+    longest = max((cell_len(row.name) for row in whole.rows), default=0)
+    if columns is None or columns - whole.figures_width >= min(longest, NAME_ROOM):
         return whole.lines(columns)
     return _table(report, rows, ()).lines(columns)
 
@@ -29,16 +32,16 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
 
     not_reached: what the studies without a row are called.
     """
+    if report.model.is_unproven:
+        yield (
+            f"note: model {printable(report.model.name)} is unproven: nothing shows that it "
+            "computes what its training code did"
+        )
     for row in report.translated():
         for note in row.notes:
             yield f"note: {printable(row.name)}: {note}"
     if report.translated():
-        spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
-        yield f"Time by stage: {', '.join(spent)}"
-        yield (
-            f"In {seconds(report.use.wall)} s of work {report.use.overlap:.1f} stages ran at a "
-            f"time, and the network for {report.use.computing_share:.0%}"
-        )
+        yield from _use(report)
     total = len(report.studies) + report.not_reached
     counts = (
         (len(report.translated()), "translated"),
@@ -49,7 +52,10 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     )
     outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
-    yield f"Results: {printable(str(report.output))}"
+    if len(report.studies) == 1:
+        yield f"Result: {printable(str(report.studies[0].output))}"
+    else:
+        yield f"Results: {printable(str(report.output))}"
     if report.skipped:
         skipped = counted(len(report.skipped), "file or series", "files or series")
         yield f"{skipped} skipped; --dry-run says why"
@@ -61,6 +67,15 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
 
 
+def _use(report: BatchReport) -> Iterator[str]:
+    spent = (f"{stage} {seconds(value)} s" for stage, value in report.stages().items())
+    summed = ", added up over the studies" if len(report.translated()) > 1 else ""
+    yield f"Work by stage{summed}: {', '.join(spent)}"
+    use = report.use
+    devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
+    yield f"Network busy {percent(use.computing_share)} of {seconds(use.wall)} s{devices}"
+
+
 def failures(report: BatchReport) -> Iterator[str]:
     """The failed studies with their reasons, for the very end."""
     return (
@@ -69,11 +84,11 @@ def failures(report: BatchReport) -> Iterator[str]:
 
 
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
-    spent, seams = report.stages(), report.worst_seam is not None
+    seams = report.worst_seam is not None
     verified = report.worst_verified is not None
     total = [
-        *(seconds(spent[stage]) for stage in shown),
-        seconds(sum(row.seconds for row in report.translated())),
+        *("" for _ in shown),
+        seconds(report.use.wall),
         scaled(report.voxels_per_second or 0),
         _peak(report.peak_memory),
         *([_score(report.worst_seam)] if seams else []),
@@ -105,7 +120,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
             )
             for row in rows
         ],
-        total=Row("total", total) if len(report.translated()) > 1 else None,
+        total=Row("wall time", total) if len(report.translated()) > 1 else None,
     )
 
 

@@ -1,65 +1,118 @@
 """What a search found, as tables and as JSON, whose fields are a promise to scripts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery
+from ...io.file_headers import FileHeader, read_file_header
+from ...io.volume import Study
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable
 
 
-def lines(found: Discovery, columns: int | None) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search, with the header of each study that is no DICOM series.
+
+    search: what was found. headers: of each such study. show_phi: whether descriptions and
+    identifiers are shown.
+    """
+
+    search: Discovery
+    headers: Mapping[Study, FileHeader]
+    show_phi: bool = False
+
+    @property
+    def failures(self) -> int:
+        """Series and files of which something cannot be read."""
+        series = sum(each.is_incomplete for each in self.search.series)
+        return series + sum(header.unreadable is not None for header in self.headers.values())
+
+
+def looked_at(search: Discovery, *, show_phi: bool) -> Found:
+    """Read the headers of all files that were found."""
+    files = (study for study in search.studies if study.format != "dicom")
+    return Found(search, {study: read_file_header(study) for study in files}, show_phi)
+
+
+def lines(found: Found, columns: int | None) -> Iterator[str]:
     """A row a study or series; columns: width of the terminal, or None for no limit."""
-    rows = [_row(series) for series in found.series]
-    rows += [
-        Row(printable(str(study.files[0])), [study.format, "", "", "", "taken"])
-        for study in found.studies
-        if study.format != "dicom"
-    ]
-    head = Row("study", ["kind", "images", "voxels", "mm", "verdict"])
+    rows = [_row(series, found.show_phi) for series in found.search.series]
+    rows += [_file_row(study, header, found.show_phi) for study, header in found.headers.items()]
+    texts = ["description"] if found.show_phi else []
+    head = Row("study", ["kind", "images", "voxels", "mm", "verdict", *texts])
     yield from TextTable(head, sorted(rows, key=lambda row: row.name)).lines(columns)
 
 
-def reasons(found: Discovery) -> Iterator[str]:
+def reasons(found: Found) -> Iterator[str]:
     """Why something is refused or left out, and what all comes to."""
-    for series in found.series:
+    search = found.search
+    for series in search.series:
         if series.verdict == "refused":
-            yield f"refused: {_name(series)}: {printable(flagged(series.told))}"
-    for skip in found.skipped:
+            verb = "failed" if series.is_incomplete else "refused"
+            yield f"{verb}: {_name(series)}: {printable(flagged(series.told))}"
+    for study, header in found.headers.items():
+        if header.refusal:
+            verb = "failed" if header.unreadable else "refused"
+            yield f"{verb}: {printable(str(study.files[0]))}: {printable(flagged(header.refusal))}"
+    for skip in search.skipped:
         if skip.missed:
             continue  # told as a failure
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
-    for series in found.series:
-        if series.verdict == "skipped":
-            continue
-        for note in series.notes:
-            yield f"note: {_name(series)}: {note}"
-        if len(series.volumes) > 1:
-            yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
-    refused = sum(series.verdict == "refused" for series in found.series)
-    parts = [f"{len(found.studies) - refused} to translate"]
+    yield from _notes(found)
+    refused = sum(series.verdict == "refused" for series in search.series)
+    refused += sum(header.refusal is not None for header in found.headers.values())
+    parts = [f"{len(search.studies) - refused} to translate"]
     parts += [f"{refused} refused"] if refused else []
-    parts += [f"{len(found.skipped)} skipped"] if found.skipped else []
-    parts += [f"{counted(found.ignored, 'other file')}"] if found.ignored else []
+    parts += [f"{len(search.skipped)} skipped"] if search.skipped else []
+    parts += [f"{counted(search.ignored, 'other file')}"] if search.ignored else []
     yield f"Found: {', '.join(parts)}"
 
 
-def _row(series: Series) -> Row:
+def _notes(found: Found) -> Iterator[str]:
+    for series in found.search.series:
+        if series.verdict == "skipped":
+            continue
+        for note in series.notes:
+            yield f"note: {_name(series)}: {printable(note)}"
+        if len(series.volumes) > 1:
+            yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
+    for study, header in found.headers.items():
+        name = printable(str(study.files[0]))
+        for note in header.notes:
+            yield f"note: {name}: {printable(note)}"
+        if header.volumes > 1:
+            yield f"note: {name}: {header.volumes} volumes; --volume N takes one"
+
+
+def _row(series: Series, show_phi: bool) -> Row:
     return Row(
         _name(series),
         [
             printable(series.modality),
             str(series.images),
-            "x".join(map(str, series.extents)),
-            "x".join(f"{length:.3g}" for length in series.spacing),
+            *_grid(series.extents, series.spacing),
             series.verdict,
+            *([printable(series.description)] if show_phi else []),
         ],
     )
+
+
+def _file_row(study: Study, header: FileHeader, show_phi: bool) -> Row:
+    verdict = "refused" if header.refusal else "taken"
+    grid = _grid(header.extents, header.spacing)
+    texts = [""] if show_phi else []
+    return Row(printable(str(study.files[0])), [study.format, "", *grid, verdict, *texts])
+
+
+def _grid(extents: Iterable[int], spacing: Iterable[float]) -> tuple[str, str]:
+    return "x".join(map(str, extents)), "x".join(f"{length:.3g}" for length in spacing)
 
 
 def _name(series: Series) -> str:
@@ -70,25 +123,36 @@ SCHEMA = "cuda-cyclegan/discovery/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
 
 
-def text(found: Discovery, *, show_phi: bool) -> str:
-    """One JSON object. Descriptions and identifiers are in it only where show_phi asks for them."""
+def text(found: Found) -> str:
+    """One JSON object. Descriptions and identifiers are in it only where they are to be shown."""
+    search = found.search
     return json.dumps(
         {
             "schema": SCHEMA,
-            "series": [_series(series, show_phi) for series in found.series],
-            "files": [
-                {"path": str(study.files[0]), "format": study.format}
-                for study in found.studies
-                if study.format != "dicom"
-            ],
+            "series": [_series(series, found.show_phi) for series in search.series],
+            "files": [_file(study, header) for study, header in found.headers.items()],
             "skipped": [
                 {"path": str(row.path), "reason": flagged(row.reason), "missed": row.missed}
-                for row in found.skipped
+                for row in search.skipped
             ],
-            "ignored": found.ignored,
+            "ignored": search.ignored,
         },
         indent=2,
     )
+
+
+def _file(study: Study, header: FileHeader) -> dict[str, Any]:
+    return {
+        "path": str(study.files[0]),
+        "format": study.format,
+        "verdict": "refused" if header.refusal else "taken",
+        "reason": header.refusal and flagged(header.refusal),
+        "failed": header.unreadable is not None,
+        "volumes": header.volumes,
+        "extents": list(header.extents),
+        "spacing": list(header.spacing),
+        "notes": list(header.notes),
+    }
 
 
 def _series(series: Series, show_phi: bool) -> dict[str, Any]:
@@ -100,6 +164,8 @@ def _series(series: Series, show_phi: bool) -> dict[str, Any]:
         "number": series.number,
         "verdict": series.verdict,
         "reason": series.reason and flagged(series.reason),
+        "failed": series.is_incomplete,
+        "kind": series.kind,
         "notes": list(series.notes),
         "images": series.images,
         "duplicates": series.duplicates,

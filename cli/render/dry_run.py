@@ -47,6 +47,8 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         if not skip.missed:
             yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     for row in rows:
+        if text := row.planned.study.text:
+            yield f"description: {printable(str(row.planned.study.name))}: {printable(text)}"
         for note in row.notes:
             yield f"note: {printable(str(row.planned.study.name))}: {note}"
     for row in failed:

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
+from .queue_outlook import moment, outlook, worker_name
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable, seconds
@@ -30,8 +30,7 @@ def lines(
         yield from batch_lines(jobs.batches(), columns)
     else:
         yield from job_lines(rows, columns, listed)
-    if jobs.is_paused():
-        yield "Paused: no job starts until 'jobs resume'."
+    yield from outlook(jobs, rows)
 
 
 def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[str]:
@@ -45,7 +44,7 @@ def batch_lines(batches: Sequence[BatchCount], columns: int | None) -> Iterator[
                 f"{batch.batch} {printable(batch.name)}".rstrip(),
                 [
                     *(str(batch.jobs[state]) if state in batch.jobs else "" for state in shown),
-                    _moment(batch.submitted),
+                    moment(batch.submitted),
                 ],
             )
             for batch in batches
@@ -83,11 +82,11 @@ def job_lines(
 def _state(row: JobRow) -> str:
     match row.state:
         case "waiting" if row.not_before:
-            return f"waiting until {_moment(row.not_before)}"
+            return f"waiting until {moment(row.not_before)}"
         case "queued" if row.scheduling.window:
             return f"queued for {row.scheduling.window}"
         case "running" if row.worker:
-            return f"running on {row.worker}"
+            return f"running on {worker_name(row.worker)}"
         case "done" if row.was_up_to_date:
             return "kept"
         case state:
@@ -96,10 +95,6 @@ def _state(row: JobRow) -> str:
 
 def _seconds(row: JobRow) -> str:
     return seconds(row.seconds) if row.seconds else ""
-
-
-def _moment(when: float) -> str:
-    return f"{datetime.fromtimestamp(when):%Y-%m-%d %H:%M}"
 
 
 SCHEMA = "cuda-cyclegan/jobs/1"
@@ -112,7 +107,8 @@ def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
         if rows is None
         else {"jobs": [_job(row) for row in rows]}
     )
-    return json.dumps({"schema": SCHEMA, "paused": jobs.is_paused(), **found}, indent=2)
+    state = {"schema": SCHEMA, "paused": jobs.is_paused(), "workers": jobs.workers(), **found}
+    return json.dumps(state, indent=2)
 
 
 def _job(row: JobRow) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 from . import jobs as listing
+from .progress_bars import ECHO
+from .terminal.elision import shortened
 from .terminal.streams import columns_of, say
 
 if TYPE_CHECKING:
@@ -24,17 +26,26 @@ def watch(jobs: "Queue", batch: str | None) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, markup=False, emoji=False)
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        while True:
-            live.update(Text("\n".join(fitting(jobs, batch, console.height - 1))), refresh=True)
-            if not _is_open(jobs, batch):
-                return
-            time.sleep(REFRESH_SECONDS)
+    last: list[str] = []
+    try:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            while True:
+                columns = console.width - len(ECHO)
+                last = fitting(jobs, batch, console.height - 1, columns)
+                shown = "\n".join(shortened(line, columns) for line in last)
+                live.update(Text(shown, no_wrap=True), refresh=True)
+                if not _is_open(jobs, batch):
+                    last = list(listing.lines(jobs, _rows(jobs, batch), console.width))
+                    return
+                time.sleep(REFRESH_SECONDS)
+    finally:
+        for line in last:
+            say(line, sys.stdout)
 
 
-def fitting(jobs: "Queue", batch: str | None, room: int) -> list[str]:
+def fitting(jobs: "Queue", batch: str | None, room: int, columns: int | None = None) -> list[str]:
     """What there is room for: all, or the jobs that run and first failures, or newest batches."""
-    columns, rows = columns_of(sys.stdout), _rows(jobs, batch)
+    rows = _rows(jobs, batch)
     lines = list(listing.lines(jobs, rows, columns))
     if len(lines) > room and rows is not None:
         return list(listing.lines(jobs, rows, columns, listed=("running",)))[:room]

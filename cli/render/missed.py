@@ -1,6 +1,7 @@
 """Places among the inputs where scans may have been missed."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
@@ -10,11 +11,22 @@ if TYPE_CHECKING:
     from ...io.search import Skipped
     from ...pipelines.report.report import Skip
 
+MOST_ALIKE = 3
+"""Files of one folder with one reason that have a line each."""
+
 
 def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:
     """A line for each of those places, and how to have what lies there."""
-    reasons = {skip.path: skip.reason for skip in skipped if skip.missed}
-    for path, reason in reasons.items():
-        yield f"failed: {printable(str(path))}: {printable(reason)}"
-    if LEADS_OUT in reasons.values():
+    alike: dict[tuple[Path, str], list[Path]] = {}
+    for path, reason in {skip.path: skip.reason for skip in skipped if skip.missed}.items():
+        alike.setdefault((path.parent, reason), []).append(path)
+    for (folder, reason), paths in alike.items():
+        if len(paths) <= MOST_ALIKE:
+            for path in paths:
+                yield f"failed: {printable(str(path))}: {printable(reason)}"
+        else:
+            ends = f"{paths[0].name} to {paths[-1].name}"
+            told = f"{printable(str(folder))}: {len(paths)} files, {printable(ends)}"
+            yield f"failed: {told}: {printable(reason)}"
+    if any(reason == LEADS_OUT for _, reason in alike):
         yield "Links that lead out of the inputs are followed with --follow-links."

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.checkpoint.recognise.recognition import Fact, Question, Recognised
+from ...engine.checkpoint.recognise.recognised import Recognised
+from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.decoding import Json
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.card import (
@@ -31,27 +32,30 @@ if TYPE_CHECKING:
 
 _INDENT = "  "
 _MAKERS = {"training code": "the training code", "cuda-cyclegan": "this program at import"}
-_NO_PROOF = (
-    "Reference: made by this program, so 'model verify' will prove that the file is intact, but "
-    "not that it computes what the training code did. To prove that too, import with --reference a "
-    "file that the script of 'cuda-cyclegan model reference-script' makes."
+_PROVE = (
+    "'model verify' will prove that the file is intact. To prove that it computes what the "
+    "training code did, import with --reference a file that the script of 'cuda-cyclegan model "
+    "reference-script' makes."
 )
 
 
 def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     """The three parts of an import."""
     checkpoint = found.recognised.checkpoint
-    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, {found.recognised.layout}"
+    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, {found.recognised.match.layout}"
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)
 
 
 def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
     """What was made."""
+    established = made.model.card.established
     if made.model.card.reference.made_by == "training code":
         yield f"Reference: {proof(made.verification)}"
+    elif established.by == "unproven":
+        yield f"Unproven, which the model and all that it makes will say. {_PROVE}"
     else:
-        yield _NO_PROOF
+        yield f"It computes as the unchanged {established.in_words} does. {_PROVE}"
     parameters = scaled(parameter_count(made.model))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
     yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
@@ -100,6 +104,7 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
             ("checkpoint", provenance.source),
             ("its SHA-256", provenance.sha256),
             ("key names", provenance.layout),
+            ("computes as known by", card.established.in_words),
             ("imported by", provenance.importer),
             ("licence", provenance.licence or "not stated"),
             *(("note", flagged(note)) for note in provenance.notes.split("; ") if note),
@@ -139,13 +144,22 @@ def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[s
         others.append(("training options", ", ".join(checkpoint.options.files)))
     yield from _section("File", others, columns)
     if found.generator:
+        left = [
+            (
+                part.name or "(top of the file)",
+                "another network" if part.is_network else "state of the training",
+                counted(part.tensors, "tensor"),
+            )
+            for part in found.generator.left
+        ]
+        yield from _section("Left beside the generator", left, columns)
         yield from _generator(found.generator, columns)
     else:
         yield f"Cannot be imported: {printable(flagged(found.obstacle or ''))}"
 
 
 def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
-    yield f"Generator: {generator.layout}"
+    yield f"Generator: {generator.match.layout}"
     yield ""
     yield from _findings(generator.told, generator.defaulted, generator.undecided, columns)
 
@@ -157,14 +171,14 @@ def _findings(
     columns: int | None,
 ) -> Iterator[str]:
     for title, findings in (
-        ("Told by the file, by options beside it, or by you", told),
+        ("Told by the file, its training code, a reference, or you", told),
         ("Assumed, since nothing says otherwise", assumed),
     ):
         rows = [(item.subject, item.value, flagged(item.reason)) for item in findings]
         yield from _section(title, rows, columns)
     yield from _section(
         "To be answered by you: a wrong guess would still make plausible images",
-        [(option(item.field), " | ".join(item.answers), item.why) for item in undecided],
+        [(option(item.field), " | ".join(item.answers), flagged(item.why)) for item in undecided],
         columns,
     )
 
@@ -213,6 +227,7 @@ def _model(model: Model) -> dict[str, Any]:
     return {
         "kind": "model",
         "sha256": model.sha256,
+        "established": model.card.established.in_words,
         "parameters": parameter_count(model),
         "reference_extents": model.reference_input.shape[2:],
         "card": card_as_json(model.card),
@@ -232,7 +247,9 @@ def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
     }
     if generator:
         described["generator"] = {
-            "layout": generator.layout,
+            "layout": generator.match.layout,
+            "fitting_codes": generator.fitting_codes,
+            "left": [asdict(part) for part in generator.left],
             "told": [_finding(finding) for finding in generator.told],
             "assumed": [_finding(finding) for finding in generator.defaulted],
             "undecided": [_question(question) for question in generator.undecided],

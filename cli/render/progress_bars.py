@@ -2,7 +2,6 @@
 
 from typing import Self
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
@@ -18,6 +17,7 @@ from ...pipelines.progress.events import (
 )
 from ...pipelines.progress.pace import Pace
 from .progress_lines import device_line, opening_line, tuning_line
+from .terminal.elision import shortened
 from .terminal.text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
@@ -76,7 +76,9 @@ class LiveProgress:
                 self._print(device_line(device, note))
             case StudyDone(row, trace):
                 if row.failure:
-                    self._print(f"failed {printable(row.name)}: {row.failure.kind}")
+                    kind = row.failure.kind
+                    room = self._width - len("failed : ") - len(kind)
+                    self._print(f"failed {shortened(printable(row.name), room)}: {kind}")
                 if trace and self._verbose:
                     self._print(printable_lines(trace))
             case _:
@@ -130,15 +132,3 @@ class LiveProgress:
 def scaled_rate(rate: float) -> str:
     """Tiles a second, also when it takes many seconds a tile."""
     return scaled(rate) if rate >= 100 else f"{rate:.3g}"
-
-
-def shortened(text: str, width: int) -> str:
-    """At most `width` columns; the middle goes first, since names differ at their ends."""
-    if cell_len(text) <= width:
-        return text
-    head, tail = text, text
-    while cell_len(tail) > 2 * width // 3:
-        tail = tail[1:]
-    while cell_len(head) > width - 1 - cell_len(tail):
-        head = head[:-1]
-    return f"{head}…{tail}"

@@ -42,9 +42,13 @@ def sections(stored: Sequence[StoredReport], columns: int | None) -> Iterator[Se
     yield Section([], _failures(stored))
 
 
-def ratio(value: float | None) -> str:
-    """A quotient of the first by the second."""
-    return "" if value is None else f"{value:.2f}"
+SHORTEST = 0.005
+"""Seconds that a table shows as more than none; quotients of less mean nothing."""
+
+
+def ratio(first: float, second: float) -> str:
+    """The first by the second; nothing where either is too short to be shown."""
+    return f"{first / second:.2f}" if min(first, second) >= SHORTEST else ""
 
 
 def _heading(one: StoredReport) -> str:
@@ -75,6 +79,7 @@ def _stage_bars(one: StoredReport) -> Iterator[str]:
     if not total:
         return
     yield ""
+    yield "Work by stage, added up over the studies, which overlap in time"
     for stage, value in spent.items():
         share = value / total
         yield f"{stage:<8}{seconds(value):>8} s {share:>6.1%}  {bar(share, BAR)}".rstrip()
@@ -112,55 +117,67 @@ def _stretches(row: StudyReport, last: float) -> str:
 
 def _comparison(found: Comparison, columns: int | None) -> Iterator[Section]:
     first, second = _name(found.first), _name(found.second)
-    yield Section([], [f"{second} against {first}:"])
+    yield Section([], [f"{second} against {first}:", *outcome(found), *_differences(found)])
     if found.pairs:
         yield Section(["", *_pairs(found).lines(columns), ""])
-        yield Section([*_totals(found).lines(columns), ""])
-    yield Section([], _differences(found))
+        yield Section([*_stages(found).lines(columns), ""])
 
 
 def _pairs(found: Comparison) -> TextTable:
     return TextTable(
-        head=Row("study", ["first", "second", "ratio"]),
+        head=Row("seconds of work on", ["first", "second", "ratio"]),
         rows=[
             Row(
                 printable(pair.first.name),
-                [seconds(pair.first.seconds), seconds(pair.second.seconds), ratio(pair.speedup)],
+                [
+                    seconds(pair.first.seconds),
+                    seconds(pair.second.seconds),
+                    ratio(pair.first.seconds, pair.second.seconds),
+                ],
             )
             for pair in found.pairs
         ],
-        total=Row("total", [*map(seconds, found.seconds), ratio(found.speedup)]),
+        total=Row("added up", [*map(seconds, found.work), ratio(*found.work)]),
     )
 
 
-def _totals(found: Comparison) -> TextTable:
+def _stages(found: Comparison) -> TextTable:
     rows = [
-        Row(stage, [seconds(one), seconds(other), ratio(one / other if one and other else None)])
+        Row(stage, [seconds(one), seconds(other), ratio(one, other)])
         for stage, (one, other) in found.stages().items()
     ]
     one, other = found.peaks
     if one and other:
-        rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one / other)]))
-    return TextTable(head=Row("stage", ["first", "second", "ratio"]), rows=rows)
+        rows.append(Row("peak RAM", [memory(one), memory(other), ratio(one, other)]))
+    return TextTable(head=Row("stage, added up", ["first", "second", "ratio"]), rows=rows)
 
 
 def _differences(found: Comparison) -> Iterator[str]:
-    yield from outcome(found)
     for name, (one, other) in found.differences.items():
-        yield f"{name}: {printable(one) or 'none'} became {printable(other) or 'none'}"
+        yield f"- {name}: {printable(one) or 'none'} became {printable(other) or 'none'}"
 
 
 def outcome(found: Comparison) -> Iterator[str]:
-    """What a comparison came to, in a few sentences."""
+    """What a comparison came to, in a few sentences; what follows says how conditions differ."""
+    one, other = map(seconds, found.wall)
+    if found.speedup is not None:
+        studies = counted(len(found.pairs), "study", "studies")
+        yield (
+            f"Wall time: {one} s, then {other} s for the same {studies}; the second was "
+            f"{found.speedup:.2f} times as fast"
+        )
+    elif not found.pairs:
+        yield "No study was translated in both"
+    else:
+        yield f"Wall time: {one} s, then {other} s, but not for the same studies"
+        for count, name in zip(found.unmatched, ("first", "second"), strict=True):
+            if count:
+                yield f"{counted(count, 'study', 'studies')} only the {name} translated"
+        if found.rate is not None:
+            yield f"In a second, the second translated {found.rate:.2f} times as many voxels"
     if found.pairs:
         yield (
-            f"The second was {ratio(found.speedup)} times as fast on the "
-            f"{counted(len(found.pairs), 'study', 'studies')} that both translated"
+            "They did not run under the same conditions:"
+            if found.differences
+            else "Both ran under the same conditions"
         )
-    else:
-        yield "No study was translated in both"
-    for count, name in zip(found.unmatched, ("first", "second"), strict=True):
-        if count:
-            yield f"{counted(count, 'study', 'studies')} only the {name} translated"
-    if found.pairs and not found.differences:
-        yield "Both ran under the same conditions"

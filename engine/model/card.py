@@ -81,6 +81,27 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Established:
+    """By what it is known how the network computes with its weights.
+
+    by: "reference", a patch that the training code computed, which only this reading computes too;
+    "code", the training repository named in `code`; "graph", the network itself was given, as
+    layers; "unproven", assumptions of the user; "not recorded", as in files of version 0.1.
+    """
+
+    by: Literal["reference", "code", "graph", "unproven", "not recorded"]
+    code: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """A few words for reports."""
+        return f"code {self.code}" if self.by == "code" else self.by
+
+
+NOT_RECORDED = Established("not recorded")
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCard:
     """What a network was trained for.
 
@@ -90,7 +111,9 @@ class ModelCard:
     (D, H, W); the default for tiling. name: of the model. architecture: from which the graph is
     built. input_channels, output_channels: names, in the network's order. intensity_in,
     intensity_out: between a scan's values and the network's. small_volume_padding: of scans smaller
-    than a patch. provenance: of the weights. reference: what the network must compute.
+    than a patch. provenance: of the weights. reference: what the network must compute. established:
+    by what it is known that it does. rewritten_from: SHA-256 of the files of which this one has the
+    network, with other words.
     """
 
     name: str
@@ -107,6 +130,8 @@ class ModelCard:
     small_volume_padding: SmallVolumePadding
     provenance: Provenance
     reference: Reference
+    established: Established = NOT_RECORDED
+    rewritten_from: tuple[str, ...] = ()
 
     @property
     def keeps_unit(self) -> bool:
@@ -137,9 +162,12 @@ def check_card(card: ModelCard) -> None:
         ("provenance.sha256", card.provenance.sha256),
         ("reference.input_sha256", card.reference.input_sha256),
         ("reference.output_sha256", card.reference.output_sha256),
+        *((f"rewritten_from[{at}]", digest) for at, digest in enumerate(card.rewritten_from)),
     ):
         if not _SHA256.fullmatch(digest):
             raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
+    if (card.established.by == "code") != bool(card.established.code.strip()):
+        raise refusal("established.code", "must name the training code, and only where it was one")
 
 
 def check_numbers(
@@ -243,6 +271,10 @@ def card_as_json(card: ModelCard) -> Json:
     """A card as plain values, as its JSON holds them."""
     plain = encode(card)
     assert isinstance(plain, dict)
+    if card.established == NOT_RECORDED:
+        del plain["established"]  # version 0.1 wrote no such field
+    if not card.rewritten_from:
+        del plain["rewritten_from"]
     return {**plain, "architecture": architecture_to_json(card.architecture)}
 
 

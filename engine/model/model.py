@@ -15,10 +15,11 @@ import numpy as np
 import safetensors as _safetensors
 import safetensors.numpy as _safetensors_numpy
 
-from ..decoding import Json
+from ..decoding import Json, encode
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, FloatArray, Graph, Network
+from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, strict_json
 
 
@@ -27,7 +28,8 @@ class Model:
     """One generator with its card, as the product's own model file holds them.
 
     reference_input, reference_output: the stored patch pair, [1, C, D, H, W]. sha256: hash of the
-    model file, which names the model in manifests and reports. network: graph and weights.
+    model file, which names it in jobs and reports. identity: hash of all that changes voxels, by
+    which results are up to date. network: graph and weights.
     """
 
     card: ModelCard
@@ -35,6 +37,12 @@ class Model:
     reference_input: FloatArray
     reference_output: FloatArray
     sha256: str
+    identity: str = ""
+
+    @property
+    def known_as(self) -> tuple[str, ...]:
+        """Hashes by which results of this network are recorded: version 0.1 took the file's."""
+        return self.identity, self.sha256, *self.card.rewritten_from
 
 
 safetensors: Any = _safetensors  # the package ships no types
@@ -189,13 +197,36 @@ def decode_model(data: bytes) -> Model:
     graph = build(card.architecture)
     check_tensors(graph, tensors)
     reference_input, reference_output = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
+    network = Network(graph, tensors)
     return Model(
         card=card,
-        network=Network(graph, tensors),
+        network=network,
         reference_input=reference_input,
         reference_output=reference_output,
         sha256=hashlib.sha256(data).hexdigest(),
+        identity=_identity(card, network),
     )
+
+
+def _identity(card: ModelCard, network: Network) -> str:
+    """Hash of the weights and of what the card says that changes voxels.
+
+    Words for people, provenance and reference are left out, and so is the patch, which is among a
+    run's settings. What a later version adds to architectures is left out where it is not used.
+    """
+    told = {
+        "architecture": architecture_to_json(card.architecture),
+        "axes": card.axes,
+        "spacing": card.spacing,
+        "intensity_in": encode(card.intensity_in),
+        "intensity_out": encode(card.intensity_out),
+        "small_volume_padding": card.small_volume_padding,
+    }
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for name, weight in sorted(network.weights.items()):
+        digest.update(json.dumps([name, weight.shape]).encode())
+        digest.update(np.ascontiguousarray(weight, "<f4").data)
+    return digest.hexdigest()
 
 
 def _split(data: bytes) -> tuple[memoryview, memoryview]:

@@ -5,29 +5,57 @@ from pathlib import Path, PurePosixPath
 
 from ..choice import Choice
 from ..search import IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
-from ..volume import Study
-from .headers import scan
+from ..volume import Obstacle, Study
+from .headers import Headers, Unreadable, content_of, has_dicom_suffix, scan
+from .members import members_of, naming
 from .series import Series, assemble
 
 DIRECTORY = "DICOMDIR"
+START_BYTES = 4096
+"""Of a file that should be DICOM, by which it is told what it is instead."""
 
 
 def find_series(search: FileSearch, choice: Choice) -> list[Series]:
     """All DICOM series among the files without a telling name; all others are accounted for."""
     headers = scan(sorted(search.unnamed))
+    namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
+    unreadable = list(headers.unreadable)
     for path in headers.others:
-        if path in search.by_name:
+        if naming(path) in namings:
+            unreadable.append(Unreadable(path, _content_of(path)))
+        elif path in search.by_name:
             kinds = ", ".join(SUFFIXES)
             reason = f"it is of no known kind; known are DICOM, {kinds}"
             search.skipped.append(Skipped(path, reason))
         elif suffix_of(path) in IMAGE_SUFFIXES:
-            search.skipped.append(Skipped(path, "the .hdr that describes it is missing"))
+            reason = "the .hdr that describes it is missing"
+            search.skipped.append(Skipped(path, reason, missed=True))
         else:
             search.ignored += 1
-    search.skipped += [Skipped(bad.file, bad.reason) for bad in headers.unreadable]
-    series = assemble(headers.instances, choice)
+    for skip in search.unopened:
+        looks_so = has_dicom_suffix(skip.path) or naming(skip.path) in namings
+        if skip.missed or looks_so:
+            unreadable.append(Unreadable(skip.path, skip.reason, is_dicom=looks_so))
+        else:
+            search.skipped.append(skip)
+    closed = [Unreadable(skip.path, skip.reason) for skip in search.closed]
+    search.skipped += [Skipped(bad.file, bad.reason, missed=True) for bad in unreadable]
+    search.skipped += search.closed
+    series = assemble(members_of(headers.instances, unreadable, closed), choice)
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
+
+
+def _namings(headers: Headers) -> frozenset[str]:
+    return frozenset(naming(instance.file) for instance in headers.instances)
+
+
+def _content_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return content_of(file.read(START_BYTES))
+    except OSError as error:
+        return f"it cannot be opened: {error.strerror}"
 
 
 def dicom_studies(series: Iterable[Series], root: Path) -> list[Study]:
@@ -42,6 +70,8 @@ def dicom_studies(series: Iterable[Series], root: Path) -> list[Study]:
             "dicom",
             each,
             each.notes,
+            Obstacle("unreadable", each.told) if each.is_incomplete else None,
+            each.text,
         )
         for each in series
         if each.verdict != "skipped"
@@ -55,5 +85,5 @@ def without_directory(path: Path) -> Path:
 
 def _skipped(series: Series) -> Skipped:
     images = f"{series.images} image{'s' if series.images > 1 else ''}"
-    kind = f"{series.modality}, {images}" if series.modality else images
+    kind = ", ".join(filter(None, (series.modality, images, series.kind)))
     return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")

@@ -3,15 +3,22 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .instance import DataSet, Frame, Moment, items, number, numbers, word, words
+from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, word, words
+from .library import tag_of
 
 SHARED = "SharedFunctionalGroupsSequence"
 PER_FRAME = "PerFrameFunctionalGroupsSequence"
+DIMENSIONS = "DimensionIndexSequence"
 _FRAME_TYPES = ("MRImageFrameTypeSequence", "CTImageFrameTypeSequence", "PETFrameTypeSequence")
+
+
+_OF_PLACES = {tag_of("StackID"), tag_of("InStackPositionNumber"), tag_of("ImagePositionPatient")}
+"""Dimensions that say where a frame lies, which its position says better."""
 
 
 def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
     """The frames of one file; none at all if any of them does not say where it lies."""
+    reference, dimensions = word(dataset, "FrameOfReferenceUID"), _other_dimensions(dataset)
     rows, columns = int(number(dataset, "Rows")), int(number(dataset, "Columns"))
     frames: list[Frame] = []
     for index, groups in enumerate(frame_groups(dataset)):
@@ -30,8 +37,9 @@ def enhanced_frames(path: Path, uid: str, dataset: DataSet) -> Iterator[Frame]:
                 spacing=spacing,
                 orientation=orientation,
                 position=position,
+                reference=reference,
                 contrast=_contrast(groups),
-                moment=_moment(groups),
+                moment=_moment(groups, dimensions),
                 image=float(index),
             )
         )
@@ -58,10 +66,17 @@ def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
         yield FrameGroups(own, shared[0] if shared else {})
 
 
-def _moment(groups: FrameGroups) -> Moment:
+def _other_dimensions(dataset: DataSet) -> tuple[int, ...]:
+    """Which of the object's dimensions, counted from 0, are not those of places."""
+    pointers = (item.get("DimensionIndexPointer") for item in items(dataset, DIMENSIONS))
+    return tuple(at for at, pointer in enumerate(pointers) if pointer not in _OF_PLACES)
+
+
+def _moment(groups: FrameGroups, dimensions: tuple[int, ...]) -> Moment:
     content, diffusion = groups("FrameContentSequence"), groups("MRDiffusionSequence")
     directions = items(diffusion, "DiffusionGradientDirectionSequence")
     direction: DataSet = directions[0] if directions else {}
+    values = words(content, "DimensionIndexValues")
     return Moment(
         temporal=number(content, "TemporalPositionIndex"),
         trigger=number(groups("CardiacSynchronizationSequence"), "NominalCardiacTriggerDelayTime"),
@@ -70,13 +85,15 @@ def _moment(groups: FrameGroups) -> Moment:
             number(diffusion, "DiffusionBValue"),
             *numbers(direction, "DiffusionGradientOrientation", 3),
         ),
+        index=tuple(int(values[at]) for at in dimensions if at < len(values)),
+        labelling=word(groups("MRArterialSpinLabelingSequence"), "ASLContext"),
     )
 
 
-def _contrast(groups: FrameGroups) -> tuple[str, ...]:
+def _contrast(groups: FrameGroups) -> Contrast:
     types: DataSet = next((found for kind in _FRAME_TYPES if (found := groups(kind))), None)
-    return (
-        *(words(types, "FrameType")[2:] if types else ()),
-        f"echo {number(groups('MREchoSequence'), 'EffectiveEchoTime'):.3f}",
-        word(groups("FrameContentSequence"), "StackID"),
+    return Contrast(
+        flags=words(types, "FrameType")[2:] if types else (),
+        echo=number(groups("MREchoSequence"), "EffectiveEchoTime"),
+        stack=word(groups("FrameContentSequence"), "StackID"),
     )

@@ -4,7 +4,7 @@ DICOM PS3.3 C.7.6.2.1.1 gives the place of a slice's pixels; slice thickness, sl
 instance numbers are never asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -59,6 +59,18 @@ def depth_of(frame: Frame, normal: Vector) -> float:
     return float(np.dot(frame.position, normal))
 
 
+def bad_frames(frames: Iterable[Frame]) -> str | None:
+    """What keeps these slices from any geometry, in words; None if nothing does."""
+    for orientation in {frame.orientation for frame in frames}:
+        row, column = np.reshape(orientation, (2, 3))
+        if trouble := _bad_axes(row, column):
+            return f"{trouble} ({', '.join(f'{cosine:g}' for cosine in orientation)})"
+    for height, width in {frame.spacing for frame in frames}:
+        if height <= 0 or width <= 0:
+            return f"its pixels are {width:g} x {height:g} mm"
+    return None
+
+
 def grid_of(frames: Sequence[Frame]) -> SliceGrid:
     """The grid of at least two slices, sorted by depth, that share size and orientation."""
     first = frames[0]
@@ -105,6 +117,12 @@ def _unevenness(depths: Vector) -> str | None:
             f"(median {spacing:.3f} mm)"
         )
     return None
+
+
+def are_even(depths: Sequence[float]) -> bool:
+    """Whether slices at these sorted places lie evenly."""
+    distances = np.diff(depths)
+    return _is_even(distances, float(distances.mean()))
 
 
 def _without_gaps(distances: Vector, spacing: float) -> Vector:

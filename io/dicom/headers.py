@@ -2,46 +2,70 @@
 
 import io
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from .enhanced import PER_FRAME, SHARED, enhanced_frames
-from .instance import DataSet, Frame, Instance, Moment, items, number, numbers, word, words
-from .kinds import is_directory, is_enhanced, obstacle
-from .library import PARSING_ERRORS, pydicom, read_partial, tag_of
+from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+from ..files.header_limits import GZIP_MAGIC
+from ..search import DICOM_SUFFIXES
+from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
+from .instance import (
+    Contrast,
+    DataSet,
+    Frame,
+    Instance,
+    Moment,
+    items,
+    number,
+    numbers,
+    word,
+    words,
+)
+from .kinds import NO_PLACE, is_directory, is_enhanced, obstacle
+from .library import PARSING_ERRORS, read_partial, tag_of
 
 SCANNING_THREADS = 4
 """They hide the latency of network disks; parsing itself shares the interpreter."""
 _MAGIC_AT, _MAGIC = 128, b"DICM"
 _MOST_HEADERS_BYTES = 1 << 15
 """What of a header is asked for ends within so many bytes, nearly always."""
-_OLD_SUFFIXES = (".dcm", ".dicom", ".ima")
-"""Files so named may lack the preamble, as those from before the standard had one do."""
 _TAGS = (
     *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "Modality"),
-    *("Manufacturer", "SeriesDescription", "StudyInstanceUID", "SeriesInstanceUID"),
+    *("Manufacturer", "SeriesDescription", "PatientID", "StudyInstanceUID", "SeriesInstanceUID"),
     *("SeriesNumber", "AcquisitionNumber", "InstanceNumber", "TemporalPositionIdentifier"),
-    *("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "EchoNumbers"),
-    *("EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "BitsAllocated"),
-    *("ModalityLUTSequence", "TriggerTime", "DiffusionBValue", "DiffusionGradientOrientation"),
+    *("ImagePositionPatient", "ImageOrientationPatient", "FrameOfReferenceUID", "PixelSpacing"),
+    *("EchoNumbers", "EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"),
+    *("BitsAllocated", "ModalityLUTSequence", "TriggerTime", "DiffusionBValue"),
+    "DiffusionGradientOrientation",
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028
 """Everything about a single image stands before it; behind it, private groups can be vast."""
+_LAST_OF_FRAMES = 0x7FDF
+"""What describes the frames of an enhanced object stands before it, and before the pixels."""
+_FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
+"""With which a data set begins that has no preamble, in either order of bytes."""
+_FIRST_KINDS = (b"UL", b"CS", b"UI", b"OB", b"DA")
+_UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A DICOM file whose header cannot be taken, and why.
+    """A file that is DICOM, or should be, and cannot be taken; and why.
 
-    reason: in words for the report.
+    series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
+    name by itself, says that it is DICOM. reason: in words for the report.
     """
 
     file: Path
     reason: str
+    series: str = ""
+    is_dicom: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,47 +96,141 @@ def _read(path: Path) -> Instance | Unreadable | None:
         with path.open("rb") as file:
             start = file.read(_MOST_HEADERS_BYTES)
             old = start[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC
-            if old and path.suffix.lower() not in _OLD_SUFFIXES:
-                return None
-            dataset = _short_header(start, old) or _long_header(file, old)
-            if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
-                file.seek(0, os.SEEK_SET)
-                tags = [*_TAGS, SHARED, PER_FRAME]
-                dataset = pydicom.dcmread(
-                    file, stop_before_pixels=True, specific_tags=tags, force=old
-                )
-            if is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
-                return None
-            return _instance(path, dataset) or (None if old else _anonymous(path))
+            if not old or _is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
+                return _taken(path, file, start, old)
+        return _not_dicom(path, start)
     except OSError as error:
-        return Unreadable(path, f"it cannot be opened: {error.strerror or error}")
+        reason = f"it cannot be opened: {error.strerror or error}"
+        return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
     except MemoryError:
         return Unreadable(path, "its header promises more than this machine's memory holds")
     except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
-def _short_header(start: bytes, old: bool) -> DataSet | None:
-    """The header if it ends within the file's start: parsing from memory takes half the time."""
-    buffer = io.BytesIO(start)
+def _taken(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
+    dataset, pixels_at = _short_header(start, old) or _header(file, old, _LAST_GROUP, _TAG_NUMBERS)
+    if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
+        tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
+        dataset, pixels_at = _header(file, old, _LAST_OF_FRAMES, tags)
+    instance = _instance(path, dataset)
+    if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
+        return None
+    if instance is None and old:
+        return _not_dicom(path, start)
+    if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
+        return Unreadable(path, trouble, _whole_series_uid(dataset))
+    if instance is None:
+        return Unreadable(
+            path, "its header does not say of which study it is; copy or export it again"
+        )
+    if not instance.frames or pixels_at is None:
+        return instance
+    cut = _cut(dataset, os.fstat(file.fileno()).st_size - pixels_at)
+    return replace(instance, cut=cut) if cut else instance
+
+
+def _whole_series_uid(dataset: DataSet) -> str:
+    """Of a header that may end in the middle of it, as only the last element of a cut file may."""
+    is_whole = max(dataset.keys(), default=0) > tag_of("SeriesInstanceUID")
+    return word(dataset, "SeriesInstanceUID") if is_whole else ""
+
+
+def _is_data_set(start: bytes) -> bool:
+    """Whether a file begins as data sets did before there was a preamble."""
+    return start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS
+
+
+def _not_dicom(path: Path, start: bytes) -> Unreadable | None:
+    """None for a file that need not be DICOM."""
+    if _is_packed(start):
+        return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
+    if _MAGIC in start[:_MAGIC_AT]:
+        return Unreadable(path, "its first bytes are missing; copy it again")
+    if has_dicom_suffix(path):
+        return Unreadable(path, content_of(start))
+    return None
+
+
+def has_dicom_suffix(path: Path) -> bool:
+    """Whether a name by itself says that a file is DICOM."""
+    return path.name.lower().endswith(DICOM_SUFFIXES)
+
+
+def _is_packed(start: bytes) -> bool:
+    if start[: len(GZIP_MAGIC)] != GZIP_MAGIC:
+        return False
     try:
-        dataset = read_partial(buffer, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _MAGIC_AT + 4)
+    except zlib.error:
+        return False
+    return unpacked[_MAGIC_AT:] == _MAGIC
+
+
+def content_of(start: bytes) -> str:
+    """What a file that should be DICOM holds instead, by its first bytes."""
+    if not start:
+        return "it is empty; copy it again"
+    if start.lstrip().startswith(b"<"):
+        return "it is a page of the web, not DICOM; fetch it again"
+    if not any(start):
+        return "it holds only zeros; copy it again"
+    return "it is not DICOM although its name says so, or is damaged; copy it again"
+
+
+def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:
+    """What is wrong with a header that says less than it should; is_whole: whether more follows it.
+
+    A cut takes the end of a header away, so one with other elements of its image, but without its
+    rows, was made without them.
+    """
+    if not is_whole and ("Rows" in dataset or "Columns" not in dataset):
+        return "it ends before its pixels; copy it again"
+    described, frames = len(items(dataset, PER_FRAME)), int(number(dataset, "NumberOfFrames", 1))
+    if described and described != frames:
+        return f"it describes {described} of its {frames} frames; export it again"
+    return None
+
+
+def _cut(dataset: DataSet, there: int) -> str | None:
+    """How much is missing if so many bytes are there for the pixels and what follows; or None."""
+    syntax = word(dataset.file_meta, "TransferSyntaxUID")
+    if syntax not in _UNPACKED:
+        return None
+    there -= 8 if syntax == ImplicitVRLittleEndian else 12  # tag, kind and length of the pixels
+    bits = number(dataset, "BitsAllocated") * number(dataset, "SamplesPerPixel", 1)
+    pixels = number(dataset, "Rows") * number(dataset, "Columns")
+    promised = int(bits * pixels * max(number(dataset, "NumberOfFrames", 1), 1)) // 8
+    if there >= promised:
+        return None
+    return f"its header promises {promised} bytes of pixels and {max(there, 0)} follow"
+
+
+def _short_header(start: bytes, old: bool) -> tuple[DataSet, int] | None:
+    """The header if it ends within the file's start: parsing from memory takes half the time."""
+    try:
+        dataset, end = _header(io.BytesIO(start), old, _LAST_GROUP, _TAG_NUMBERS)
     except PARSING_ERRORS:
         return None
-    return dataset if buffer.tell() < len(start) else None
+    return None if end is None else (dataset, end)
 
 
-def _long_header(file: BinaryIO, old: bool) -> DataSet:
+def _header(
+    file: BinaryIO, old: bool, last_group: int, tags: Sequence[Any]
+) -> tuple[DataSet, int | None]:
+    """The elements of these tags up to a group, and where what follows begins; None if nothing."""
+    end: int | None = None
+
+    def is_behind(tag: int, _kind: str | None, _length: int) -> bool:
+        nonlocal end
+        if tag >> 16 <= last_group:
+            return False
+        end = 0
+        return True
+
     file.seek(0, os.SEEK_SET)
-    return read_partial(file, _is_behind, specific_tags=_TAG_NUMBERS, force=old)
-
-
-def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
-    return tag >> 16 > _LAST_GROUP
-
-
-def _anonymous(path: Path) -> Unreadable:
-    return Unreadable(path, "its header does not say of which study it is; copy or export it again")
+    dataset = read_partial(file, is_behind, specific_tags=tags, force=old)
+    return dataset, None if end is None else file.tell()
 
 
 def _instance(path: Path, dataset: DataSet) -> Instance | None:
@@ -126,11 +244,12 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
     if why_not is None:
         frames = tuple(_frames(path, uid, dataset))
         if not frames:
-            why_not = "its images do not say where in the patient they lie"
+            why_not = NO_PLACE
     return Instance(
         file=path,
         sop_class=sop_class,
         uid=uid,
+        patient=word(dataset, "PatientID"),
         study=study,
         series=series,
         number=int(number(dataset, "SeriesNumber")),
@@ -160,9 +279,11 @@ def _frames(path: Path, uid: str, dataset: DataSet) -> Iterable[Frame]:
         spacing=spacing,
         orientation=orientation,
         position=position,
-        contrast=(
-            *words(dataset, "ImageType")[2:],
-            f"echo {word(dataset, 'EchoNumbers')} {number(dataset, 'EchoTime'):.3f}",
+        reference=word(dataset, "FrameOfReferenceUID"),
+        contrast=Contrast(
+            flags=words(dataset, "ImageType")[2:],
+            echo=number(dataset, "EchoTime"),
+            echo_number=word(dataset, "EchoNumbers"),
         ),
         moment=Moment(
             temporal=number(dataset, "TemporalPositionIdentifier"),

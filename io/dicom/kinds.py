@@ -6,6 +6,9 @@ from .library import pydicom
 MADE_BY = "cuda-cyclegan"
 """Manufacturer of every object that this program makes, by which it knows them again."""
 
+NO_IMAGE = "it holds no image"
+NO_PLACE = "its images do not say where in the patient they lie"
+
 _NOT_IMAGES = {
     "SR": "it is a structured report",
     "PR": "it is a presentation state",
@@ -52,7 +55,7 @@ def obstacle(dataset: DataSet) -> str | None:
     if modality in _NOT_IMAGES:
         return _NOT_IMAGES[modality]
     if not (number(dataset, "Rows") > 0 and number(dataset, "Columns") > 0):
-        return "it holds no image"
+        return NO_IMAGE
     if modality in _PLANAR:
         return f"{modality} images are not slices of a volume"
     if word(dataset, "Manufacturer") == MADE_BY:

@@ -5,6 +5,7 @@ import logging
 import struct
 import warnings
 import zlib
+from functools import cache
 from typing import Any
 
 import pydicom as _pydicom
@@ -28,6 +29,7 @@ logging.getLogger("pydicom").addHandler(logging.NullHandler())
 logging.getLogger("pydicom").propagate = False
 
 
+@cache
 def tag_of(keyword: str) -> Any:
     """The number of an element."""
     return pydicom.tag.Tag(keyword)

@@ -68,6 +68,8 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     if not isinstance(series, Series):
         raise TypeError(f"{study.name} is no DICOM series")
     place = study.files[0].parent / series.label
+    if series.is_incomplete:
+        raise UnreadableScanError(f"{place} is not translated: {series.told}.")
     if series.verdict != "taken":
         raise UnsupportedScanError(f"{place} is not translated: {series.told}.")
     first = series.volumes[0][0]

@@ -1,39 +1,45 @@
 """From the headers of many files to series, each one grid or with the reason why it is none."""
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import pairwise
-from operator import attrgetter
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..choice import Choice
-from .geometry import SAME_PLACE_MM, depth_of, grid_of, normal_of
+from .geometry import SAME_PLACE_MM, bad_frames, depth_of, grid_of, normal_of
 from .instance import Frame, Instance, Stack
+from .kinds import NO_IMAGE, NO_PLACE
+from .members import Members
+from .parts import parts_of, when_made
+from .volumes import volumes_of
 
 Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
+Owner: TypeAlias = tuple[str, str]
+"""Patient and study."""
 HASH_DIGITS = 8
-SAME_COSINE = 1e-3
+MOST_NAMED = 3
+"""Of the files that a series has lost; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Images of one SeriesInstanceUID that share contrast and orientation.
+    """Images of one SeriesInstanceUID that show the same in one orientation.
 
     label: a name without a word about the patient. verdict: whether it is translated, left out, or
     wrong, with the reason. volumes: the slices of each volume, sorted along their normal; several
     where slices repeat, as over time. duplicates: how many copies of its images were left out.
     extents: along columns, rows and slices. spacing: along them, in millimetres. uneven: what is
     wrong with its grid, if it is taken all the same and resampled. notes: what a user should know
-    of a series that is taken. text: its description, if that may be shown. study_numbers: of all
-    series of its study. keep_private: whether its private elements go into the result. uid: its
-    SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality: such as MR.
-    files: all of its files. images: how many it has.
+    of it. text: its description, if that may be shown. study_numbers: of all series of its study.
+    keep_private: whether its private elements go into the result. kind: what tells it from other
+    images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
+    read. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
+    such as MR. files: all of its files. images: how many it has.
     """
 
     label: str
@@ -55,6 +61,8 @@ class Series:
     text: str = ""
     study_numbers: frozenset[int] = frozenset()
     keep_private: bool = False
+    kind: str = ""
+    is_incomplete: bool = False
 
     @property
     def folder(self) -> Path:
@@ -62,32 +70,60 @@ class Series:
         return Path(os.path.commonpath([file.parent for file in self.files]))
 
     @property
+    def content(self) -> Hashable:
+        """What of it makes its results, without the names of its files."""
+        at = {file: index for index, file in enumerate(self.files)}
+        volumes = tuple(
+            tuple((at[frame.file], frame.number) for frame in volume) for volume in self.volumes
+        )
+        return volumes, self.uneven, self.study_numbers, self.keep_private
+
+    @property
     def told(self) -> str:
         """The reason, behind the series' own text where that may be shown."""
         return f'"{self.text}": {self.reason}' if self.text else self.reason or ""
 
 
-def assemble(instances: Iterable[Instance], choice: Choice) -> list[Series]:
+def assemble(found: Iterable[Members], choice: Choice) -> list[Series]:
     """All series, sorted by label; what no volume can be made of has a row of its own."""
-    members: dict[tuple[str, str], list[Instance]] = defaultdict(list)
+    members = list(found)
     numbers: dict[str, set[int]] = defaultdict(set)
-    for instance in instances:
-        members[instance.study, instance.series].append(instance)
-        numbers[instance.study].add(instance.number)
-    found = [
-        replace(series, study_numbers=frozenset(numbers[study]))
-        for (study, _), same in members.items()
-        for series in _series(same, choice)
-    ]
-    return sorted(found, key=lambda series: (series.label, series.files))
+    owners: dict[str, set[Owner]] = defaultdict(set)
+    for each in members:
+        numbers[each.first.study] |= {instance.number for instance in each.instances}
+        owners[each.first.series].add(_owner(each))
+    places = Counter((each.first.series, each.folder) for each in members)
+    rows: list[Series] = []
+    for each in members:
+        uid = each.first.series
+        row = replace(
+            _row(each, choice, is_alone=places[uid, each.folder] == 1),
+            study_numbers=frozenset(numbers[each.first.study]),
+        )
+        if len(owners[uid]) > 1:
+            row = replace(row, notes=(*row.notes, _OWNERS_TOLD))
+        rows += _series(each, row, choice)
+    return sorted(rows, key=lambda series: (series.label, series.files))
 
 
-def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
-    unique = list({member.uid: member for member in reversed(members)}.values())[::-1]
-    first, copies = unique[0], len(members) - len(unique)
-    digest = sha256(first.series.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
-    row = Series(
-        label=f"series-{first.number:04}-{digest}",
+_OWNERS_TOLD = (
+    "other images with its SeriesInstanceUID name another patient or study, and are kept apart"
+)
+
+
+def _owner(members: Members) -> Owner:
+    return members.first.patient, members.first.study
+
+
+def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
+    """What all rows of a series have in common; is_alone: in its folder, by its identifier."""
+    first, copies = members.first, members.copies
+    label = f"series-{first.number:04}-{_digest(first.series)}"
+    if not is_alone:
+        label = f"{label}-{_digest(' '.join(_owner(members)))}"
+    told = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
+    return Series(
+        label=label,
         uid=first.series,
         study=first.study,
         number=first.number,
@@ -96,58 +132,90 @@ def _series(members: Sequence[Instance], choice: Choice) -> Iterator[Series]:
         files=(),
         verdict="skipped",
         duplicates=copies,
-        notes=(f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out",)
-        if copies
-        else (),
+        notes=(told,) if copies else (),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
     )
-    obstacles: dict[str, list[Instance]] = defaultdict(list)
-    frames: list[Frame] = []
-    for instance in unique:
-        if instance.obstacle:
-            obstacles[instance.obstacle].append(instance)
-        frames += instance.frames
-    for reason, same in obstacles.items():
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode(errors="replace")).hexdigest()[:HASH_DIGITS]
+
+
+def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
+    frames = [frame for instance in members.instances for frame in instance.frames]
+    for reason, same in _left_out(members).items():
         files = tuple(instance.file for instance in same)
         yield replace(row, reason=reason, files=files, images=len(same))
-    parts = _parts(frames)
+    lost, cut = _lost(members), {each.file: each.cut for each in members.instances if each.cut}
+    parts = parts_of(frames, choice.fewest_slices) if frames else []
     for count, part in enumerate(parts, 1):
-        label = row.label if len(parts) == 1 else f"{row.label}-{count}"
-        yield _judged(replace(row, label=label, images=len(part)), part, choice)
+        own = replace(row, kind=part.kind, images=len(part.frames))
+        if len(parts) > 1:
+            note = f"one of {len(parts)} parts of its series: {part.kind}"
+            own = replace(own, label=f"{row.label}-{count}", notes=(*own.notes, note))
+        own = replace(own, notes=(*own.notes, *part.notes))
+        missing = lost or _cut_short([frame.file for frame in part.frames], cut)
+        yield _judged(own, list(part.frames), part.trouble, missing, choice)
 
 
-def _parts(frames: Iterable[Frame]) -> list[list[Frame]]:
-    """Frames apart by contrast and orientation, in the order in which they were made."""
-    parts: list[list[Frame]] = []
-    for frame in sorted(frames, key=_when_made):
-        for part in parts:
-            if part[0].contrast == frame.contrast and _parallel(part[0], frame):
-                part.append(frame)
-                break
-        else:
-            parts.append([frame])
-    return parts
+def _left_out(members: Members) -> dict[str, list[Instance]]:
+    found: dict[str, list[Instance]] = defaultdict(list)
+    for instance in members.instances:
+        if instance.obstacle:
+            found[instance.obstacle].append(instance)
+    return found
 
 
-def _when_made(frame: Frame) -> tuple[float, float, Path]:
-    return frame.moment.acquisition, frame.image, frame.file
+def _lost(members: Members) -> str | None:
+    """Which images of the series nobody can read or place, in words."""
+    lost = [f"{each.file.name} ({each.reason})" for each in members.lost]
+    if lost:
+        told = "cannot be read, and may be slices of it; restore or remove what is damaged"
+        return f"{len(lost)} beside its {len(members.instances)} images {told}: {_first(lost)}"
+    classes = {each.sop_class for each in members.instances if each.frames}
+    blind = [
+        each.file.name
+        for each in members.instances
+        if each.obstacle in (NO_PLACE, NO_IMAGE) and each.sop_class in classes
+    ]
+    if blind:
+        told = "hold no pixels or do not say where they lie; export it again"
+        return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
+    return None
 
 
-def _parallel(one: Frame, other: Frame) -> bool:
-    return all(
-        abs(a - b) <= SAME_COSINE for a, b in zip(one.orientation, other.orientation, strict=True)
-    )
+def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:
+    found = [file for file in dict.fromkeys(files) if file in cut]
+    if not found:
+        return None
+    verb = "is" if len(found) == 1 else "are"
+    names = _first([file.name for file in found])
+    return f"{names} {verb} truncated or damaged ({cut[found[0]]}); copy or export it again"
 
 
-def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _judged(
+    row: Series, part: list[Frame], trouble: str | None, missing: str | None, choice: Choice
+) -> Series:
     normal = normal_of(part[0])
     part.sort(key=lambda frame: depth_of(frame, normal))
     row = replace(row, files=tuple(dict.fromkeys(frame.file for frame in part)))
     left_out = choice.refusal(row.modality, row.description, row.label)
     if left_out:
         return replace(row, reason=left_out)
+    if missing:
+        return replace(row, verdict="refused", reason=missing, is_incomplete=True)
+    if trouble := trouble or bad_frames(part):
+        return replace(row, verdict="refused", reason=trouble)
     places = _places(part)
+    if len(places) == 1 and len(part) > 1:
+        reason = f"its {len(part)} images all lie at the same place, which is no volume"
+        return replace(row, reason=reason)
     if len(places) == 1:
         return replace(row, reason="it has only 1 slice of this kind, which is no volume")
     if len(places) < choice.fewest_slices:
@@ -155,11 +223,15 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
         return replace(row, reason=f"it has only {slices}; setting min-slices sets the fewest")
     if len(_sizes(part)) > 1:
         return replace(row, verdict="refused", reason=_sizes_in_words(part))
-    notes = row.notes
+    return _in_volumes(row, places, choice)
+
+
+def _in_volumes(row: Series, places: list[list[Frame]], choice: Choice) -> Series:
     counts = {len(place) for place in places}
+    notes = row.notes
     if len(counts) > 1:
         span = f"{min(counts)} to {max(counts)}"
-        repeated = f"its {len(part)} images lie at {len(places)} places, {span} at each"
+        repeated = f"its {row.images} images lie at {len(places)} places, {span} at each"
         if not choice.allow_uneven:
             reason = (
                 f"{repeated}, so they are no whole volumes; setting allow-uneven takes the first "
@@ -175,7 +247,19 @@ def _judged(row: Series, part: list[Frame], choice: Choice) -> Series:
             "which of them belong together"
         )
         return replace(row, verdict="refused", reason=reason)
+    notes = (*notes, *_labelling_told(volumes))
     return _on_grid(replace(row, volumes=volumes, notes=notes), choice)
+
+
+def _labelling_told(volumes: Sequence[Stack]) -> Iterator[str]:
+    """Which volumes are which, of a scan with labelled spins."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for at, volume in enumerate(volumes):
+        for labelling in {frame.moment.labelling for frame in volume}:
+            kinds[labelling.lower().replace("_", " ")].append(str(at))
+    if len(kinds) > 1:
+        told = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
+        yield f"volumes by arterial spin labelling: {'; '.join(told)}"
 
 
 def _on_grid(row: Series, choice: Choice) -> Series:
@@ -205,9 +289,7 @@ def _places(part: Sequence[Frame]) -> list[list[Frame]]:
     depths = np.array([depth_of(frame, normal_of(part[0])) for frame in part])
     starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
     ends = [*starts[1:], len(part)]
-    return [
-        sorted(part[start:end], key=_when_made) for start, end in zip(starts, ends, strict=True)
-    ]
+    return [sorted(part[start:end], key=when_made) for start, end in zip(starts, ends, strict=True)]
 
 
 def _sizes(part: Iterable[Frame]) -> dict[tuple[int, int, float, float], int]:
@@ -224,61 +306,3 @@ def _sizes_in_words(part: Iterable[Frame]) -> str:
         for (columns, rows, width, height), count in _sizes(part).items()
     )
     return f"its slices disagree in size: {', '.join(found)}"
-
-
-_SIGNS: tuple[tuple[str, ...], ...] = (
-    ("temporal",),
-    ("diffusion",),
-    ("trigger",),
-    ("acquisition",),
-    ("temporal", "diffusion"),
-    ("temporal", "trigger"),
-    ("temporal", "acquisition"),
-    ("acquisition", "diffusion"),
-    ("temporal", "acquisition", "trigger", "diffusion"),
-)
-"""What may tell volumes apart, the surest first; many scanners fill some of it at random."""
-
-
-def volumes_of(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
-    """Volumes of one slice a place, in the order they were made; None if headers do not tell.
-
-    places: the frames at each place, equally many, along the stack.
-    """
-    if len(places[0]) == 1:
-        return (tuple(place[0] for place in places),)
-    for signs in _SIGNS:
-        found = _by_signs(places, signs)
-        if found:
-            return found
-    return _by_number(places)
-
-
-def _by_signs(places: Sequence[Sequence[Frame]], signs: Sequence[str]) -> tuple[Stack, ...] | None:
-    """Volumes whose slices share these signs, if each then has one slice a place."""
-    told = attrgetter(*signs)
-    groups: dict[object, list[Frame]] = defaultdict(list)
-    for place in places:
-        told_here = [told(frame.moment) for frame in place]
-        if len(set(told_here)) < len(place):
-            return None
-        for sign, frame in zip(told_here, place, strict=True):
-            groups[sign].append(frame)
-    if any(len(group) != len(places) for group in groups.values()):
-        return None
-    return tuple(sorted(map(tuple, groups.values()), key=_first_number))
-
-
-def _by_number(places: Sequence[Sequence[Frame]]) -> tuple[Stack, ...] | None:
-    """Volumes by instance numbers that run through volume after volume, or place after place."""
-    ranked = [sorted(place, key=lambda frame: frame.image) for place in places]
-    volumes = tuple(zip(*ranked, strict=True))
-    spans = [[frame.image for frame in volume] for volume in volumes]
-    one_after_another = all(max(one) < min(other) for one, other in pairwise(spans))
-    runs = [[frame.image for frame in place] for place in ranked]
-    place_after_place = all(run[-1] - run[0] == len(run) - 1 for run in runs)
-    return volumes if one_after_another or place_after_place else None
-
-
-def _first_number(volume: Stack) -> float:
-    return min(frame.image for frame in volume)

@@ -26,7 +26,7 @@ from ..files.streams import (
     skip,
 )
 from ..volume import Affine, AnyArray, Empty, Study, Volume
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .spm import read_mat
 
 nibabel: Any = _nibabel  # typed only in part
@@ -118,10 +118,47 @@ def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
         return volume
     affine = read_mat(mat, volume_index)
     if affine is None:
-        return replace(volume, notes=(*volume.notes, "the .mat file beside it is none of SPM's"))
+        return replace(volume, notes=(*volume.notes, _NOT_OF_SPM))
     header = SpmHeader(analyze, mat.read_bytes())
-    notes = "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
-    return replace(volume, affine=affine, header=header, notes=notes)
+    return replace(volume, affine=affine, header=header, notes=_spm_notes(affine))
+
+
+_NOT_OF_SPM = "the .mat file beside it is none of SPM's"
+
+
+def _spm_notes(affine: Affine) -> tuple[str, ...]:
+    return "the .mat file of SPM beside it says where it lies", *shear_notes(affine)
+
+
+def read_grid(study: Study) -> Grid:
+    """The grid of all volumes, without voxels; raises what `read` raises."""
+    path = study.files[0]
+    image = path if is_single_file(path) else study.files[1]
+    try:
+        header = _header_at(path, None)
+    except (EOFError, *GZIP_ERRORS):
+        end = end_of_gzip(path) if is_gzip_name(path) else None
+        if end is None:
+            raise
+        header = _header_at(path, end)
+    extents = tuple(int(extent) for extent in header.get_data_shape())
+    check_extents(path, extents)
+    stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
+    check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
+    affine = affine_of(header, path)
+    notes = _geometry_notes(header, affine)
+    mats = () if is_single_file(path) or "sform_code" in header else study.files[2:]
+    if not mats:
+        return Grid(extents, affine, notes)
+    placed = read_mat(mats[0], 0)
+    if placed is None:
+        return Grid(extents, affine, (*notes, _NOT_OF_SPM))
+    return Grid(extents, placed, _spm_notes(placed))
+
+
+def _header_at(path: Path, end: int | None) -> Header:
+    with open_reader(path, is_gzip_name(path), end) as stream:
+        return read_header(stream, path)
 
 
 def read_header(stream: BinaryIO, path: Path) -> Header:

@@ -13,7 +13,7 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
 from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
 from ..volume import Affine, AnyArray, Format, Study, Volume
-from .geometry import MILLIMETRES, assumed, shear_notes, unit_notes
+from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
 
 sitk: Any = _SimpleITK  # typed only in part
@@ -58,33 +58,55 @@ class ItkHeader:
 def read(study: Study, volume_index: int | None) -> Volume:
     """Read one volume or component; raises ScanError and OSError."""
     path = study.files[0]
-    if not _is_utf8(path):
-        raise UnsupportedScanError(f"{path} has a name that is not UTF-8; rename it.")
-    text = read_text_header(path)
-    check_start(text.data_file)
-    reader = sitk.ImageFileReader()
-    reader.SetImageIO(_IMAGE_IO[study.format])
-    reader.SetFileName(str(path))
-    try:
-        reader.ReadImageInformation()
-    except RuntimeError as error:
-        raise _unreadable(path, error) from error
-    stored = _voxel_type(reader, path)
-    size: tuple[int, ...] = reader.GetSize()
-    components: int = reader.GetNumberOfComponents()
-    check_extents(path, size)
-    extents = (*size[:3], components, *size[3:])
+    text = _text_header(path)
+    reader, extents = _opened(path, study.format)
     index = pick_volume(path, extents, volume_index)
-    notes = _check_voxel_bytes(text, math.prod(extents) * stored.itemsize)
+    notes = _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
     header = ItkHeader(
         *_geometry(reader, MILLIMETRES.get(text.unit, 1.0)),
         _metadata(reader),
         text.encoding in ("gzip", "zlib"),
     )
-    voxels = _read_voxels(reader, path, size, index)
+    voxels = _read_voxels(reader, path, reader.GetSize(), index)
     affine = _affine(header, path)
     notes = *notes, *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
     return Volume(voxels, affine, header, study.format, notes=notes)
+
+
+def read_grid(study: Study) -> Grid:
+    """The grid of all volumes, without voxels; raises what `read` raises."""
+    path = study.files[0]
+    text = _text_header(path)
+    reader, extents = _opened(path, study.format)
+    if text.encoding == "plain":
+        _check_voxel_bytes(text, math.prod(extents) * _voxel_type(reader, path).itemsize)
+    geometry = _geometry(reader, MILLIMETRES.get(text.unit, 1.0))
+    affine = _affine(ItkHeader(*geometry, {}, compressed=False), path)
+    notes = *unit_notes(text.unit), *shear_notes(affine), *_space_notes(text, affine)
+    return Grid(extents, affine, notes)
+
+
+def _text_header(path: Path) -> TextHeader:
+    if not _is_utf8(path):
+        raise UnsupportedScanError(f"{path} has a name that is not UTF-8; rename it.")
+    text = read_text_header(path)
+    check_start(text.data_file)
+    return text
+
+
+def _opened(path: Path, kind: Format) -> tuple[Any, tuple[int, ...]]:
+    """A reader that knows the file's header; extents i, j, k, components and further axes."""
+    reader = sitk.ImageFileReader()
+    reader.SetImageIO(_IMAGE_IO[kind])
+    reader.SetFileName(str(path))
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError as error:
+        raise _unreadable(path, error) from error
+    _voxel_type(reader, path)
+    size: tuple[int, ...] = reader.GetSize()
+    check_extents(path, size)
+    return reader, (*size[:3], reader.GetNumberOfComponents(), *size[3:])
 
 
 def write(volume: Volume, part: Path, target: Path) -> None:

@@ -197,13 +197,19 @@ class SharedBatch:
                 self._fail(planned)
                 continue
             again = planned.begun_again(self._trouble) if self.outcomes.of(planned) else planned
-            self._waiting.appendleft(
-                replace(again, replaces=planned.replaces or name in self._recorded)
-            )
+            aliases = tuple(map(self._replacing, again.aliases))
+            self._waiting.appendleft(self._replacing(replace(again, aliases=aliases)))
+
+    def _replacing(self, planned: PlannedStudy) -> PlannedStudy:
+        """A study that may replace what a worker recorded before it died."""
+        is_recorded = str(planned.study.name) in self._recorded
+        return replace(planned, replaces=planned.replaces or is_recorded)
 
     def _fail(self, planned: PlannedStudy) -> None:
         failure = Failure("engine", self._trouble, None)
-        self._events.tell(StudyDone(replace(planned.opening_row, status="failed", failure=failure)))
+        for each in (*planned.aliases, planned):
+            row = replace(each.opening_row, status="failed", failure=failure)
+            self._events.tell(StudyDone(row))
 
     def _give_up(self) -> None:
         """Nobody is left: what still waits cannot be done."""

@@ -19,6 +19,7 @@ from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from ..report.failures import failure_of
 from ..report.report import StudyReport
+from ..results.aliases import alias_note, states_again
 from ..results.input_files import InputFiles
 from ..results.manifest import FileState
 from ..results.resume import PlannedStudy, preview_of
@@ -134,6 +135,7 @@ class StudyStages:
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
         self._left: set[str] = set()
+        self._aliases: dict[str, tuple[PlannedStudy, ...]] = {}
 
     def stop(self) -> None:
         """End all that is not stored yet at its next tile, or where it waits for memory."""
@@ -153,6 +155,7 @@ class StudyStages:
         if planned.action == "refuse":
             return StudyDone(row)
         self._peaks.enter(row.name)
+        self._aliases[row.name] = planned.aliases
         self._tell(StudyStarted(planned))
         ticket = StudyProgress(planned, row, Stopwatch(row.name, self._record))
         return self._attempt(ticket, lambda: self._prepare(ticket))
@@ -181,12 +184,40 @@ class StudyStages:
         return self._attempt(ticket, lambda: self._finish(ticket, study))
 
     def store(self, finished: Finished) -> None:
-        """Write a study's result, and its row."""
-        if not isinstance(finished, StudyDone):
+        """Write a study's result, and its row; before that, those of its aliases."""
+        if isinstance(finished, StudyDone):
+            last, aliases = finished, self._sharing_the_fate_of(finished.row)
+        else:
             ticket, made = finished
             stored = self._attempt(ticket, lambda: self._store(ticket, made))
-            finished = stored if isinstance(stored, StudyDone) else self._done(*stored)
-        self._tell(finished)
+            aliases = [self._store_again(ticket, made, each) for each in ticket.planned.aliases]
+            last = stored if isinstance(stored, StudyDone) else self._done(*stored)
+        for done in (*aliases, last):
+            self._tell(done)
+
+    def _sharing_the_fate_of(self, row: StudyReport) -> list[StudyDone]:
+        """What becomes of the aliases of a study that has no new result."""
+        return [
+            StudyDone(replace(alias.opening_row, status=row.status, failure=row.failure))
+            for alias in self._aliases.pop(row.name, ())
+        ]
+
+    def _store_again(
+        self, ticket: StudyProgress, made: Translated, alias: PlannedStudy
+    ) -> StudyDone:
+        """Store the result of a study for another name of it."""
+        notes = *ticket.row.notes, alias_note(ticket.planned.study)
+        row = replace(alias.opening_row, notes=notes)
+        again = StudyProgress(alias, row, Stopwatch(row.name, self._record))
+        self._peaks.enter(row.name)
+        self._tell(StudyStarted(alias))
+
+        def store() -> StudyReport:
+            again.inputs = states_again(alias.study, ticket.inputs)
+            return replace(self._store(again, made), tiles=0)
+
+        stored = self._attempt(again, store)
+        return stored if isinstance(stored, StudyDone) else self._done(*stored)
 
     def _prepare(self, ticket: StudyProgress) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch

@@ -1,7 +1,7 @@
 """A folder in which studies arrive: which of them are complete, and not queued yet."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -31,10 +31,11 @@ class Arrivals:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
 
-    def complete(self, jobs: Iterable[StudyJob]) -> list[StudyJob]:
+    def complete(self, jobs: Iterable[StudyJob], models: Collection[str] = ()) -> list[StudyJob]:
         """Those jobs whose studies have just become complete, each only once until it changes.
 
-        Results that are up to date by the manifest, as after a restart, are left out.
+        Results that are up to date by the manifest, as after a restart, are left out. models:
+        further hashes by which results of the jobs' model are recorded.
         """
         now = self._clock()
         ready: list[StudyJob] = []
@@ -49,7 +50,32 @@ class Arrivals:
             elif not seen.handed_on and now - seen.since >= self._settle:
                 seen.handed_on = True
                 ready.append(job)
-        return _without_done(ready)
+        return _without_done(ready, models)
+
+
+class Complaints:
+    """What is wrong with a folder, each told once, and only after it has stood for a while.
+
+    What is being copied in is damaged as long as that takes. settle: seconds.
+    """
+
+    def __init__(self, settle: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settle = settle
+        self._clock = clock
+        self._since: dict[tuple[str, str], float] = {}
+        self._told: set[str] = set()
+
+    def due(self, found: Mapping[str, str]) -> dict[str, str]:
+        """Those of the complaints, by what they are about, that are to be told now."""
+        now = self._clock()
+        self._since = {each: self._since.get(each, now) for each in found.items()}
+        due = {
+            name: reason
+            for (name, reason), since in self._since.items()
+            if name not in self._told and now - since >= self._settle
+        }
+        self._told |= due.keys()
+        return due
 
 
 def _marks(job: StudyJob) -> Marks:
@@ -57,14 +83,15 @@ def _marks(job: StudyJob) -> Marks:
     return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
 
 
-def _without_done(jobs: list[StudyJob]) -> list[StudyJob]:
+def _without_done(jobs: list[StudyJob], models: Collection[str]) -> list[StudyJob]:
     if not jobs:
         return []
     entries = load(Path(jobs[0].output))
     due: list[StudyJob] = []
     for job in jobs:
         entry = entries.get(job.study)
-        made = entry and entry.status == "written" and entry.recipe.model == job.model_sha256
+        same = {job.model_sha256, *models}
+        made = entry and entry.status == "written" and entry.recipe.model in same
         known = [(state.size, state.modified_ns) for state in entry.inputs] if entry else []
         if not made or known != [(size, changed) for _, size, changed in _marks(job)]:
             due.append(job)

@@ -14,12 +14,14 @@ from .queue.job import StudyJob
 class Submission:
     """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
 
-    refused: names of studies and why, in words. skipped: paths and reasons.
+    refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
+    results of the model are recorded.
     """
 
     jobs: tuple[StudyJob, ...]
     skipped: tuple[Skipped, ...]
     refused: dict[str, str]
+    models: tuple[str, ...] = ()
 
 
 def jobs_of(request: Request) -> Submission:
@@ -50,4 +52,4 @@ def jobs_of(request: Request) -> Submission:
     any_link = replace(options, links="all")
     jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
-    return Submission(jobs, found.skipped, refused)
+    return Submission(jobs, found.skipped, refused, model.known_as)

@@ -7,11 +7,11 @@ from typing import TypeAlias
 from ...engine.checkpoint.read.checkpoint import read_checkpoint
 from ...engine.checkpoint.read.reference_file import read_reference
 from ...engine.checkpoint.recognise.layouts import recognise
+from ...engine.checkpoint.recognise.recognised import Recognised
 from ...engine.checkpoint.recognise.recognition import (
     Choices,
     Fact,
     Question,
-    Recognised,
     setting,
 )
 from ...engine.checkpoint.recognise.reference_search import resolve
@@ -25,15 +25,14 @@ from ...engine.model.reference import (
     make_reference,
     verify,
 )
-from ...engine.network.architectures import build
-from ...engine.network.graph import FloatArray, Graph, Network
+from ...engine.network.graph import FloatArray, Graph
 from ..errors import SettingsError
 from ..report.writing import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
 
 Pair: TypeAlias = tuple[FloatArray, FloatArray]
 
-_DECIDED = ("said with", "only this computes")
+_DECIDED = ("said with", "only this computes", "so computes", "written in")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def survey(request: ImportRequest) -> Survey:
     A reference settles what the checkpoint leaves open. Raises EngineError or SettingsError.
     """
     recognised = recognise(read_checkpoint(request.checkpoint), request.choices)
-    graph = build(recognised.spec)
+    graph = recognised.network.graph
     _check_purpose(request.purpose, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
@@ -112,7 +111,7 @@ def make_model(survey: Survey) -> Imported:
     if what was said makes no model card.
     """
     recognised = survey.recognised
-    network = Network(build(recognised.spec), recognised.weights)
+    network = recognised.network
     pair = survey.reference or make_reference(network)
     reference = Reference(
         input_sha256=array_sha256(pair[0]),
@@ -158,6 +157,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
     purpose = survey.purpose
     if (
         survey.recognised.undecided
+        or survey.recognised.established is None
         or purpose.source is None
         or purpose.target is None
         or purpose.intensity_in is None
@@ -170,6 +170,7 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
     return ModelCard(
         name=purpose.name or default_name(purpose.source, purpose.target),
         architecture=survey.recognised.spec,
+        established=survey.recognised.established,
         source=", ".join(purpose.source),
         target=", ".join(purpose.target),
         input_channels=purpose.source,
@@ -197,7 +198,7 @@ def _provenance(survey: Survey) -> Provenance:
     return Provenance(
         source=recognised.checkpoint.path.name,
         sha256=recognised.checkpoint.sha256,
-        layout=recognised.layout,
+        layout=recognised.match.layout,
         importer=f"cuda-cyclegan {program_version()}",
         notes="; ".join(notes),
         licence=survey.purpose.licence or "",

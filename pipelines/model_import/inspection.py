@@ -7,7 +7,8 @@ from pathlib import Path
 from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
 from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.networks import networks
-from ...engine.checkpoint.recognise.recognition import Choices, Recognised
+from ...engine.checkpoint.recognise.recognised import Recognised
+from ...engine.checkpoint.recognise.recognition import Choices
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
 

@@ -173,7 +173,8 @@ def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:
 
 
 def _done(rows: Iterable[StudyReport]) -> list[StudyReport]:
-    return [row for row in rows if row.status == "translated"]
+    """Those that were computed, and not only stored once more under another name."""
+    return [row for row in rows if row.status == "translated" and row.tiles]
 
 
 def _seconds(rows: Iterable[StudyReport], stages: Sequence[Stage]) -> float:

@@ -19,11 +19,6 @@ class StudyPair:
     first: StudyReport
     second: StudyReport
 
-    @property
-    def speedup(self) -> float | None:
-        """How many times as fast the second was."""
-        return _ratio(self.first.seconds, self.second.seconds)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -40,20 +35,36 @@ class Comparison:
     differences: Mapping[str, tuple[str, str]]
 
     @property
-    def seconds(self) -> tuple[float, float]:
-        """Wall time of the pairs in each batch."""
+    def is_whole(self) -> bool:
+        """Whether each batch translated all that the other did, so that their times compare."""
+        return bool(self.pairs) and self.unmatched == (0, 0)
+
+    @property
+    def wall(self) -> tuple[float, float]:
+        """Seconds of wall time that each batch took in all."""
+        return self.first.batch.seconds, self.second.batch.seconds
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast the second was, by wall time; None unless `is_whole`."""
+        return _ratio(*self.wall) if self.is_whole else None
+
+    @property
+    def rate(self) -> float | None:
+        """How many times as many voxels the second translated in a second of wall time."""
+        rates = self.first.batch.voxels_per_second, self.second.batch.voxels_per_second
+        return _ratio(rates[1] or 0.0, rates[0] or 0.0)
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Seconds of work on the pairs in each batch, added up although studies overlap in time."""
         return (
             math.fsum(pair.first.seconds for pair in self.pairs),
             math.fsum(pair.second.seconds for pair in self.pairs),
         )
 
-    @property
-    def speedup(self) -> float | None:
-        """How many times as fast the second was over all pairs."""
-        return _ratio(*self.seconds)
-
     def stages(self) -> dict[Stage, tuple[float, float]]:
-        """Seconds of the pairs by stage in each batch."""
+        """Seconds of work on the pairs by stage in each batch, added up as in `work`."""
         return {
             stage: (
                 math.fsum(pair.first.stages.get(stage, 0.0) for pair in self.pairs),

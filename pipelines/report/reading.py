@@ -16,7 +16,7 @@ from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
 from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
-from .writing import SCHEMA
+from .writing import SCHEMA, to_json
 
 _SMALLEST, _LARGEST = 1e-9, 10**15
 """No time, count or size is beyond them; what is would break plots and quotients."""
@@ -90,7 +90,7 @@ class _Settings(Struct, frozen=True):
     patch: tuple[_Extent, _Extent, _Extent]
     overlap: _Amount
     blend: Blend
-    precision: Precision
+    precision: Precision | None = None
     volume_index: _Count | None = None
     keep_private: bool = False
 
@@ -137,6 +137,7 @@ class _Report(Struct, frozen=True, kw_only=True):
     output: Path
     started: str
     seconds: _Amount
+    runs: _Count = 1
     use: _Use = _Use()
     totals: _Totals
     studies: tuple[_Study, ...]
@@ -179,6 +180,12 @@ def read_report(file: Path) -> StoredReport:
         libraries=stored.libraries,
         machine=stored.machine,
     )
+
+
+def as_stored(batch: BatchReport, name: Path) -> StoredReport:
+    """A batch of which no file tells yet, as if one of that name had just been written."""
+    stored = decode(_Report, to_json(batch))
+    return StoredReport(name, batch, stored.program.version, stored.libraries, stored.machine)
 
 
 def _content(file: Path) -> dict[str, Json]:
@@ -232,6 +239,7 @@ def _batch(stored: _Report) -> BatchReport:
         skipped=stored.skipped,
         ignored=stored.ignored,
         not_reached=stored.totals.not_reached,
+        runs=stored.runs,
     )
 
 

@@ -96,12 +96,19 @@ class StudyReport:
 class ModelName:
     """Which model a batch ran.
 
-    name: of its card. path: of its file. sha256: of the file.
+    name: of its card. path: of its file. sha256: of the file. established: by what it is known how
+    it computes, in words.
     """
 
     name: str
     path: Path
     sha256: str
+    established: str = "not recorded"
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether nothing but a user's word says that it computes what its training did."""
+        return self.established == "unproven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,8 @@ class BatchReport:
     started: ISO 8601 with zone. ignored: how many files of other kinds lay among the inputs.
     not_reached: studies that the network had not begun with when the batch was interrupted. model:
     that was run. device: in words. output: the folder. seconds: of wall time. use: of those
-    seconds. studies: their rows, in order. skipped: what is no study.
+    seconds. studies: their rows, in order. skipped: what is no study. runs: of the program that the
+    batch took so far; their seconds count together.
     """
 
     model: ModelName
@@ -163,6 +171,7 @@ class BatchReport:
     skipped: tuple[Skip, ...]
     ignored: int = 0
     not_reached: int = 0
+    runs: int = 1
 
     @property
     def interrupted(self) -> bool:

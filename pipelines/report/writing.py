@@ -5,13 +5,16 @@ program     name, version
 libraries   version of python, numpy, onnxruntime, SimpleITK, nibabel and pydicom; null if missing
 machine     host, system, cores (usable), memory_bytes (in all)
 device      in words
-model       name, path, sha256 (of the file)
+model       name, path, sha256 (of the file), established: by what it is known how it computes:
+            "reference", "code NAME", "graph", "unproven" or "not recorded"
 settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
             keep_private, and their sha256, which together with the model's decides whether a result
-            is up to date
+            is up to date; precision and sha256 are null for jobs that left it to their workers
 output      the folder
-started     ISO 8601 with zone
-seconds     of wall time in all
+started     ISO 8601 with zone; of the first run
+seconds     of wall time in all, of all runs together, as in `use`
+runs        of the program that the batch took: one that goes on after a stop, or is run again,
+            adds what it did to the report of the same model, settings and output
 interrupted whether a signal ended the batch
 use         wall_seconds, from the first work on a study to the last; busy_seconds, of all stages;
             computing_seconds, in which the devices ran the network; devices, how many; overlap,
@@ -57,7 +60,7 @@ as Python's file functions take them.
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -66,6 +69,7 @@ from typing import Any, TypeAlias
 from ...engine.cores import usable_cores
 from ...io.files.atomic import whole_file
 from ..host.memory import PeakMemory
+from ..settings import TranslateOptions
 from ..study.seam_score import SeamScore
 from .report import BatchReport, StudyReport
 
@@ -91,7 +95,6 @@ def write_json(report: BatchReport, target: Path) -> None:
 
 def to_json(report: BatchReport) -> JsonObject:
     """The report as JSON values, as the module describes them."""
-    settings = report.options.settings()
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
@@ -102,11 +105,13 @@ def to_json(report: BatchReport) -> JsonObject:
             "name": report.model.name,
             "path": str(report.model.path),
             "sha256": report.model.sha256,
+            "established": report.model.established,
         },
-        "settings": {**asdict(settings), "sha256": settings.sha256()},
+        "settings": _settings(report.options),
         "output": str(report.output),
         "started": report.started,
         "seconds": report.seconds,
+        "runs": report.runs,
         "interrupted": report.interrupted,
         "use": {
             "wall_seconds": report.use.wall,
@@ -124,6 +129,14 @@ def to_json(report: BatchReport) -> JsonObject:
         ],
         "ignored": report.ignored,
     }
+
+
+def _settings(options: TranslateOptions) -> JsonObject:
+    if options.precision is None:
+        named = replace(options, precision="fp32").settings()
+        return {**asdict(named), "precision": None, "sha256": None}
+    settings = options.settings()
+    return {**asdict(settings), "sha256": settings.sha256()}
 
 
 def _study(row: StudyReport) -> JsonObject:

@@ -70,7 +70,10 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What an output is made with, besides its input: hashes of the model and of the settings."""
+    """What an output is made with, besides its input: hashes of the model and of the settings.
+
+    model: its identity; entries of version 0.1 have the hash of its file.
+    """
 
     model: str
     settings: str

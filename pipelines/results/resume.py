@@ -15,6 +15,11 @@ from .manifest import FileState, ManifestEntry, Recipe
 Action: TypeAlias = Literal["translate", "keep", "refuse"]
 
 
+MOVED = "its earlier result has another name"
+_Marks: TypeAlias = tuple[tuple[int, int], ...]
+"""Size and change time of each file."""
+
+
 def preview_of(target: Path) -> Path:
     """Where the preview of a result stands: a name that is never taken for a scan."""
     return target.with_name(f"{target.name}.preview.png")
@@ -27,8 +32,9 @@ class PlannedStudy:
     reason: why an older result is made anew, or why the study is refused; None if there is nothing
     to say. replaces: whether what stands at the target may be replaced. refreshed: the manifest's
     entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
-    of the older result, which would not show the new one. study: its files. target: place of the
-    result. action: what will be done.
+    of the older result, which would not show the new one. aliases: the same scan under other names,
+    for which the result is stored again. study: its files. target: place of the result. action:
+    what will be done.
     """
 
     study: Study
@@ -38,6 +44,7 @@ class PlannedStudy:
     replaces: bool = False
     refreshed: ManifestEntry | None = None
     stale: Path | None = None
+    aliases: "tuple[PlannedStudy, ...]" = ()
 
     @property
     def refusal(self) -> Failure | None:
@@ -73,7 +80,8 @@ class Planner:
 
     overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
     result is to have one. output: the folder. entries: the newest of every output. recipe: what
-    results are made with now.
+    results are made with now. models: further hashes by which results of the same network are
+    recorded.
     """
 
     output: Path
@@ -81,11 +89,36 @@ class Planner:
     recipe: Recipe
     overwrite: bool
     preview: bool = False
+    models: tuple[str, ...] = ()
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
         sources = _identities(file for study in studies for file in study.files)
-        return tuple(self._plan(study, sources) for study in studies)
+        moved = self._results_without(studies)
+        return tuple(self._told_of_moves(self._plan(study, sources), moved) for study in studies)
+
+    def _results_without(self, studies: Sequence[Study]) -> "dict[_Marks, str]":
+        """Results that are there of studies with other names than these, by the inputs' marks."""
+        names = {str(study.name) for study in studies}
+        return {
+            tuple((state.size, state.modified_ns) for state in entry.inputs): entry.output
+            for entry in self.entries.values()
+            if entry.status == "written" and entry.output not in names
+        }
+
+    def _told_of_moves(self, planned: PlannedStudy, moved: "Mapping[_Marks, str]") -> PlannedStudy:
+        """The same, with a note if its result stands under the name that it had among others."""
+        study = planned.study
+        if not moved or planned.action != "translate" or str(study.name) in self.entries:
+            return planned
+        with suppress(OSError):
+            states = [file.stat() for file in study.files]
+            old = moved.get(tuple((state.st_size, state.st_mtime_ns) for state in states))
+            if old and os.path.lexists(self.output / old):
+                note = f"its earlier result is {old}, as the inputs were others then"
+                study = replace(study, notes=(*study.notes, note))
+                return replace(planned, study=study, reason=MOVED)
+        return planned
 
     def _plan(self, study: Study, sources: set[tuple[int, int]]) -> PlannedStudy:
         target = self.output / study.name
@@ -126,7 +159,7 @@ class Planner:
             return _refused(ours, ours.target, f"cannot be checked ({error.strerror})")
         if _hashes(outputs) != _hashes(recorded):
             return _refused(ours, ours.target, "was changed after this program wrote it")
-        if entry.recipe.model != self.recipe.model:
+        if entry.recipe.model not in (self.recipe.model, *self.models):
             return replace(ours, reason="the model changed")
         if entry.recipe.settings != self.recipe.settings:
             return replace(ours, reason="the settings changed")

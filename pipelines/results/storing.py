@@ -95,11 +95,16 @@ class Store:
                         preview_of(target).unlink(missing_ok=True)
                     self.record.append(replace(entry, status="failed"))
 
+    def _model_name(self) -> str:
+        """The model's name, with what every reader of a result must know of it."""
+        is_unproven = self.card.established.by == "unproven"
+        return f"{self.card.name} (unproven)" if is_unproven else self.card.name
+
     def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
         program = program_version()
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
         return Derivation(
-            model=self.card.name,
+            model=self._model_name(),
             source=self.card.source,
             target=self.card.target,
             program=program,

@@ -73,6 +73,7 @@ def _compared(root: Path, batch: Batch) -> dict[str, object]:
     found = re.search(r"Seconds in all: ([\d.]+)", told)
     if found is None:
         raise SystemExit(told)
+    (root / "report.json").unlink(missing_ok=True)
     _run(root, batch, "translate", "--report", str(root / "report.json"))
     took = float(json.loads((root / "report.json").read_text())["seconds"])
     planned = float(found[1])

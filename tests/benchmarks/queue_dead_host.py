@@ -96,7 +96,7 @@ def measure(server: queue_postgres.Server, folder: Path, how: str) -> dict[str, 
         if how == "unplugged":
             other.signal(signal.SIGCONT)
             found["the lost one, when it is back"] = (
-                other.says(" interrupted").split()[4].strip(",")
+                other.says(" interrupted").split()[4].strip(":,")
             )
         this.says(" translated")
         [job] = world.jobs(batch)

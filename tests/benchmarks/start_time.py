@@ -30,6 +30,7 @@ RESULT = Path(__file__).parent / "results" / "start_time.json"
 
 def start(root: Path, *options: str) -> dict[str, Any]:
     report = root / "report.json"
+    report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(root / "scan.nii")]
     command += ["--model", str(root / "model.safetensors"), "--output", str(root / "out")]
     command += ["--patch", "128,128,128", "--overwrite", "--report", str(report), *options]

@@ -47,6 +47,20 @@ def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None
     assert "..." not in overview, "a first sentence is cut off"
 
 
+@pytest.mark.parametrize("command", ["translate", "plan", "submit", "watch"])
+def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=WIDTH).stdout
+    panels = ["Input:", "Result:", "Speed:", "DICOM:", "Queue:", "Reports:", "Other options:"]
+    found = [line for line in shown.splitlines() if line in panels]
+    assert found == [panel for panel in panels if panel in found], "in their order"
+    assert {"Input:", "Result:", "DICOM:"} <= set(found)
+    others = shown.partition("Other options:")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in others.splitlines() if "--" in line] == ["--help"]
+    for option in typer.main.get_command(app).commands[command].params:
+        if option.param_type_name == "option":
+            assert option.opts[0] in shown
+
+
 def test_the_page_on_reports_lists_every_exit_status() -> None:
     table = REPORTS_PAGE.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
     listed = [row.split("|")[1] for row in table.splitlines()[2:]]

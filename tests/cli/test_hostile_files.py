@@ -28,7 +28,7 @@ ANSWERS = (
     "--source T1 --target CT --intensity-in minmax --intensity-out minmax --axes RAS "
     "--spacing native --patch 32,32,32 --direction AtoB"
 )
-DATA = ANSWERS.split()
+DATA = [*ANSWERS.split(), "--unproven"]
 
 
 def run(*words: object) -> "subprocess.CompletedProcess[str]":

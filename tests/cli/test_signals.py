@@ -1,5 +1,6 @@
 """Stop signals that arrive where Python cannot pass an exception on, or more than once."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -193,10 +194,41 @@ def test_a_signal_before_any_command_runs_shows_no_traceback(number: signal.Sign
     program = f"""
 import importlib, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+start = importlib.import_module("cuda_cyclegan.__main__")
 app = importlib.import_module("cuda_cyclegan.cli.app")
 app.settle = lambda: signal.raise_signal({int(number)})
-app.main()
+start.main()
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-number, "")
+
+
+STALLING = """
+import os, sys, time
+print("importing", file=sys.stderr, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [["-m", "cuda_cyclegan"], ["-c", "from cuda_cyclegan.__main__ import main; main()"]],
+    ids=["as a module", "by its name"],
+)
+def test_ctrl_c_during_the_first_imports_shows_no_traceback(
+    tmp_path: Path, start: list[str]
+) -> None:
+    (tmp_path / "typer.py").write_text(STALLING)
+    process = subprocess.Popen(
+        [sys.executable, *start],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr
+    assert process.stderr.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert (process.returncode, told) == (-signal.SIGINT, "")

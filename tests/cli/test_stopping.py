@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
-from support.io_files import unpacked
 from support.standing import SAVING, STANDS, standing, wait_for
 
 STUDIES = 6
@@ -75,14 +74,15 @@ class Folders:
         return self._open([sys.executable, "-c", DROPPING, "translate", *self._arguments()])
 
     def finish(self) -> dict[str, int]:
-        """Run to the end; how many studies came to what."""
+        """Run to the end; how many studies came to what in this run."""
+        self.report.unlink(missing_ok=True)
         process = self.start()
         _, errors = process.communicate()
         assert process.returncode == 0, errors
         return json.loads(self.report.read_text())["totals"]
 
     def made(self) -> dict[str, bytes]:
-        return {path.name: unpacked(path) for path in sorted(self.output.glob("*.nii.gz"))}
+        return {path.name: path.read_bytes() for path in sorted(self.output.glob("*.nii.gz"))}
 
     def parts(self) -> list[Path]:
         return [path for path in self.output.rglob("*") if path.name.endswith(".part")]

@@ -34,9 +34,9 @@ SCRIPTS = {
     ),
     "doctor": f"{COMMAND} doctor",
     "import": (
-        f"{COMMAND} model import net.pth --output imported.safetensors --source T1 --target CT "
-        "--intensity-in identity --intensity-out identity --axes RAS --spacing native "
-        f"--patch 32,32,32 && {COMMAND} model verify model.safetensors"
+        f"{COMMAND} model import net.pth --output imported.safetensors --code mfazampour "
+        "--source T1 --target CT --intensity-in identity --intensity-out identity --axes RAS "
+        f"--spacing native --patch 32,32,32 && {COMMAND} model verify model.safetensors"
     ),
     "bench": f"{COMMAND} bench --device cpu --ngf 4 --blocks 1 --patch 16,16,16 --seconds 0.05",
 }

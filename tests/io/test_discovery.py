@@ -89,7 +89,7 @@ def test_a_relative_input_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert search(Path("a.nii")).studies[0].files == (tmp_path / "in/a.nii",)
 
 
-def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
+def test_every_name_of_a_scan_is_a_study_and_loops_end(tmp_path: Path) -> None:
     lay(tmp_path, "in/z/a.nii", "far/b.nii")
     scans = tmp_path / "in"
     (scans / "again").symlink_to(scans, target_is_directory=True)
@@ -99,7 +99,7 @@ def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     (scans / "self.nii").symlink_to(scans / "self.nii")
     (scans / "gone.nii").symlink_to(scans / "nowhere.nii")
     found = discover([scans], Path("/nowhere"), Choice(links="all"))
-    assert names(found) == ["far/b.nii", "z/a.nii"]
+    assert names(found) == ["copy.nii", "far/b.nii", "z/a.nii"]
     assert reasons(found) == {
         "gone.nii": "the link leads nowhere",
         "self.nii": "it cannot be opened: Too many levels of symbolic links",

@@ -75,6 +75,7 @@ def translate(
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(scans), "--model"]
     command += [str(model), "--output", str(output), "--report", str(report)]
     command += ["--trace", str(trace), "--quiet", *options]
+    report.unlink(missing_ok=True)  # of another batch it would not be replaced
     before, begin = device_bytes(), time.perf_counter()
     with log.open("wb") as said:
         process = subprocess.Popen(

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan, tiny_model
-from support.io_files import unpacked
 
 from cuda_cyclegan.pipelines.results.manifest import FOLDER
 
@@ -199,6 +198,7 @@ class Kills:
         )
 
     def _finish(self, output: Path) -> dict[str, int]:
+        self._report.unlink(missing_ok=True)
         process = self._start(output)
         _, errors = process.communicate()
         assert process.returncode == 0, errors
@@ -206,7 +206,7 @@ class Kills:
         return totals
 
     def _made(self, output: Path) -> dict[str, bytes]:
-        return {path.name: unpacked(path) for path in output.glob("*.nii.gz")}
+        return {path.name: path.read_bytes() for path in output.glob("*.nii.gz")}
 
     def _parts(self) -> list[Path]:
         return [path for path in self._output.rglob("*") if path.name.endswith(".part")]

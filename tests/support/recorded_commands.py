@@ -11,7 +11,7 @@ PAGES = (
     *("", "translate", "submit", "watch", "worker", "plan", "discover", "report", "bench"),
     *("doctor", "jobs", "jobs show", "jobs summary", "jobs cancel", "jobs retry", "jobs pause"),
     *("jobs resume", "jobs prune", "model", "model import", "model inspect", "model verify"),
-    *("model export-onnx", "model reference-script"),
+    *("model export-onnx", "model edit", "model reference-script"),
 )
 
 NEEDS_NOTHING = ("worker", "bench", "doctor", "model reference-script")
@@ -19,18 +19,19 @@ NEEDS_NOTHING = ("worker", "bench", "doctor", "model reference-script")
 
 MODELS = {
     "reflect": "--padding reflect --intensity-in percentile:0.5,99.5 --intensity-out window:0,1000 "
-    "--axes RAS --spacing native --patch 16,16,16",
+    "--axes RAS --spacing native --patch 16,16,16 --unproven",
     "replicate": "--reference <root>/inputs/checkpoints/reference.npz --intensity-in zscore:3 "
     "--intensity-out percentile:1,99 --axes LPS --spacing 1.5,1,1.2 --patch 16,16,16 "
     "--padding replicate --licence CC0 --name second",
     "stored": "--norm-statistics stored --intensity-in minmax --intensity-out minmax --axes SPL "
-    "--spacing native --patch 16,12,20 --small-volume-padding reflect",
+    "--spacing native --patch 16,12,20 --small-volume-padding reflect --code mfazampour",
     "unet": "--concat skip-first --intensity-in window:-1000,1000 --intensity-out window:0,500 "
-    "--axes PIR --spacing 1,1,1 --patch 16,8,16 --small-volume-padding minimum",
+    "--axes PIR --spacing 1,1,1 --patch 16,8,16 --small-volume-padding minimum "
+    "--code junyanz",
     "sampling": "--padding replicate --upsampling trilinear --intensity-in identity "
-    "--intensity-out identity --axes ASR --spacing native --patch 12,12,12 --no-tanh",
+    "--intensity-out identity --axes ASR --spacing native --patch 12,12,12 --unproven --end none",
     "named": "--intensity-in zscore --intensity-out zscore --axes RAS --spacing 2,2,2 "
-    "--patch 16,16,16",
+    "--patch 16,16,16 --unproven",
 }
 """What is said about each checkpoint when it is imported."""
 

@@ -342,7 +342,7 @@ def trained(module: Module) -> Module:
                 tensor.copy_(torch.randn(tensor.shape, generator=generator) * 0.3)
             elif tensor.dim() == 1 and name.endswith("weight"):
                 tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
-            elif tensor.dim() == 5:
+            elif tensor.dim() == 5 and not name.endswith(".filt"):
                 spread = (tensor[0].numel()) ** -0.5
                 tensor.copy_(torch.randn(tensor.shape, generator=generator) * spread)
         if any(name.endswith("_u") for name in module.state_dict()):

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ....pipelines.report.comparison import Comparison, compare, conditions
-from ....pipelines.report.previews import preview_png
+from ....pipelines.report.previews import small_preview
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
 from ..batch_summary import STATUS
@@ -25,18 +25,17 @@ def comparison(found: Comparison) -> Iterator[Child]:
     yield element("h1", f"{found.second.file.name} against {found.first.file.name}")
     for sentence in outcome(found):
         yield element("p", sentence)
-    if found.pairs:
-        yield element("h2", "Time by stage, studies in both")
-        yield legend()
-        yield _stages_of_both(found)
-        yield element("h2", "Studies in both")
-        yield _pairs(found)
     if found.differences:
-        yield element("h2", "What differs")
         yield table(
             ["", "first", "second"],
             [[name, *words] for name, words in found.differences.items()],
         )
+    if found.pairs:
+        yield element("h2", "Work by stage, added up over the studies in both")
+        yield legend()
+        yield _stages_of_both(found)
+        yield element("h2", "Studies in both")
+        yield _pairs(found)
 
 
 def _stages_of_both(found: Comparison) -> Child:
@@ -47,13 +46,13 @@ def _stages_of_both(found: Comparison) -> Child:
             element("div", stage_bar({stage: first}, longest), stage_bar({stage: second}, longest)),
             seconds(first),
             seconds(second),
-            ratio(first / second if first and second else None),
+            ratio(first, second),
         ]
         for stage, (first, second) in found.stages().items()
     ]
     first, second = found.peaks
     if first and second:
-        rows.append(["peak memory", "", memory(first), memory(second), ratio(first / second)])
+        rows.append(["peak memory", "", memory(first), memory(second), ratio(first, second)])
     return table(["stage", "", "first", "second", "first / second"], rows, numbers=(2, 3, 4))
 
 
@@ -73,21 +72,27 @@ def _pairs(found: Comparison) -> Child:
                 ),
                 seconds(pair.first.seconds),
                 seconds(pair.second.seconds),
-                ratio(pair.speedup),
+                ratio(pair.first.seconds, pair.second.seconds),
             ]
             for pair in found.pairs
         ],
         numbers=(2, 3, 4),
-        total=["total", "", *map(seconds, found.seconds), ratio(found.speedup)],
+        total=["added up", "", *map(seconds, found.work), ratio(*found.work)],
     )
 
 
-PREVIEWS = 40
-"""Previews embedded of one batch; at up to half a megabyte each a page stays usable."""
+PREVIEWS = 200
+"""Previews embedded of one batch; at some 40 kB each a page stays usable."""
+
+FEW = 3
+"""Previews that are large from the beginning."""
+
+LONG = 100
+"""Rows from which a table is closed until a reader opens it."""
 
 
 def page(stored: Sequence[StoredReport]) -> str:
-    """The page; every failure stands at its end."""
+    """The page; what failed stands before all else of its batch."""
     style = Path(__file__).with_name("report.css").read_text("utf-8")
     title = " and ".join(one.file.name for one in stored[:2])
     parts: list[Child] = []
@@ -95,7 +100,6 @@ def page(stored: Sequence[StoredReport]) -> str:
         parts += comparison(compare(*stored))
     for one in stored:
         parts += _batch(one)
-    parts += _failures(stored)
     return document(f"Batch report: {title}", style, element("main", *parts))
 
 
@@ -108,17 +112,18 @@ def _batch(one: StoredReport) -> Iterator[Child]:
         class_="faint",
     )
     yield _figures(batch)
+    yield from _failures(batch)
     if batch.translated():
-        yield element("h2", "Time by stage")
+        yield element("h2", "Work by stage, added up over the studies")
         yield legend()
         yield _stages(batch)
         yield element("h2", "Along the batch")
         yield _plots(batch)
+    yield from _previews(one)
     yield from _moments(batch)
     if any(row.status != "up to date" for row in batch.studies):
         yield element("h2", "Studies")
-        yield _studies(batch)
-    yield from _previews(one)
+        yield _openable(_studies(batch), len(batch.studies))
     yield element("h2", "Conditions")
     yield element(
         "dl",
@@ -131,9 +136,15 @@ def _batch(one: StoredReport) -> Iterator[Child]:
     )
     if batch.skipped:
         yield element("h2", "Skipped")
-        yield table(
-            ["file", "reason"], [[str(skip.path), flagged(skip.reason)] for skip in batch.skipped]
-        )
+        rows: list[list[Child]] = [[str(s.path), flagged(s.reason)] for s in batch.skipped]
+        yield _openable(table(["file", "reason"], rows), len(rows))
+
+
+def _openable(rows: Element, count: int) -> Element:
+    """A table as it is, or closed if it is so long that nobody could see what stands below."""
+    if count < LONG:
+        return rows
+    return element("details", element("summary", f"Show all {count}"), rows)
 
 
 def _figures(batch: BatchReport) -> Element:
@@ -214,7 +225,7 @@ def _moments(batch: BatchReport) -> Iterator[Child]:
     last = max(stop for (_, stop), _ in rows)
     yield element("h2", "When each study was under way")
     yield legend()
-    yield table(
+    moments = table(
         ["study", "", "from, s", "to, s"],
         [
             [row.name, moments_bar(row.when, last), seconds(start), seconds(stop)]
@@ -223,6 +234,7 @@ def _moments(batch: BatchReport) -> Iterator[Child]:
         numbers=(2, 3),
         class_="moments",
     )
+    yield _openable(moments, len(rows))
 
 
 def _studies(batch: BatchReport) -> Element:
@@ -259,31 +271,40 @@ def _seam(row: StudyReport) -> str:
 def _previews(one: StoredReport) -> Iterator[Child]:
     """Pictures of the first studies that have one."""
     pictured = [row for row in one.batch.studies if row.preview and not row.failure]
-    shown = [(row, png) for row in pictured[:PREVIEWS] if (png := preview_png(one, row))]
+    shown = [(row, picture) for row in pictured[:PREVIEWS] if (picture := small_preview(one, row))]
     if not shown:
         return
     yield element("h2", "Previews")
+    told = "A click shows one large or small."
     if len(pictured) > PREVIEWS:
-        yield element("p", f"The first {PREVIEWS} of {len(pictured)}; each lies beside its result.")
-    yield element("div", *(_picture(row, png) for row, png in shown), class_="previews")
+        told += f" The first {PREVIEWS} of {len(pictured)}; each lies beside its result."
+    yield element("p", told, class_="faint")
+    is_large = len(shown) <= FEW
+    figures = (_picture(row, picture, is_large=is_large) for row, picture in shown)
+    yield element("div", *figures, class_="previews")
 
 
-def _picture(row: StudyReport, png: bytes) -> Element:
-    source = f"data:image/png;base64,{b64encode(png).decode()}"
+def _picture(row: StudyReport, picture: bytes, *, is_large: bool) -> Element:
+    """One picture, which a checkbox nobody sees makes large: that needs no script and no second."""
+    source = f"data:image/webp;base64,{b64encode(picture).decode()}"
     image = element("img", src=source, alt=f"Middle slices of {row.name}", loading="lazy")
-    return element("figure", element("figcaption", row.name), image)
+    switch = element("input", type="checkbox", aria_label=f"Show {row.name} large")
+    if is_large:
+        switch.set("checked", "checked")
+    return element(
+        "figure", element("label", switch, image, element("span", row.name, class_="caption"))
+    )
 
 
-def _failures(stored: Sequence[StoredReport]) -> Iterator[Child]:
-    for one in stored:
-        failures = one.batch.failures
-        if failures:
-            where = f" in {one.file.name}" if len(stored) > 1 else ""
-            yield element("h2", f"{counted(len(failures), 'failure')}{where}", class_="failed")
-            yield table(
-                ["study", "stage", "reason"],
-                [
-                    [row.name, (row.failure and row.failure.stage) or "", failure_text(row.failure)]
-                    for row in failures
-                ],
-            )
+def _failures(batch: BatchReport) -> Iterator[Child]:
+    failures = batch.failures
+    if failures:
+        yield element("h2", counted(len(failures), "failure"), class_="failed")
+        rows = table(
+            ["study", "stage", "reason"],
+            [
+                [row.name, (row.failure and row.failure.stage) or "", failure_text(row.failure)]
+                for row in failures
+            ],
+        )
+        yield _openable(rows, len(failures))

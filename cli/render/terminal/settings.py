@@ -3,12 +3,17 @@
 import re
 
 SETTINGS = (
+    "activation",
     "allow-uneven",
     "axes",
+    "block-padding",
+    "code",
     "concat",
     "config",
     "device",
     "direction",
+    "end",
+    "epsilon",
     "folder",
     "force",
     "format",
@@ -19,7 +24,7 @@ SETTINGS = (
     "min-slices",
     "modality",
     "name",
-    "no-tanh",
+    "norm",
     "norm-statistics",
     "output",
     "overwrite",
@@ -27,13 +32,15 @@ SETTINGS = (
     "patch",
     "precision",
     "queue",
+    "reference",
     "report",
+    "residual",
     "series",
     "small-volume-padding",
     "source",
     "spacing",
-    "tanh",
     "target",
+    "unproven",
     "upsampling",
     "verbose",
     "volume",
@@ -43,7 +50,7 @@ SETTINGS = (
 """Options that texts of the engine and the pipelines speak of, as "setting name" or "setting
 name=value"; they know what a user may set, but not how a command line spells it."""
 
-_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.-]*\w))?(?![\w-])")
+_SETTING = re.compile(rf"\b[Ss]etting ({'|'.join(SETTINGS)})(?:=([\w:.,-]*\w))?(?![\w-])")
 
 
 def flagged(text: str) -> str:

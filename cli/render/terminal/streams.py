@@ -38,7 +38,8 @@ def say(line: str, stream: TextIO) -> None:
     A batch goes on when the reader of its log is gone: the studies matter more.
     """
     with lost_with_its_reader(stream):
-        print(line, file=stream, flush=True)
+        stream.write(f"{line}\n")  # in one go, for others may write to the same log
+        stream.flush()
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from itertools import zip_longest
 
 from rich.cells import cell_len
 
+from .elision import NARROWEST, told_apart
+
 RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 GAP = "  "
 WIDEST_CELL = 30
@@ -39,25 +41,27 @@ class TextTable:
     def lines(self, columns: int | None) -> Iterator[str]:
         """The table as lines.
 
-        columns: width of the terminal, or None for no limit. A name that leaves its figures no
-        room has a line of its own, so that no name is ever cut.
+        columns: width of the terminal, or None for no limit. Of a name that leaves its figures no
+        room the middle goes.
         """
         if not self.rows:
             return
         widths = self._figure_widths()
-        every = [self.head, *self.rows]
-        name_width = max(cell_len(row.name) for row in every)
+        fixed = [self.head, *([self.total] if self.total else [])]
+        least = max(cell_len(row.name) for row in fixed)
+        name_width = max(least, *(cell_len(row.name) for row in self.rows))
         if columns is not None:
-            least = max(len(row.name) for row in (self.head, self.total) if row)
-            name_width = max(least, min(name_width, columns - self.figures_width))
+            room = max(columns - self.figures_width, NARROWEST, least)
+            name_width = min(name_width, room)
         rule = RULE * (name_width + self.figures_width)
-        yield from _lines(self.head, name_width, widths)
+        yield _line(self.head, name_width, widths)
         yield rule
-        for row in self.rows:
-            yield from _lines(row, name_width, widths)
+        names = told_apart([row.name for row in self.rows], name_width)
+        for name, row in zip(names, self.rows, strict=True):
+            yield _line(Row(name, row.figures), name_width, widths)
         if self.total:
             yield rule
-            yield from _lines(self.total, name_width, widths)
+            yield _line(self.total, name_width, widths)
 
     @property
     def figures_width(self) -> int:
@@ -72,15 +76,11 @@ class TextTable:
         ]
 
 
-def _lines(row: Row, name_width: int, widths: Sequence[int]) -> Iterator[str]:
-    name = row.name
-    if cell_len(name) > name_width:
-        yield name
-        name = ""
-    padding = " " * (name_width - cell_len(name))
+def _line(row: Row, name_width: int, widths: Sequence[int]) -> str:
+    padding = " " * (name_width - cell_len(row.name))
     *numbers, word = row.figures
     figures = [figure.rjust(width) for figure, width in zip(numbers, widths, strict=False)]
-    yield GAP.join([name + padding, *figures, word]).rstrip()
+    return GAP.join([row.name + padding, *figures, word]).rstrip()
 
 
 def listing(rows: Sequence[Sequence[str]], columns: int | None) -> Iterator[str]:

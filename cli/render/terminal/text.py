@@ -38,8 +38,10 @@ def scaled(value: float) -> str:
 
 
 def memory(value: int) -> str:
-    """Bytes of memory in MiB, and in GiB from 1000 MiB on."""
+    """Bytes of memory in MiB, in GiB from 1000 MiB on, and in KiB where there is no whole MiB."""
     mebibytes = value / 2**20
+    if 0 < mebibytes < 1:
+        return f"{mebibytes * 1024:.0f} KiB"
     return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{_digits(mebibytes / 1024)} GiB"
 
 
@@ -52,6 +54,11 @@ def quantity(value: float, unit: str) -> str:
     """A number with its unit and the letter of its thousand: 950 B/s, 1.23 TB/s."""
     number = scaled(value)
     return f"{number} {unit}" if number[-1].isdigit() else f"{number[:-1]} {number[-1]}{unit}"
+
+
+def percent(share: float) -> str:
+    """A share in whole percents: 87 %."""
+    return f"{share * 100:.0f} %"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -75,9 +76,14 @@ _SAFETENSORS_ELEMENTS = {
     "U8": "uint8",
     "BOOL": "bool",
 }
+_GZIP = b"\x1f\x8b"
+_GZIP_READ, _NIFTI_HEADER = 1 << 16, 348
+_ONNX = re.compile(rb"\x08[\x01-\x20](\x12.{1,64}[\x1a\x22\x3a\x42]|\x3a|\x42)", re.DOTALL)
+"""An ONNX file opens with its version, then the name of the program that wrote it or its graph."""
+
 _FOREIGN = {
     b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
-    b"\x1f\x8b": "gzip-compressed; unpack it first if it holds weights",
+    _GZIP: "gzip-compressed; unpack it first if it holds weights",
     b"version https://git-lfs": "a Git LFS pointer; fetch the file itself with git lfs pull",
     b"<": "a web page; the download failed",
 }
@@ -138,9 +144,8 @@ def _bytes(path: Path) -> bytes:
 
 
 def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
-    for magic, what in _FOREIGN.items():
-        if data.startswith(magic):
-            raise CheckpointError(f"This is {what}.")
+    if what := _foreign(data):
+        raise CheckpointError(f"This is {what}.")
     if not data:
         raise CheckpointError("The file is empty.")
     if data.startswith(ZIP_MAGIC):
@@ -153,6 +158,30 @@ def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
             "load and save it again with a newer one, or unpack it."
         )
     return "PyTorch legacy", *read_legacy(data)
+
+
+def _foreign(data: bytes) -> str | None:
+    """What a file is that is known and holds no weights of PyTorch."""
+    if _is_nifti(data) or (data.startswith(_GZIP) and _is_nifti(_unpacked_start(data))):
+        return "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
+    if _ONNX.match(data):
+        return (
+            "an ONNX model; import the checkpoint that it was exported from, as its layers may "
+            "have been merged"
+        )
+    return next((what for magic, what in _FOREIGN.items() if data.startswith(magic)), None)
+
+
+def _is_nifti(start: bytes) -> bool:
+    return start[344:348] in (b"n+1\0", b"ni1\0") or start[4:8] in (b"n+2\0", b"ni2\0")
+
+
+def _unpacked_start(data: bytes) -> bytes:
+    """The first bytes of gzip-compressed data; none of damaged ones."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data[:_GZIP_READ], _NIFTI_HEADER)
+    except zlib.error:
+        return b""
 
 
 def _safetensors_entries(data: bytes) -> dict[str, object]:
@@ -205,6 +234,10 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
                 return {
                     key: item for key, item in read if item is not None and _is_of_use(key, item)
                 }
+            case list() | tuple():
+                items = enumerate(cast("Sequence[object]", node))
+                held = ((at, plain(item, depth + 1)) for at, item in items if _may_hold(item))
+                return {str(at): item for at, item in held if item is not None} or None
             case _:
                 return None
 
@@ -221,6 +254,11 @@ def _contents(value: object, inert: list[Inert]) -> Mapping[str, CheckpointEntry
         f"The file holds no weights by name.{named} In the training code run {_SAVE_WEIGHTS} "
         "and import that."
     )
+
+
+def _may_hold(item: object) -> bool:
+    """Whether an item of a list may be or hold a tensor; numbers in lists tell nothing."""
+    return isinstance(item, StoredTensor | dict | list | tuple)
 
 
 def _is_of_use(key: str, item: CheckpointEntry) -> bool:

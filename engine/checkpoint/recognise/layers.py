@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import CheckpointError, listed, quoted
-from ...network.architectures import Norm
+from ...network.architectures import Groups, Norm
 from ...network.graph import FloatArray
-from ..read.checkpoint import Options
 from ..read.tensors import StoredTensor, finite_float32
 from .networks import Tensors
-from .recognition import Evidence
 
-_SPECTRAL = {"original": "weight_orig", "0._u": "weight_u", "0._v": "weight_v"}
 _PARAMETRIZATION = "parametrizations.weight."
+_PARAMETRIZED = {
+    "original": "weight_orig",
+    "0._u": "weight_u",
+    "0._v": "weight_v",
+    "original0": "weight_g",
+    "original1": "weight_v",
+}
+"""What today's parametrisations call the tensors of spectral and of weight norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +37,8 @@ class LayerTensors:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the weight as stored."""
-        stored = self.tensors.get("weight") or self.tensors["weight_orig"]
-        return stored.shape
+        names = ("weight_v",) if self.has_weight_norm else ("weight", "weight_orig")
+        return next(self.tensors[name].shape for name in names if name in self.tensors)
 
     @property
     def has_bias(self) -> bool:
@@ -43,13 +48,19 @@ class LayerTensors:
     def is_spectral(self) -> bool:
         return "weight_orig" in self.tensors
 
+    @property
+    def has_weight_norm(self) -> bool:
+        return "weight_g" in self.tensors
+
     def read(self, parameter: str) -> FloatArray:
-        """One parameter as float32; a weight under spectral norm comes out normalised."""
+        """One parameter as float32; a weight that is stored in parts comes out whole."""
         if parameter == "weight" and self.is_spectral:
-            return self._normalised()
+            return self._divided()
+        if parameter == "weight" and self.has_weight_norm:
+            return self._scaled()
         return self.tensors[parameter].read(f"{self.path}.{parameter}")
 
-    def _normalised(self) -> FloatArray:
+    def _divided(self) -> FloatArray:
         """weight_orig / sigma with sigma = u^T W v (Miyato et al. 2018), as PyTorch stores it."""
         if not {"weight_u", "weight_v"} <= self.tensors.keys():
             raise CheckpointError(f"{self.path} has spectral norm without its vectors u and v.")
@@ -67,19 +78,29 @@ class LayerTensors:
             raise CheckpointError(f"{self.path} has spectral norm of zero.")
         return finite_float32(weight / sigma, f"{self.path}.weight")
 
+    def _scaled(self) -> FloatArray:
+        """g v / |v| (Salimans and Kingma 2016), the norm taken over the axes where g has one."""
+        length, direction = (self.read(f"weight_{part}").astype(np.float64) for part in ("g", "v"))
+        axes = tuple(axis for axis, extent in enumerate(length.shape) if extent == 1)
+        norms = np.sqrt((direction**2).sum(axis=axes, keepdims=True))
+        if length.ndim != direction.ndim or norms.shape != length.shape or not norms.all():
+            raise CheckpointError(f"{self.path} has weight norm that does not fit its weight.")
+        return finite_float32(direction * (length / norms), f"{self.path}.weight")
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkTensors:
-    """All layers of a generator that own tensors: convolutions, and normalisations.
+    """All layers of a generator that own tensors: convolutions, normalisations, fixed filters.
 
-    convolutions, norms: by the layer's path.
+    convolutions, norms, filters: by the layer's path.
     """
 
     convolutions: Mapping[str, LayerTensors]
     norms: Mapping[str, LayerTensors]
+    filters: Mapping[str, LayerTensors]
 
     @classmethod
-    def of(cls, tensors: Tensors, evidence: Evidence) -> "NetworkTensors":
+    def of(cls, tensors: Tensors) -> "NetworkTensors":
         """Group tensors by layer; raises CheckpointError for parameters of unknown layers."""
         grouped: dict[str, dict[str, StoredTensor]] = {}
         for key, tensor in tensors.items():
@@ -88,49 +109,83 @@ class NetworkTensors:
                 grouped.setdefault(path, {})[parameter] = tensor
         convolutions: dict[str, LayerTensors] = {}
         norms: dict[str, LayerTensors] = {}
+        filters: dict[str, LayerTensors] = {}
         for path, own in grouped.items():
-            kind = convolutions if _is_convolution(path, own) else norms
+            if own.keys() == {"filt"}:
+                kind = filters
+            else:
+                kind = convolutions if _is_convolution(path, own) else norms
             kind[path] = LayerTensors(path, own)
-        if any(module.is_spectral for module in convolutions.values()):
-            evidence.tell(
-                "spectral norm", "folded into the weights", "weight_orig and vectors u, v"
+        return cls(convolutions, norms, filters)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Of all layers."""
+        return frozenset((*self.convolutions, *self.norms, *self.filters))
+
+    @property
+    def folded(self) -> list[str]:
+        """Reparametrisations that are folded into the weights."""
+        layers = list(self.convolutions.values())
+        found = {
+            "spectral norm": any(layer.is_spectral for layer in layers),
+            "weight norm": any(layer.has_weight_norm for layer in layers),
+        }
+        return [name for name, is_there in found.items() if is_there]
+
+    @property
+    def norm_parameters(self) -> frozenset[str]:
+        """Tensors that each normalisation holds; raises CheckpointError if they differ."""
+        kinds = {frozenset(layer.tensors) for layer in self.norms.values()}
+        if len(kinds) > 1:
+            raise CheckpointError("The generator mixes several kinds of normalisation.")
+        parameters = kinds.pop() if kinds else frozenset[str]()
+        if parameters not in (frozenset(), AFFINE, TRACKED, TRACKED | AFFINE):
+            raise CheckpointError(
+                f"Normalisation layers hold only {', '.join(sorted(parameters))}; "
+                "that is neither instance nor batch norm."
             )
-        return cls(convolutions, norms)
+        return parameters
+
+    def within(self, prefix: str) -> "NetworkTensors":
+        """Only the layers whose paths begin so."""
+
+        def inside(layers: Mapping[str, LayerTensors]) -> dict[str, LayerTensors]:
+            return {path: layer for path, layer in layers.items() if path.startswith(prefix)}
+
+        return NetworkTensors(inside(self.convolutions), inside(self.norms), inside(self.filters))
+
+
+AFFINE = frozenset({"weight", "bias"})
+TRACKED = frozenset({"running_mean", "running_var"})
 
 
 def _owner(key: str) -> tuple[str, str]:
     path, found, parametrization = key.partition(f".{_PARAMETRIZATION}")
-    if found and parametrization in _SPECTRAL:
-        return path, _SPECTRAL[parametrization]
+    if found and parametrization in _PARAMETRIZED:
+        return path, _PARAMETRIZED[parametrization]
     path, _, parameter = key.rpartition(".")
     return path, parameter
 
 
 def _is_convolution(path: str, tensors: Tensors) -> bool:
-    weight = tensors.get("weight") or tensors.get("weight_orig")
-    if weight is not None and len(weight.shape) == 5:
+    names = ("weight", "weight_orig", "weight_v")
+    if any(name in tensors and len(tensors[name].shape) == 5 for name in names):
         return True
-    known = {"weight", "bias", "running_mean", "running_var"}
-    if tensors.keys() <= known and all(len(t.shape) == 1 for t in tensors.values()):
+    if tensors.keys() <= AFFINE | TRACKED and all(len(t.shape) == 1 for t in tensors.values()):
         return False
+    named = listed(quoted(f"{path}.{name}" if path else name) for name in sorted(tensors))
     raise CheckpointError(
-        f"Layer {quoted(path)} holds {listed(map(quoted, sorted(tensors)))}, which neither a "
-        "convolution nor a normalisation of a 3-D CycleGAN generator has."
+        f"The generator holds {named}, which neither a convolution nor a normalisation of a known "
+        "3-D CycleGAN generator has; without it the images would be wrong."
     )
-
-
-_EPSILON = 1e-5
-"""PyTorch's default for instance and batch norm; no checkpoint stores it."""
-
-_AFFINE = frozenset({"weight", "bias"})
-_TRACKED = frozenset({"running_mean", "running_var"})
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMapping:
     """One convolution's canonical name and its place in the training code, with its norm's.
 
-    A slot without a norm has both norm fields empty.
+    A slot without a norm has both norm fields empty. gain: factor of the weights.
 
     name, norm_name: canonical. convolution, norm: keys of the training code.
     """
@@ -139,51 +194,38 @@ class KeyMapping:
     convolution: str
     norm_name: str = ""
     norm: str = ""
+    gain: float = 1.0
 
 
-def fits(slots: Iterable[KeyMapping], modules: NetworkTensors) -> bool:
-    """Whether these are exactly the convolutions of a generator, and norms lie only where due."""
+def fits(slots: Iterable[KeyMapping], modules: NetworkTensors, filters: Iterable[str] = ()) -> bool:
+    """Whether these are exactly the layers of a generator, and norms lie only where due."""
     slots = tuple(slots)
     norms = {slot.norm for slot in slots if slot.norm}
     found = set(modules.norms)
     convolutions = {slot.convolution for slot in slots}
-    return convolutions == set(modules.convolutions) and (not found or found == norms)
-
-
-def recognise_norm(modules: NetworkTensors, evidence: Evidence, options: Options) -> Norm:
-    """The kind of normalisation, from its parameters; asks which statistics were used if stored."""
-    kinds = {frozenset(module.tensors) for module in modules.norms.values()}
-    if len(kinds) > 1:
-        raise CheckpointError("The generator mixes several kinds of normalisation.")
-    parameters = kinds.pop() if kinds else frozenset[str]()
-    per_patch: Norm = "instance_affine" if parameters >= _AFFINE else "instance"
-    match parameters:
-        case _ if parameters == frozenset():
-            return _norm_without_parameters(evidence, options)
-        case _ if parameters == _AFFINE:
-            evidence.tell("norm", "instance norm with scale and shift", "weight and bias of norms")
-            return per_patch
-        case _ if parameters in (_TRACKED, _TRACKED | _AFFINE):
-            return "stored" if _stored_statistics(evidence, options) else per_patch
-        case _:
-            raise CheckpointError(
-                f"Normalisation layers hold only {', '.join(sorted(parameters))}; "
-                "that is neither instance nor batch norm."
-            )
+    return (
+        convolutions == set(modules.convolutions)
+        and (not found or found == norms)
+        and set(filters) == set(modules.filters)
+    )
 
 
 def convolution_weights(
-    slots: Iterable[KeyMapping], modules: NetworkTensors, norm: Norm
+    slots: Iterable[KeyMapping], modules: NetworkTensors, norm: Norm, epsilon: float
 ) -> dict[str, FloatArray]:
-    """All weights of the slots under canonical names."""
+    """All weights of the slots under canonical names; epsilon: of a norm that is folded."""
     weights: dict[str, FloatArray] = {}
     for slot in slots:
         module = modules.convolutions[slot.convolution]
-        weights[f"{slot.name}.weight"] = module.read("weight")
+        weight = module.read("weight")
+        weights[f"{slot.name}.weight"] = (
+            weight if slot.gain == 1 else weight * np.float32(slot.gain)
+        )
         if module.has_bias:
             weights[f"{slot.name}.bias"] = module.read("bias")
         if slot.norm in modules.norms:
-            weights.update(_norm_weights(slot.norm_name, modules.norms[slot.norm], norm))
+            layer = modules.norms[slot.norm]
+            weights.update(_norm_weights(slot.norm_name, layer, norm, epsilon))
     return weights
 
 
@@ -195,40 +237,20 @@ def common_bias(modules: NetworkTensors, slots: Iterable[KeyMapping]) -> bool:
     return found.pop() if found else True
 
 
-def _norm_without_parameters(evidence: Evidence, options: Options) -> Norm:
-    if options.values.get("norm") == "none":
-        evidence.tell("norm", "none", f"norm: none in {options.files[0]}")
-        return "none"
-    evidence.assume("norm", "instance norm of each patch", "the file holds no parameters of a norm")
-    return "instance"
-
-
-def _stored_statistics(evidence: Evidence, options: Options) -> bool:
-    if evidence.choices.norm_statistics is None and (used := options.values.get("eval")):
-        statistics = "stored" if used == "True" else "patch"
-        evidence.tell("norm statistics", statistics, f"eval: {used} in the options of the test run")
-        return statistics == "stored"
-    answer = evidence.ask(
-        "norm_statistics",
-        ("patch", "stored"),
-        "the file stores statistics of the training, but much test code never calls eval() and "
-        "normalises each patch by its own; the wrong one shifts and scales the intensities",
-    )
-    return answer == "stored"
-
-
-def _norm_weights(name: str, module: LayerTensors, norm: Norm) -> Iterator[tuple[str, FloatArray]]:
+def _norm_weights(
+    name: str, layer: LayerTensors, norm: Norm, epsilon: float
+) -> Iterator[tuple[str, FloatArray]]:
     scale, shift = f"{name}.scale", f"{name}.shift"
-    if norm == "instance_affine":
-        yield scale, module.read("weight")
-        yield shift, module.read("bias")
+    if norm == "instance_affine" or (isinstance(norm, Groups) and norm.affine):
+        yield scale, layer.read("weight")
+        yield shift, layer.read("bias")
     elif norm == "stored":
-        mean = module.read("running_mean").astype(np.float64)
-        variance = module.read("running_var").astype(np.float64)
+        mean = layer.read("running_mean").astype(np.float64)
+        variance = layer.read("running_var").astype(np.float64)
         if (variance < 0).any():
-            raise CheckpointError(f"{module.path}.running_var holds negative variances.")
-        affine = module.tensors.keys() >= _AFFINE
-        gain = (module.read("weight") if affine else 1.0) / np.sqrt(variance + _EPSILON)
-        offset = module.read("bias") if affine else 0.0
+            raise CheckpointError(f"{layer.path}.running_var holds negative variances.")
+        affine = layer.tensors.keys() >= AFFINE
+        gain = (layer.read("weight") if affine else 1.0) / np.sqrt(variance + epsilon)
+        offset = layer.read("bias") if affine else 0.0
         yield scale, finite_float32(gain, scale)
         yield shift, finite_float32(offset - mean * gain, shift)

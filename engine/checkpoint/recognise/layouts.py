@@ -1,26 +1,26 @@
-"""From a checkpoint to a generator's spec and weights, with an account of what is not certain."""
+"""From a checkpoint to a generator and its weights, with an account of what is not certain."""
 
-import re
-
-from ...errors import CheckpointError, quoted
-from ...network.architectures import Spec, build, out_of_bounds
-from ...network.graph import Network
+from ...errors import CheckpointError, listed, quoted
 from ..read.checkpoint import Checkpoint
 from ..read.tensors import check_amount
-from .layers import KeyMapping, NetworkTensors, convolution_weights, recognise_norm
-from .networks import Tensors, generator_tensors
-from .recognition import Choices, Evidence, Recognised
-from .resnet import match_resnet, resnet_spec
-from .unet import LAYOUT, match_unet, unet_spec
-
-_SHOWN_OPTIONS = ("netG", "norm", "padding_type", "direction", "ngf", "no_dropout")
+from .codes import fitting_codes
+from .established import established_reading
+from .foreign import foreign_sentence, unknown_sentence
+from .layers import NetworkTensors
+from .match import Match, ResNetShape
+from .networks import Chosen, Tensors, generator_tensors, networks
+from .recognised import Left, Recognised
+from .recognition import Choices, Evidence
+from .resnet import match_resnet
+from .unet import match_unet
 
 
 def recognise(checkpoint: Checkpoint, choices: Choices) -> Recognised:
     """The generator in a checkpoint, matched against every supported layout.
 
-    Raises CheckpointError if there is none, if it is a variant that is not supported, or if a
-    choice has no meaning for it. Open questions come back in `undecided`.
+    Raises CheckpointError if there is none, if it is a variant that is not supported, if the file
+    holds tensors that may be a part of it, or if a choice has no meaning for it. Open questions
+    come back in `undecided`.
     """
     evidence = Evidence(choices)
     try:
@@ -30,100 +30,73 @@ def recognise(checkpoint: Checkpoint, choices: Choices) -> Recognised:
 
 
 def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
-    tensors = generator_tensors(checkpoint, evidence)
-    if sentence := foreign_sentence(tensors):
-        raise CheckpointError(sentence)
-    modules = NetworkTensors.of(tensors, evidence)
-    norm = recognise_norm(modules, evidence, checkpoint.options)
-    spec: Spec
-    if resnet := match_resnet(modules):
-        layout, slots = resnet.name, resnet.slots
-        spec = resnet_spec(resnet, modules, norm, evidence)
-    elif unet := match_unet(modules):
-        layout, slots = LAYOUT, unet
-        spec = unet_spec(unet, modules, norm, evidence, checkpoint.options)
-    else:
-        raise CheckpointError(_unknown(tensors))
-    _show_options(checkpoint, evidence)
-    evidence.refuse_unasked()
-    for name, reason in out_of_bounds(spec):
-        raise CheckpointError(f"The generator's {name.replace('_', ' ')} {reason}.")
-    check_amount(tensors.values())
+    chosen = _chosen(checkpoint, evidence)
+    match = match_of(chosen.tensors)
+    _tell_shapes(match, evidence)
+    reading, established = established_reading(match, evidence, checkpoint.options)
+    match.spec(reading)  # before weights without bounds are read
+    check_amount(chosen.tensors.values())
     return Recognised(
-        spec=spec,
-        weights=_network(spec, slots, modules).weights,
-        layout=layout,
+        match=match,
+        network=match.network(reading),
+        reading=reading,
+        established=established,
+        fitting_codes=fitting_codes(match),
         told=tuple(evidence.told),
         defaulted=tuple(evidence.defaulted),
         undecided=tuple(evidence.undecided),
+        left=tuple(
+            Left(group.name, len(group.floating), group.is_network) for group in chosen.left
+        ),
         checkpoint=checkpoint,
         choices=evidence.choices,
     )
 
 
-def _network(spec: Spec, slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Network:
-    weights = convolution_weights(slots, modules, spec.norm)
+def _chosen(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
     try:
-        return Network(build(spec), weights)
-    except ValueError as error:
-        raise CheckpointError(f"The weights do not fit together: {error}.") from error
+        return generator_tensors(checkpoint, evidence)
+    except CheckpointError:
+        names = [
+            f"{group.name}/{key}" if group.name else key
+            for group in networks(checkpoint)
+            for key in group.tensors
+        ]
+        if evidence.choices.generator is None and (sentence := foreign_sentence(names)):
+            raise CheckpointError(sentence) from None
+        raise
 
 
-def _show_options(checkpoint: Checkpoint, evidence: Evidence) -> None:
-    options = checkpoint.options
-    for name in _SHOWN_OPTIONS:
-        if value := options.values.get(name):
-            evidence.tell(f"option {name}", value, f"written in {', '.join(options.files)}")
-
-
-def _unknown(tensors: Tensors) -> str:
-    shown = ", ".join(quoted(key) for key in sorted(tensors)[:4])
-    plain = all(key.count(".") == 2 and key.startswith("model.") for key in tensors)
-    if plain:
-        return (
-            f"This is a plain chain of convolutions ({shown}, ...), as a PatchGAN discriminator "
-            "is; import the file of the generator, usually named ...net_G..."
+def match_of(tensors: Tensors) -> Match:
+    """The layout whose layers these tensors are; raises CheckpointError if there is none."""
+    if sentence := foreign_sentence(tensors):
+        raise CheckpointError(sentence)
+    modules = NetworkTensors.of(tensors)
+    _ = modules.norm_parameters  # raises what is wrong with them
+    if found := match_resnet(modules) or match_unet(modules):
+        return found
+    within = modules.within("model.")
+    if match_resnet(within) or match_unet(within):
+        beside = sorted(modules.paths - within.paths)
+        raise CheckpointError(
+            f"The generator holds {listed(map(quoted, beside))} beside the layers of a known one; "
+            "without them the images would be wrong, so it is not imported."
         )
-    return f"The names in this file ({shown}, ...) are not those of a known 3-D CycleGAN generator."
+    raise CheckpointError(unknown_sentence(tensors))
 
 
-_SENTENCES = {
-    r"(block\d+\.conv\d|first)\.weight$": (
-        "This is already a model of this program; use it as it is."
-    ),
-    r"encoders\..*|out_conv\.": (
-        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv); its "
-        "decoder is not one that this program computes."
-    ),
-    r"(input_block|bottleneck|upsamples)\.": (
-        "This is MONAI's DynUNet; only the ResNet and U-Net generators of the CycleGAN family are "
-        "supported."
-    ),
-    r"(prev_conv|enc_\d+\.featureConv)": (
-        "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        "enc_N.featureConv); that order is not supported."
-    ),
-    r".*\.filt$": (
-        "This generator samples through anti-aliasing blur filters, as in contrastive unpaired "
-        "translation; these are not supported."
-    ),
-    r"(in_ab|downs\.\d+\.(down_conv_ab|core)|downconv_ab|upconv_ab|core\.)": (
-        "This is a V-Net or partially invertible ResNet of ganslate; only its Resnet3D and Unet3D "
-        "are supported."
-    ),
-    r"(conv_block1\.conv1|deconv_block\d|encoder1\.unet_downblock)": (
-        "This is a U-Net of separate encoder and decoder blocks; of the U-Nets only the nested "
-        "ones of the CycleGAN family are supported."
-    ),
-    r".*(attention|attn|transformer|swin)": (
-        "This generator has attention layers, which are not supported."
-    ),
-}
-
-
-def foreign_sentence(tensors: Tensors) -> str | None:
-    """What the network is, if it is a known one that cannot be imported."""
-    for pattern, sentence in _SENTENCES.items():
-        if any(re.match(pattern, key, re.IGNORECASE) for key in tensors):
-            return sentence
-    return None
+def _tell_shapes(match: Match, evidence: Evidence) -> None:
+    shape = match.shape
+    channels = f"{shape.in_channels} in, {shape.out_channels} out"
+    evidence.tell("channels", channels, "shapes of the first and last convolution")
+    evidence.tell("width", shape.width, "shape of the first convolution")
+    for name in match.modules.folded:
+        evidence.tell(name, "folded into the weights", "the tensors that it is stored as")
+    if isinstance(shape, ResNetShape):
+        evidence.tell("blocks", shape.blocks, "number of residual blocks")
+        decoder = "sampling and convolution" if shape.sampled else "transposed convolution"
+        evidence.tell("decoder", decoder, "shapes and places of its layers")
+        if shape.blur_taps or shape.blurs_up:
+            evidence.tell("anti-aliasing", "yes", "fixed filters, whose values are as they must be")
+    else:
+        evidence.tell("levels", shape.levels, "depth of the nested names")

@@ -1,7 +1,7 @@
 """From the contents of a checkpoint to the tensors of one generator, under bare names."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ...errors import CheckpointError, listed, quoted
@@ -16,7 +16,19 @@ Tensors = Mapping[str, StoredTensor]
 _WRAPPERS = ("module.", "_orig_mod.")
 _DEEPEST_WRAPPING = 4
 _GENERATOR_KEY = re.compile(r"model\.\d+\.|model\.model\.1\.model\.|initial\.\d")
+_BARE_BLOCK = re.compile(r"\d+\.(conv_)?block\.")
 _DISCRIMINATOR = re.compile(r"(^|[_/.])(net_?)?d(isc?)?(_|$)|discr|d_model|critic", re.IGNORECASE)
+_HELPER = (
+    r"optim|(^|[_/.])opt(_|$)|crit(eri|_|$)|loss|(real|fake)_label|vgg|lpips|percept"
+    r"|(^|[_/.])net_?f($|[_/.])"
+)
+_HELPER_NETWORK = re.compile(_HELPER, re.IGNORECASE)
+_TRAINING_STATE = re.compile(
+    rf"{_HELPER}|sched|scaler|(^|[_/.])amp($|[_/.])|history|best|metric|psnr|ssim"
+    r"|(^|[_/.])lr($|[_/.])",
+    re.IGNORECASE,
+)
+"""Names of what a training keeps beside its generators and what translates nothing."""
 
 
 def _one_way(source: str, target: str) -> re.Pattern[str]:
@@ -33,41 +45,101 @@ _DIRECTIONS = {"AtoB": _one_way("A", "B"), "BtoA": _one_way("B", "A")}
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The tensors of one network in a checkpoint; the name tells where they were."""
+    """Tensors of a checkpoint that lie together.
+
+    name: tells where they were. tensors: by their names there. saved_in: the entry of the file that
+    holds them, which is the name but for prefixes that several networks in one state have.
+    """
 
     name: str
     tensors: Tensors
+    saved_in: str
 
     @property
     def rank(self) -> int:
         """Axes of its largest weights: 5 for a 3-D network, 4 for a 2-D one."""
-        return max(len(tensor.shape) for tensor in self.tensors.values())
+        return max((len(tensor.shape) for tensor in self.tensors.values()), default=0)
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it holds convolutions, whatever they are for."""
+        return self.rank >= 4
+
+    @property
+    def floating(self) -> list[str]:
+        """Full names of its tensors that a network may compute with."""
+        prefix = f"{self.name}/" if self.name else ""
+        return [f"{prefix}{key}" for key, item in self.tensors.items() if "float" in item.element]
 
 
-def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Tensors:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The generator's tensors; left: all that lies beside them in the file."""
+
+    tensors: Tensors
+    left: tuple[Group, ...]
+
+
+def generator_tensors(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
     """The tensors of the generator that the choices name, or of the only one.
 
-    Raises CheckpointError if there is none, or several that nothing tells apart.
+    Raises CheckpointError if there is none, if there are several that nothing tells apart, or if
+    tensors lie beside it that may be a part of what it computes.
     """
-    groups = networks(checkpoint)
-    if not groups:
+    groups = _all_groups(checkpoint)
+    found = [group for group in groups if group.is_network]
+    if not found:
         raise CheckpointError(
             "The file holds no convolution weights, so no generator; name the generator's "
             "checkpoint, such as latest_net_G_A.pth."
         )
-    group = _chosen(groups, evidence)
+    group = _chosen(found, evidence)
     if group.rank == 4:
         raise CheckpointError(
             "This is a 2-D network (its convolutions have four axes); only 3-D generators, "
             "trained on volumes, can be imported."
         )
     _tell_direction(group, checkpoint, evidence)
-    return group.tensors
+    left = tuple(other for other in groups if other is not group and other.floating)
+    _refuse_unknown(group, left, is_named=evidence.choices.generator is not None)
+    return Chosen(group.tensors, left)
 
 
 def networks(checkpoint: Checkpoint) -> list[Group]:
     """The networks in a checkpoint that hold convolutions, whatever they are for."""
-    return [group for group in _groups("", checkpoint.contents) if group.rank >= 4]
+    return [group for group in _all_groups(checkpoint) if group.is_network]
+
+
+def _refuse_unknown(chosen: Group, left: Iterable[Group], *, is_named: bool) -> None:
+    """Raise CheckpointError for tensors beside the generator that nothing tells the use of.
+
+    is_named: whether the user chose the generator by its name among what the file holds.
+    """
+    unknown = [
+        name
+        for group in left
+        if not _is_known(group, chosen, is_named=is_named)
+        for name in group.floating
+    ]
+    if unknown:
+        raise CheckpointError(
+            f"Beside the generator lie {listed(map(quoted, unknown))}, and "
+            "nothing tells whether its output passes through them; without them the images would "
+            "be wrong if it does. If it does not, save the generator alone with "
+            "torch.save(generator.state_dict(), 'generator.pth')."
+        )
+
+
+def _is_known(group: Group, chosen: Group, *, is_named: bool) -> bool:
+    """Whether a group is a network of its own, or a training's state."""
+    if is_named and group.is_network and group.saved_in != chosen.saved_in:
+        return True
+    if _direction(group.name) not in (None, _direction(chosen.name)):
+        return True  # it is of the other generator, or a part of that
+    if group.is_network:
+        return _is_helper(group)
+    known = _DISCRIMINATOR, _TRAINING_STATE
+    return all(any(pattern.search(name) for pattern in known) for name in group.floating)
 
 
 def _chosen(groups: list[Group], evidence: Evidence) -> Group:
@@ -82,7 +154,10 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
         )
     deepest = max(group.rank for group in groups)
     groups = [group for group in groups if group.rank == deepest]
-    generators = [group for group in groups if not _DISCRIMINATOR.search(group.name)] or groups
+    generators = [group for group in groups if not _is_helper(group)] or groups
+    like = [group for group in generators if _is_generator(group.tensors)]
+    if len(like) == 1:
+        return like[0]
     if len(generators) == 1:
         return generators[0]
     pair = {
@@ -95,9 +170,19 @@ def _chosen(groups: list[Group], evidence: Evidence) -> Group:
         )
         return pair[direction][0]
     raise CheckpointError(
-        f"The file holds several networks; choose the generator with setting generator, "
+        f"The file holds {_several(generators)}; choose the generator with setting generator, "
         f"one of {_names(generators)}."
     )
+
+
+def _is_helper(group: Group) -> bool:
+    return bool(_DISCRIMINATOR.search(group.name) or _HELPER_NETWORK.search(group.name))
+
+
+def _several(groups: list[Group]) -> str:
+    if all(group.name.rsplit("/", 1)[-1].isdigit() for group in groups):
+        return "a list of networks without names, as an nn.ModuleList saves them"
+    return "several networks"
 
 
 def _tell_direction(group: Group, checkpoint: Checkpoint, evidence: Evidence) -> None:
@@ -133,33 +218,43 @@ def _names(groups: list[Group]) -> str:
     return listed(quoted(group.name) for group in groups)
 
 
+def _all_groups(checkpoint: Checkpoint) -> list[Group]:
+    return list(_groups("", checkpoint.contents))
+
+
 def _groups(name: str, contents: Mapping[str, CheckpointEntry]) -> Iterator[Group]:
     tensors = {key: item for key, item in contents.items() if isinstance(item, StoredTensor)}
     if tensors:
-        yield from _split(name, tensors, _DEEPEST_WRAPPING)
+        yield from _split(Group(name, tensors, name), _DEEPEST_WRAPPING)
     for key, item in contents.items():
         if isinstance(item, Mapping):
             yield from _groups(_joined(name, key), item)
 
 
-def _split(name: str, tensors: Tensors, depth: int) -> list[Group]:
-    """One group a network: networks lie side by side under prefixes in a Lightning state."""
-    tensors = _bare(tensors)
-    whole = [Group(name, tensors)]
-    if _is_network(tensors) or not depth:
-        return whole
+def _split(group: Group, depth: int) -> list[Group]:
+    """One group a network: networks lie side by side under prefixes in a Lightning state.
+
+    What lies beside them under no prefix of a network comes last.
+    """
+    whole = Group(group.name, _bare(group.tensors), group.saved_in)
+    if _is_generator(whole.tensors) or not depth:
+        return [whole]
     inside: dict[str, dict[str, StoredTensor]] = {}
-    for key, tensor in tensors.items():
+    beside: dict[str, StoredTensor] = {}
+    for key, tensor in whole.tensors.items():
         head, dot, rest = key.partition(".")
-        if dot:
-            inside.setdefault(head, {})[rest] = tensor
+        (inside.setdefault(head, {}) if dot else beside)[rest or key] = tensor
     split = [
-        g for head, below in inside.items() for g in _split(_joined(name, head), below, depth - 1)
+        part
+        for head, below in inside.items()
+        for part in _split(Group(_joined(group.name, head), below, group.saved_in), depth - 1)
     ]
-    return [group for group in split if _is_network(group.tensors)] or whole
+    if not any(_is_generator(part.tensors) for part in split):
+        return [whole]
+    return [*split, *([Group(group.name, beside, group.saved_in)] if beside else [])]
 
 
-def _is_network(tensors: Tensors) -> bool:
+def _is_generator(tensors: Tensors) -> bool:
     return any(_GENERATOR_KEY.match(key) for key in tensors)
 
 
@@ -167,7 +262,7 @@ def _bare(tensors: Tensors) -> Tensors:
     for wrapper in _WRAPPERS:
         if all(key.startswith(wrapper) for key in tensors):
             return _bare({key.removeprefix(wrapper): item for key, item in tensors.items()})
-    if all(key[:1].isdigit() for key in tensors) and any(".conv_block." in key for key in tensors):
+    if all(key[:1].isdigit() for key in tensors) and any(_BARE_BLOCK.match(key) for key in tensors):
         return {f"model.{key}": item for key, item in tensors.items()}
     return tensors
 

@@ -1,13 +1,10 @@
 """What an importer was told, what it assumed, and what only a person can answer."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 from ...errors import CheckpointError
-from ...network.architectures import Spec
-from ...network.graph import FloatArray
-from ..read.checkpoint import Checkpoint
 
 Direction: TypeAlias = Literal["AtoB", "BtoA"]
 NormStatistics: TypeAlias = Literal["patch", "stored"]
@@ -17,19 +14,37 @@ NormStatistics: TypeAlias = Literal["patch", "stored"]
 class Choices:
     """What the user says about a checkpoint; None leaves it to the file.
 
-    padding: around the stride-1 convolutions. norm_statistics: each patch's own, or those stored
-    in training. concat: order of a U-Net's joints. upsampling: kind of a sampling decoder.
-    direction: which generator of a pair. generator: name of the one to take.
-    tanh: whether the generator ends in one.
+    code: name of the training code. unproven: import on assumptions, where neither code nor a
+    reference says what the network computes. direction, generator: which network of several.
+    All others (norm, epsilon, activation, residual, end, concat, upsampling too) are about what the
+    network computes, in the words of `Reading`; padding without block_padding is said of both.
+    norm_statistics: each patch's own, or those stored in training.
     """
 
-    padding: Literal["reflect", "replicate", "zero"] | None = None
+    code: str | None = None
+    unproven: bool = False
+    padding: str | None = None
+    block_padding: str | None = None
+    norm: str | None = None
     norm_statistics: NormStatistics | None = None
-    concat: Literal["skip-first", "deeper-first"] | None = None
-    upsampling: Literal["nearest", "trilinear", "trilinear-corners"] | None = None
+    activation: str | None = None
+    residual: str | None = None
+    end: str | None = None
+    epsilon: float | None = None
+    concat: str | None = None
+    upsampling: str | None = None
     direction: Direction | None = None
     generator: str | None = None
-    tanh: bool | None = None
+
+    def said(self) -> dict[str, str | float]:
+        """What was said of the network's own computation, by field."""
+        of_file = {"code", "unproven", "direction", "generator"}
+        named = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {
+            name: value
+            for name, value in named.items()
+            if value is not None and name not in of_file
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +77,6 @@ class Question:
         return subject(self.field)
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
-    """A checkpoint's generator; while `undecided` is not empty its spec rests on guesses.
-
-    weights: float32, under the names that `architectures.build` gives its layers. layout: the key
-    naming that was matched, in words. told: facts that the file or the user tells. defaulted: those
-    that were assumed. choices: what the user decided.
-    """
-
-    spec: Spec
-    weights: Mapping[str, FloatArray] = field(repr=False)
-    layout: str
-    told: tuple[Fact, ...]
-    defaulted: tuple[Fact, ...]
-    undecided: tuple[Question, ...]
-    checkpoint: Checkpoint = field(repr=False)
-    choices: Choices
-
-
 class Evidence:
     """Collects findings while a layout is matched, and answers its questions from the choices."""
 
@@ -89,41 +85,24 @@ class Evidence:
         self.told: list[Fact] = []
         self.defaulted: list[Fact] = []
         self.undecided: list[Question] = []
-        self._asked = {"direction", "generator"}
 
     def tell(self, subject: str, value: object, reason: str) -> None:
-        """Record what the file, or the options file beside it, says."""
+        """Record what the file, the training code, a reference or the user says."""
         self.told.append(Fact(subject, str(value), reason))
 
     def assume(self, subject: str, value: object, reason: str) -> None:
-        """Record what no file says and what this family of generators usually does."""
+        """Record what nothing says and what this family of generators usually does."""
         self.defaulted.append(Fact(subject, str(value), reason))
-
-    def choose(self, name: str) -> str | bool | None:
-        """The user's choice on a subject that this generator has, recorded as told."""
-        self._asked.add(name)
-        chosen = getattr(self.choices, name)
-        if chosen is not None:
-            self.tell(subject(name), chosen, f"said with {setting(name)}")
-        return chosen
 
     def ask(self, name: str, answers: Iterable[str], why: str) -> str:
         """The user's choice, or the first answer under a question that stays open."""
-        chosen = self.choose(name)
+        chosen = getattr(self.choices, name)
         if chosen is not None:
+            self.tell(subject(name), chosen, f"said with {setting(name)}")
             return str(chosen)
         question = Question(name, tuple(answers), why)
         self.undecided.append(question)
         return question.answers[0]
-
-    def refuse_unasked(self) -> None:
-        """Raise CheckpointError for a choice that this generator does not leave open."""
-        for item in fields(self.choices):
-            if getattr(self.choices, item.name) is not None and item.name not in self._asked:
-                raise CheckpointError(
-                    f"{setting(item.name).capitalize()} has no meaning for this generator; "
-                    "leave it out."
-                )
 
 
 def subject(name: str) -> str:
@@ -134,3 +113,10 @@ def subject(name: str) -> str:
 def setting(name: str) -> str:
     """A field of Choices as a setting of the user's, in messages."""
     return f"setting {name.replace('_', '-')}"
+
+
+def meaningless(name: str) -> CheckpointError:
+    """The error of a choice that this generator does not leave open."""
+    return CheckpointError(
+        f"{setting(name).capitalize()} has no meaning for this generator; leave it out."
+    )

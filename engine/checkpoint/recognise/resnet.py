@@ -1,139 +1,172 @@
 """The ResNet generators' two key namings: a sequence by number, and parts by name."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from math import comb
+
+import numpy as np
 
 from ...errors import CheckpointError
-from ...network.architectures import Norm, ResNetSpec, Upsampling
-from ...network.graph import PadMode
-from .layers import KeyMapping, NetworkTensors, common_bias, fits
-from .recognition import Evidence
+from .layers import KeyMapping, LayerTensors, NetworkTensors, common_bias, fits
+from .match import Match, ResNetShape
 
-_BLOCK = re.compile(r"model\.(\d+)\.conv_block\.\d+$")
+_BLOCK = re.compile(r"model\.(\d+)\.((?:conv_)?block)\.(\d+)$")
 _NAMED_BLOCK = re.compile(r"res_blocks\.(\d+)\.block\.[01]\.conv\.0$")
-_UPSAMPLINGS: dict[str, Upsampling] = {
-    "nearest": "nearest",
-    "trilinear": "trilinear",
-    "trilinear-corners": "trilinear_corners",
-}
-_PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "replicate": "replicate", "zero": "zero"}
+_NUMBERED = "numbered ResNet (model.N)"
+_NAMED = "named ResNet (initial, down_blocks, res_blocks, up_blocks, last)"
+_MOST_BLOCKS, _MOST_SAMPLINGS = 64, 6
+_UP_TAPS, _FILTER_TOLERANCE = 4, 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class ResNetLayout:
-    """A ResNet's slots in running order, and what the numbering of its layers tells.
+class _Numbering:
+    """How layers without weights of their own shift the numbers of the others.
 
-    pad_layers: whether layers of their own pad. sampled: whether sampling layers enlarge. name: of
-    the training code. blocks: residual blocks. samplings: layers that halve the grid, and as many
-    that double it. dropout: whether there are dropout layers, which count in the numbering.
+    behind: layers from a convolution to what follows its norm and activation; 2 without a norm.
+    down_extra, up_extra: further layers there, a dropout or a filter. up_steps: layers before a
+    convolution of the decoder: none, a sampling layer, and a pad layer too. block: name of a
+    block's sequence. conv0, conv1: numbers of its convolutions.
     """
+
+    pads: int
+    behind: int
+    down_extra: int
+    up_steps: int
+    up_extra: int
+    block: str
+    conv0: int
+    conv1: int
+
+    @property
+    def dropout_in_blocks(self) -> int:
+        return self.conv1 - self.conv0 - self.behind - self.conv0
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether pad, norm and dropout explain the distance of a block's convolutions."""
+        return self.conv0 in (0, 1) and self.dropout_in_blocks in (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Slots in running order; down_filters, up_filters: places of fixed filters."""
 
     name: str
     slots: tuple[KeyMapping, ...]
     blocks: int
     samplings: int
-    pad_layers: bool
-    sampled: bool
-    dropout: bool = False
+    numbering: _Numbering | None = None
+    down_filters: tuple[str, ...] = ()
+    up_filters: tuple[str, ...] = ()
 
     def part(self, prefix: str) -> tuple[KeyMapping, ...]:
         """Slots whose canonical name begins so."""
         return tuple(slot for slot in self.slots if slot.name.startswith(prefix))
 
+    @property
+    def samples(self) -> bool:
+        """Whether its decoder samples, and does not transpose."""
+        return self.numbering is not None and self.numbering.up_steps > 0
 
-def match_resnet(modules: NetworkTensors) -> ResNetLayout | None:
-    """The layout whose layers are exactly the generator's, if any is."""
-    blocks = {m[1] for path in modules.convolutions if (m := _BLOCK.match(path))}
-    named_blocks = {m[1] for path in modules.convolutions if (m := _NAMED_BLOCK.match(path))}
+
+def match_resnet(modules: NetworkTensors) -> Match | None:
+    """The layout whose layers are exactly the generator's, if any is.
+
+    Raises CheckpointError if only the shapes of its weights are those of no ResNet generator.
+    """
+    problems: list[CheckpointError] = []
+    for layout in _layouts(modules):
+        if fits(layout.slots, modules, (*layout.down_filters, *layout.up_filters)):
+            try:
+                return _matched(layout, modules)
+            except CheckpointError as error:
+                problems.append(error)
+    if problems:
+        raise problems[0]
+    return None
+
+
+def _layouts(modules: NetworkTensors) -> Iterator[_Layout]:
     found = len(modules.convolutions)
-    if blocks:
-        samplings = (found - 2 * len(blocks) - 2) // 2
-        candidates = _numbered_layouts(len(blocks), samplings)
-    else:
-        samplings = (found - 2 * len(named_blocks) - 2) // 2
-        candidates = iter([_named_layout(len(named_blocks), samplings)])
-    return next((layout for layout in candidates if fits(layout.slots, modules)), None)
-
-
-def resnet_spec(
-    layout: ResNetLayout, modules: NetworkTensors, norm: Norm, evidence: Evidence
-) -> ResNetSpec:
-    """The spec of a matched ResNet; asks for what its numbering and shapes do not tell."""
-    first, last = layout.slots[0], layout.slots[-1]
-    first_shape = modules.convolutions[first.convolution].shape
-    last_shape = modules.convolutions[last.convolution].shape
-    spec = ResNetSpec(
-        in_channels=first_shape[1],
-        out_channels=last_shape[0],
-        width=first_shape[0],
-        blocks=layout.blocks,
-        downsamplings=layout.samplings,
-        padding=_padding(layout, evidence),
-        down_padding="reflect" if layout.name == _NAMED else "zero",
-        norm=norm,
-        upsampling=_upsampling(layout, evidence),
-        norm_bias=common_bias(modules, (first, *layout.part("down"), *layout.part("block"))),
-        up_bias=common_bias(modules, layout.part("up")),
-        last_bias=modules.convolutions[last.convolution].has_bias,
-        first_kernel=_cubic(first_shape),
-        last_kernel=_cubic(last_shape),
-        end="none" if evidence.choose("tanh") is False else "tanh",
-    )
-    _check_widths(layout, modules, spec.width)
-    _report(layout, spec, evidence)
-    return spec
-
-
-_NUMBERED = "numbered ResNet (model.N)"
-_NAMED = "named ResNet (initial, down_blocks, res_blocks, up_blocks, last)"
-
-
-def _numbered_layouts(blocks: int, samplings: int) -> Iterator[ResNetLayout]:
-    """Every way in which pad, dropout and sampling layers shift the numbers of the others."""
-    booleans = (False, True)
-    for pad, sampled, dropout, block_dropout in product(booleans, repeat=4):
-        slots = tuple(_numbered_slots(blocks, samplings, pad, sampled, dropout, block_dropout))
-        yield ResNetLayout(
-            _NUMBERED, slots, blocks, samplings, pad, sampled, dropout or block_dropout
+    places = [place for path in modules.convolutions if (place := _BLOCK.match(path))]
+    named = {m[1] for path in modules.convolutions if (m := _NAMED_BLOCK.match(path))}
+    blocks = len({place[1] for place in places}) or len(named)
+    samplings = (found - 2 * blocks - 2) // 2
+    if blocks > _MOST_BLOCKS:
+        raise CheckpointError(
+            f"The generator's blocks must lie from 0 to {_MOST_BLOCKS}, not at {blocks}."
         )
+    if not 0 <= samplings <= _MOST_SAMPLINGS:
+        return
+    if not places:
+        yield _named_layout(blocks, samplings)
+        return
+    for numbering in _numberings(places):
+        yield _numbered_layout(blocks, samplings, numbering, modules)
 
 
-def _numbered_slots(
-    blocks: int, samplings: int, pad: bool, sampled: bool, dropout: bool, block_dropout: bool
-) -> Iterator[KeyMapping]:
-    """Slots of convolution, norm, activation (and dropout) triples behind optional pad layers."""
-    at = int(pad)
-    yield _numbered("first", at)
-    at += 3
+def _numberings(places: Sequence[re.Match[str]]) -> Iterator[_Numbering]:
+    convolutions = sorted({int(place[3]) for place in places})
+    if len(convolutions) != 2 or len({place[2] for place in places}) != 1:
+        return
+    choices = product((0, 1), (3, 2), (0, 1), (0, 2, 1), (0, 1))
+    for pads, behind, down_extra, up_steps, up_extra in choices:
+        found = _Numbering(
+            pads, behind, down_extra, up_steps, up_extra, places[0][2], *convolutions
+        )
+        if found.is_possible:
+            yield found
+
+
+def _numbered_layout(
+    blocks: int, samplings: int, numbering: _Numbering, modules: NetworkTensors
+) -> _Layout:
+    """Slots of convolution, norm and activation with what lies between them."""
+    slots: list[KeyMapping] = []
+    behind, at = numbering.behind, numbering.pads
+    filters: dict[str, list[str]] = {"down": [], "up": []}
+
+    def add(name: str) -> None:
+        slots.append(_numbered(name, f"model.{at}", f"model.{at + 1}", behind))
+
+    def note(part: str, index: int) -> None:
+        if f"model.{index}" in modules.filters:
+            filters[part].append(f"model.{index}")
+
+    add("first")
+    at += behind
     for step in range(samplings):
-        yield _numbered(f"down{step}", at)
-        at += 3 + dropout
-    inner = int(pad)
-    outer = inner + 3 + block_dropout + int(pad)
+        add(f"down{step}")
+        note("down", at + behind)
+        at += behind + numbering.down_extra
     for block in range(blocks):
-        for which, index in enumerate((inner, outer)):
-            path = f"model.{at}.conv_block"
-            yield KeyMapping(
-                f"block{block}.conv{which}",
-                f"{path}.{index}",
-                f"block{block}.norm{which}",
-                f"{path}.{index + 1}",
+        for which, index in enumerate((numbering.conv0, numbering.conv1)):
+            path = f"model.{at}.{numbering.block}"
+            slot = _numbered(
+                f"block{block}.conv{which}", f"{path}.{index}", f"{path}.{index + 1}", behind
             )
+            slots.append(replace(slot, norm_name=slot.norm and f"block{block}.norm{which}"))
         at += 1
     for step in range(samplings):
-        at += int(sampled) * (1 + pad)
-        yield _numbered(f"up{step}", at)
-        at += 3 + dropout
-    yield KeyMapping("last", f"model.{at + pad}")
+        note("up", at)
+        at += numbering.up_steps
+        add(f"up{step}")
+        at += behind + numbering.up_extra
+    slots.append(KeyMapping("last", f"model.{at + numbering.pads}"))
+    return _Layout(
+        _NUMBERED, tuple(slots), blocks, samplings, numbering, *map(tuple, filters.values())
+    )
 
 
-def _numbered(name: str, index: int) -> KeyMapping:
-    return KeyMapping(name, f"model.{index}", f"{name}.norm", f"model.{index + 1}")
+def _numbered(name: str, convolution: str, norm: str, behind: int) -> KeyMapping:
+    if behind == 2:
+        return KeyMapping(name, convolution)
+    return KeyMapping(name, convolution, f"{name}.norm", norm)
 
 
-def _named_layout(blocks: int, samplings: int) -> ResNetLayout:
+def _named_layout(blocks: int, samplings: int) -> _Layout:
     def slot(name: str, norm_name: str, path: str) -> KeyMapping:
         return KeyMapping(name, f"{path}.0", norm_name, f"{path}.1")
 
@@ -147,37 +180,93 @@ def _named_layout(blocks: int, samplings: int) -> ResNetLayout:
     for step in range(samplings):
         slots.append(slot(f"up{step}", f"up{step}.norm", f"up_blocks.{step}.conv"))
     slots.append(KeyMapping("last", "last"))
-    return ResNetLayout(_NAMED, tuple(slots), blocks, samplings, pad_layers=False, sampled=False)
+    return _Layout(_NAMED, tuple(slots), blocks, samplings)
 
 
-def _padding(layout: ResNetLayout, evidence: Evidence) -> PadMode:
-    if layout.pad_layers:
-        answer = evidence.ask(
-            "padding",
-            ("reflect", "replicate"),
-            "pad layers leave no trace but their place, and 3-D code that says reflect often "
-            "replicates; the wrong one spoils the border of every patch",
-        )
-        return _PAD_MODES[answer]
-    if chosen := evidence.choose("padding"):
-        return _PAD_MODES[str(chosen)]
-    if layout.name == _NAMED:
-        evidence.assume("padding", "reflect", "training code with these names pads so everywhere")
-        return "reflect"
-    evidence.assume("padding", "zero", "there are no pad layers, so the convolutions pad")
-    return "zero"
+def _matched(layout: _Layout, modules: NetworkTensors) -> Match:
+    """The match; raises CheckpointError for shapes that no ResNet generator has."""
+    first, last = layout.slots[0], layout.slots[-1]
+    first_shape = modules.convolutions[first.convolution].shape
+    last_shape = modules.convolutions[last.convolution].shape
+    _check_widths(layout, modules, first_shape[0])
+    numbering = layout.numbering
+    shape = ResNetShape(
+        in_channels=first_shape[1],
+        out_channels=last_shape[0],
+        width=first_shape[0],
+        blocks=layout.blocks,
+        downsamplings=layout.samplings,
+        first_kernel=_cubic(first_shape),
+        last_kernel=_cubic(last_shape),
+        norm_bias=common_bias(modules, (first, *layout.part("down"), *layout.part("block"))),
+        up_bias=common_bias(modules, layout.part("up")),
+        last_bias=modules.convolutions[last.convolution].has_bias,
+        pads=numbering is not None and numbering.pads == 1,
+        block_pads=numbering is not None and numbering.conv0 == 1,
+        up_pads=numbering is not None and numbering.up_steps == 2,
+        sampled=layout.samples,
+        has_norms=numbering is None or numbering.behind == 3,
+        drops_in_blocks=numbering is not None and numbering.dropout_in_blocks > 0,
+        drops_outside=_drops_outside(layout),
+        blur_taps=_blur_taps(layout, modules),
+        blurs_up=bool(layout.up_filters),
+        is_named=numbering is None,
+    )
+    return Match(layout.name, _with_gain(layout, modules), modules, shape)
 
 
-def _upsampling(layout: ResNetLayout, evidence: Evidence) -> Upsampling:
-    if not layout.sampled:
-        return "transposed"
-    return _UPSAMPLINGS[
-        evidence.ask(
-            "upsampling",
-            _UPSAMPLINGS,
-            "sampling layers hold no weights; the wrong one smooths or shifts fine structure",
-        )
-    ]
+def _drops_outside(layout: _Layout) -> bool:
+    numbering = layout.numbering
+    if numbering is None:
+        return False
+    filtered = int(bool(layout.down_filters))
+    return numbering.down_extra > filtered or numbering.up_extra > 0
+
+
+def _blur_taps(layout: _Layout, modules: NetworkTensors) -> int:
+    """Taps of the filters behind the encoder's convolutions, or 0 without any."""
+    if not layout.down_filters:
+        return 0
+    if len(layout.down_filters) != layout.samplings:
+        raise CheckpointError("Only some down-samplings of the generator have a filter.")
+    taps = {modules.filters[path].tensors["filt"].shape[-1] for path in layout.down_filters}
+    for path in layout.down_filters:
+        if abs(_gain(modules.filters[path], min(taps)) - 1) > _FILTER_TOLERANCE:
+            raise _strange(path)
+    return taps.pop()
+
+
+def _with_gain(layout: _Layout, modules: NetworkTensors) -> tuple[KeyMapping, ...]:
+    """The slots; what an enlarging filter multiplies by goes into the convolution behind it."""
+    if not layout.up_filters:
+        return layout.slots
+    if len(layout.up_filters) != layout.samplings or layout.numbering is None:
+        raise CheckpointError("Only some up-samplings of the generator have a filter.")
+    gains = {
+        f"up{step}": _gain(modules.filters[path], _UP_TAPS) / 8
+        for step, path in enumerate(layout.up_filters)
+    }
+    return tuple(replace(slot, gain=gains.get(slot.name, 1.0)) for slot in layout.slots)
+
+
+def _gain(layer: LayerTensors, taps: int) -> float:
+    """Sum of a binomial filter; raises CheckpointError for a filter of another form."""
+    values = layer.read("filt")
+    row = np.array([comb(taps - 1, tap) for tap in range(taps)]) / 2 ** (taps - 1)
+    cube = np.einsum("i,j,k->ijk", row, row, row)
+    gain = float(values[:1].sum())
+    if values.shape[1:] != (1, taps, taps, taps) or not np.allclose(
+        values, gain * cube, atol=_FILTER_TOLERANCE * abs(gain)
+    ):
+        raise _strange(layer.path)
+    return gain
+
+
+def _strange(path: str) -> CheckpointError:
+    return CheckpointError(
+        f"The fixed filter {path}.filt is not one of anti-aliasing as contrastive unpaired "
+        "translation has it; this network is a variant that is not supported."
+    )
 
 
 def _cubic(shape: tuple[int, ...]) -> int:
@@ -190,7 +279,7 @@ def _cubic(shape: tuple[int, ...]) -> int:
     return edge
 
 
-def _check_widths(layout: ResNetLayout, modules: NetworkTensors, width: int) -> None:
+def _check_widths(layout: _Layout, modules: NetworkTensors, width: int) -> None:
     """Raise CheckpointError unless channels double on the way down and kernels are 3x3x3."""
     for slot in (*layout.part("down"), *layout.part("block"), *layout.part("up")):
         shape = modules.convolutions[slot.convolution].shape
@@ -199,7 +288,7 @@ def _check_widths(layout: ResNetLayout, modules: NetworkTensors, width: int) -> 
             width *= 2
         elif slot.name.startswith("up"):
             width //= 2
-        transposed = slot.name.startswith("up") and not layout.sampled
+        transposed = slot.name.startswith("up") and not layout.samples
         expected = (before, width) if transposed else (width, before)
         if shape != (*expected, 3, 3, 3):
             raise CheckpointError(
@@ -207,21 +296,3 @@ def _check_widths(layout: ResNetLayout, modules: NetworkTensors, width: int) -> 
                 f"ResNet generator has {'x'.join(map(str, (*expected, 3, 3, 3)))}; this network "
                 "is a variant that is not supported."
             )
-
-
-def _report(layout: ResNetLayout, spec: ResNetSpec, evidence: Evidence) -> None:
-    channels = f"{spec.in_channels} in, {spec.out_channels} out"
-    evidence.tell("channels", channels, "shapes of the first and last convolution")
-    evidence.tell("width", spec.width, "shape of the first convolution")
-    evidence.tell("blocks", spec.blocks, "number of residual blocks")
-    decoder = "sampling and convolution" if layout.sampled else "transposed convolution"
-    evidence.tell("decoder", decoder, "shapes and places of its layers")
-    evidence.assume(
-        "stride", 2**spec.downsamplings, "each doubling of the channels halves the grid"
-    )
-    if layout.dropout:
-        evidence.assume("dropout", "off", "places of dropout layers; they only act in training")
-    if evidence.choices.tanh is None:
-        evidence.assume(
-            "last activation", "tanh", "it has no weights; setting no-tanh leaves it out"
-        )

@@ -1,13 +1,14 @@
 """The largest batch and the fastest plans that fit into device memory; touches no card."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2, prod, sqrt
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ...errors import DeviceMemoryError
 from ...network.flops import flops
 from ...network.graph import Graph, Network, Triple
+from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import CardProperties
 from ..lowering.lowering import lower
@@ -115,8 +116,13 @@ class MemoryBudget:
         usable = max(0, self.free - _RESERVE)
         return usable if self.allowed is None else min(usable, self.allowed)
 
-    def too_small(self, needed: int, patch: Triple) -> DeviceMemoryError:
-        """What to say where a program for a patch needs more."""
+    def too_small(
+        self, needed: int, patch: Triple, fitting: Triple | None = None
+    ) -> DeviceMemoryError:
+        """What to say where a program for a patch needs more; fitting: a smaller one that fits."""
+        smaller = "use smaller patches"
+        if fitting:
+            smaller = f"use smaller patches (setting patch={','.join(map(str, fitting))} fits)"
         wants = (
             f"The network needs {_mib(needed)} MiB of device memory for patches of "
             f"{'x'.join(map(str, patch))}"
@@ -124,10 +130,10 @@ class MemoryBudget:
         if needed > self.free - _RESERVE:
             return DeviceMemoryError(
                 f"{wants}, but the card has {max(0, self.free - _RESERVE) >> 20} MiB to spare; end "
-                "other programs on it, or use smaller patches or another card."
+                f"other programs on it, or {smaller} or another card."
             )
         return DeviceMemoryError(
-            f"{wants}, but {self.bytes >> 20} MiB may be used; use smaller patches or a "
+            f"{wants}, but {self.bytes >> 20} MiB may be used; {smaller} or a "
             f"setting vram-limit of at least {_mib(needed)} MiB."
         )
 
@@ -163,8 +169,18 @@ def fit(
             tight = lowered, least
         smallest = min(smallest or least.bytes, least.bytes)
     if tight is None:
-        raise room.too_small(smallest, wanted.patch)
+        raise room.too_small(smallest, wanted.patch, _fitting_patch(network, wanted, room))
     return _fastest(network, *tight, room.bytes, choose)
+
+
+def _fitting_patch(network: Network, wanted: ProgramRequest, room: MemoryBudget) -> Triple | None:
+    """The largest smaller patch whose program, laid out for little memory, has room."""
+
+    def fits(patch: Triple) -> bool:
+        *_, smallest = replace(wanted, patch=patch, batch=1).layouts()
+        return _laid_out(network, lower(network, smallest, wanted.card), None).bytes <= room.bytes
+
+    return largest_patch(network.graph, wanted.patch, fits)
 
 
 def _fastest(

@@ -11,39 +11,48 @@ import sqlalchemy as sa
 from ...execution.retry import is_blamed
 from .queue import ALONE, PAUSED
 from .rows import NAMES, payload_of, whole
-from .state import PRIORITIES, Claim, SchedulingClass
+from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
 from .tables import APPLICATION, VERSION, QueueTables
+
+_IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
+"""In the very words of an index, which SQLite takes only for a query that has them."""
 
 
 class Claims:
     """What a worker does with a queue, under its own name.
 
     worker: unique among all that live; its holder must own the name's lock (`queue_life`).
+    only: the batch to take jobs of; "" takes those of all.
     All methods raise QueueLostError while the database does not answer.
     """
 
-    def __init__(self, tables: QueueTables, worker: str) -> None:
+    def __init__(self, tables: QueueTables, worker: str, only: str = "") -> None:
         self._tables = tables
+        self._only = only
         self.worker = worker
 
     def scheduling_classes(self) -> list[SchedulingClass]:
         """Where jobs may stand, the most urgent first; none while all work is paused."""
-        with self._tables.told():
-            names = {queue.name for queue in self._tables.client.list_queues()}
+        names = self._names()
         if PAUSED in names:
             return []
         classes = [found for name in names if (found := SchedulingClass.parse(name))]
         # Of equal priority, those that may start only now go first.
         return sorted(classes, key=lambda one: (PRIORITIES.index(one.priority), not one.window))
 
+    def is_paused(self) -> bool:
+        """Whether all work is."""
+        return PAUSED in self._names()
+
+    def _names(self) -> set[str]:
+        with self._tables.told():
+            return {scheduling.name for scheduling in self._tables.client.list_queues()}
+
     def take(self, scheduling: SchedulingClass) -> Claim | None:
-        """The oldest job of a class, which is ours from now on; None if there is none."""
+        """The oldest job of a scheduling, which is ours from now on; None if there is none."""
         token = str(uuid4())
         with self._tables.told():
-            queue = self._tables.client.retrieve_queue(str(scheduling))
-            if queue is None:
-                return None
-            job = self._tables.dbos.claim(queue, self.worker, VERSION, token)
+            job = self._taken(scheduling, token)
             if job is None:
                 return None
             tries, priority, inputs = self._row(job)
@@ -55,6 +64,48 @@ class Claims:
             scheduling=scheduling,
             alone=priority == ALONE,
         )
+
+    def _taken(self, scheduling: SchedulingClass, token: str) -> str | None:
+        """The first job of a class, given to one of those who ask at once; None if there is none.
+
+        One statement: SQLite lets one writer in at a time, and PostgreSQL passes over rows that
+        another transaction is about to take.
+        """
+        jobs = self._tables.jobs
+        first = (
+            sa.select(jobs.c.workflow_uuid)
+            .where(
+                *self._tables.of_batch(self._only),
+                jobs.c.queue_name == str(scheduling),
+                jobs.c.status == NAMES["queued"],
+                jobs.c.application_version == VERSION,
+                _IN_FLIGHT,
+            )
+            .order_by(jobs.c.priority, jobs.c.created_at)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+            .scalar_subquery()
+        )
+        now = self._tables.now()
+        take = (
+            sa.update(jobs)
+            .where(jobs.c.workflow_uuid == first, self._tables.are(["queued"]))
+            .values(
+                status=NAMES["running"],
+                owner_xid=token,
+                executor_id=self.worker,
+                started_at_epoch_ms=now,
+                updated_at=now,
+                recovery_attempts=jobs.c.recovery_attempts + 1,
+            )
+            .returning(jobs.c.workflow_uuid)
+        )
+        with self._tables.begin() as connection:
+            return connection.execute(take).scalar()
+
+    def open_jobs(self) -> tuple[OpenJobs, ...]:
+        """What has not ended of all that this worker may take."""
+        return self._tables.open_jobs(self._only)
 
     def _row(self, job: str) -> Any:
         jobs, inputs = self._tables.jobs, self._tables.inputs

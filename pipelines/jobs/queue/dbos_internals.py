@@ -5,7 +5,7 @@ All else goes through DBOS's public client. test_dbos_internals.py names each of
 
 from typing import Any
 
-from dbos import DBOSClient, Queue
+from dbos import DBOSClient
 from dbos._migration import get_migration_versions, get_sqlite_migration_versions
 
 
@@ -33,16 +33,6 @@ class Internals:
         if schema is None:  # SQLite has none
             return get_sqlite_migration_versions(self.engine)
         return get_migration_versions(self.engine, schema, self._database.use_listen_notify)
-
-    def claim(self, queue: Queue, worker: str, version: str, token: str) -> str | None:
-        """Give a worker the first job that is queued in a queue; its name, None if there is none.
-
-        Two workers that ask at once never get the same one.
-        """
-        taken, _ = self._database.start_queued_workflows(
-            queue, worker, version, None, owner_xid=token
-        )
-        return taken[0] if taken else None
 
     def end(self, job: str, state: str, output: str, token: str) -> bool:
         """Record a running job's end and output; False, and no record, if the token is not its."""

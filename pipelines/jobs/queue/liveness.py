@@ -47,19 +47,29 @@ class ServerLocks:
 
     def hold(self, name: str) -> bool:
         """Take a lock, until the connection ends; False if another one has it."""
-        taken = self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name))
+        taken = bool(self._ask("SELECT pg_try_advisory_lock(%s, %s)", CLASS, _number(name)))
         if taken:
             self._held.add(name)
         return taken
 
     def is_held(self, name: str) -> bool:
         """Whether any connection has the lock."""
-        return self._ask(
+        found = self._ask(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
             "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
             "classid = %s AND objid::bigint = %s AND objsubid = 2)",
             CLASS,
             _number(name),
+        )
+        return bool(found)
+
+    def held(self) -> int:
+        """How many workers have locks, of all connections."""
+        return self._ask(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
+            "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
+            "classid = %s AND objsubid = 2",
+            CLASS,
         )
 
     def holds(self, name: str) -> bool:
@@ -82,7 +92,7 @@ class ServerLocks:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, query: str, *values: int) -> bool:
+    def _ask(self, query: str, *values: int) -> int:
         try:
             if self._connection is None:
                 self._connection = psycopg.connect(self._url, autocommit=True)
@@ -93,7 +103,7 @@ class ServerLocks:
             raise QueueLostError(
                 f"The queue's server does not answer ({' '.join(str(error).split())[:200]})."
             ) from error
-        return bool(row and row[0])
+        return int(row[0]) if row else 0
 
 
 def _number(name: str) -> int:
@@ -166,7 +176,7 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
 
     A GPU has one name, so that no two workers share it by mistake; the CPU has many.
     """
-    folder = Path(f"{place.file}.workers") if place.file else own_folder() / "workers"
+    folder = lock_folder(place)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     origin = origin_of(folder)
     names = [f"{origin}:{device}"]
@@ -193,6 +203,21 @@ def life(place: QueuePlace, device: str) -> Generator[Life]:
         f"A worker for {device} runs on this machine already; stop that one first, or choose "
         "another device."
     )
+
+
+def living_workers(place: QueuePlace) -> int:
+    """How many workers of a queue are alive: those of a server on any machine."""
+    if place.file is None:
+        with ServerLocks(place.url) as locks:
+            return locks.held()
+    folder = lock_folder(place)
+    names = [lock.name.removesuffix(".lock") for lock in folder.glob("*.lock")]
+    return sum(not _is_free(folder, name) for name in names)
+
+
+def lock_folder(place: QueuePlace) -> Path:
+    """Where the names of workers on this machine are locked."""
+    return Path(f"{place.file}.workers") if place.file else own_folder() / "workers"
 
 
 def origin_of(folder: Path) -> str:

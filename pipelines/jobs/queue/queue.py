@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ...errors import QueueError
 from .job import StudyJob
+from .liveness import living_workers
 from .location import QueuePlace
 from .rows import NAMES, job_row, seconds_of, state_of
 from .state import (
@@ -21,6 +22,7 @@ from .state import (
     BatchCount,
     JobRow,
     JobState,
+    OpenJobs,
     Retried,
     SchedulingClass,
     Submitted,
@@ -120,16 +122,24 @@ class Queue:
             .select_from(jobs)
             .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
             .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .where(*self._within(batch, states))
+            .where(*self._tables.of_batch(batch, states))
             .order_by(jobs.c.workflow_uuid)
         )
         with self._tables.told():
             return [job_row(*fields) for fields in self._tables.read(query)]
 
+    def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
+        """What has not ended of a batch, or of all."""
+        return self._tables.open_jobs(batch)
+
+    def workers(self) -> int:
+        """How many are alive on any machine, whether they have a job or not."""
+        return living_workers(self._tables.place)
+
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
         with self._tables.told():
-            ids = self._ids(self._within(batch, OPEN))
+            ids = self._ids(self._tables.of_batch(batch, OPEN))
             for some in _portions(ids):
                 self._tables.client.cancel_workflows(some)
         return len(ids)
@@ -179,7 +189,7 @@ class Queue:
         jobs = self._tables.jobs.c
         ended = jobs.completed_at < int(before.timestamp() * 1000)
         with self._tables.told():
-            ids = self._ids([*self._within("", ()), ended])
+            ids = self._ids([*self._tables.of_batch(""), ended])
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
         return len(ids)
@@ -211,15 +221,6 @@ class Queue:
     def _open_keys(self) -> set[str]:
         key = self._tables.jobs.c.deduplication_id
         return {text for (text,) in self._tables.read(sa.select(key).where(key.isnot(None)))}
-
-    def _within(self, batch: str, states: Collection[JobState]) -> list[Any]:
-        jobs = self._tables.jobs.c
-        where = [jobs.application_name == APPLICATION]
-        if "/" in batch:
-            where.append(jobs.workflow_uuid == batch)
-        elif batch:
-            where.append(jobs.workflow_uuid.startswith(f"{batch}/", autoescape=True))
-        return [*where, self._tables.are(states)] if states else where
 
 
 def _options(

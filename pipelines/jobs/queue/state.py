@@ -53,6 +53,20 @@ class BatchCount:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs of one kind that have not ended. count: how many. state: which they are in.
+
+    window: of the day in which they may start; "" is any time. until: before which none starts, in
+    seconds since 1970; None if they do not wait.
+    """
+
+    count: int
+    state: JobState
+    window: str = ""
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """One job as the queue knows it; times are seconds since 1970.
 
@@ -139,6 +153,11 @@ class Claim:
     payload: str
     scheduling: SchedulingClass
     alone: bool
+
+    @property
+    def study(self) -> str:
+        """Place of the result below the output folder; "" if that cannot be read."""
+        return str(json_object(self.payload).get("study", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
-from .rows import NAMES
-from .state import JobState, SchedulingClass
+from .rows import NAMES, seconds_of, state_of
+from .state import OPEN, JobState, OpenJobs, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
 VERSION = "1"
@@ -122,6 +122,45 @@ class QueueTables:
     def are(self, states: Collection[JobState]) -> Any:
         """The condition that a job is in one of these states."""
         return self.jobs.c.status.in_([NAMES[state] for state in states])
+
+    def of_batch(self, batch: str, states: Collection[JobState] = ()) -> list[Any]:
+        """The conditions that a job is of a batch, or the one `<batch>/<number>`; "" is any.
+
+        states: only those in one of them, if any is named.
+        """
+        jobs = self.jobs.c
+        where = [jobs.application_name == APPLICATION]
+        if "/" in batch:
+            where.append(jobs.workflow_uuid == batch)
+        elif batch:
+            where.append(jobs.workflow_uuid.startswith(f"{batch}/", autoescape=True))
+        return [*where, self.are(states)] if states else where
+
+    def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
+        """What has not ended of a batch, or of all, by state and scheduling class."""
+        jobs = self.jobs.c
+        query = (
+            sa.select(
+                jobs.status,
+                jobs.queue_name,
+                sa.func.count(),
+                sa.func.min(jobs.delay_until_epoch_ms),
+            )
+            .where(*self.of_batch(batch, OPEN))
+            .group_by(jobs.status, jobs.queue_name)
+            .order_by(jobs.status, jobs.queue_name)
+        )
+        with self.told():
+            rows = self.read(query)
+        return tuple(
+            OpenJobs(
+                count,
+                state_of(status),
+                SchedulingClass.parse(str(scheduling)).window,
+                seconds_of(until) if state_of(status) == "waiting" else None,
+            )
+            for status, scheduling, count, until in rows
+        )
 
     def register(self, scheduling: SchedulingClass) -> None:
         """Let workers know of a scheduling class."""

@@ -13,7 +13,7 @@ from ...report.study_row import to_json
 from ...report.writing import program_version
 from ..queue.claims import Claims
 from ..queue.job import StudyJob
-from ..queue.state import Claim, SchedulingClass
+from ..queue.state import Claim, OpenJobs, SchedulingClass
 from ..schedule import StartWindow
 from .messages import JobEnded, JobStarted, Tell, Waiting, WorkerSettings
 
@@ -68,9 +68,13 @@ class JobClient:
         with self._changed:
             self._changed.wait(PAUSE_SECONDS)
 
-    def others_work(self) -> bool:
-        """Whether any worker holds a job. Raises QueueLostError."""
-        return bool(self._claims.held())
+    def left(self) -> tuple[OpenJobs, ...]:
+        """What has not ended of all that this worker may take. Raises QueueLostError."""
+        return self._claims.open_jobs()
+
+    def is_paused(self) -> bool:
+        """Whether no job of any batch may start. Raises QueueLostError."""
+        return self._claims.is_paused()
 
     def take(self) -> TakenJob | None:
         """The most urgent job that may start now, in hand from then on. Raises QueueLostError.
@@ -80,9 +84,9 @@ class JobClient:
         while (claim := self._claim()) is not None:
             if claim.tries > self._tries:
                 self._record(lambda claim=claim: self._claims.give_up(claim))
-                self._tell(JobEnded(claim.job, None))
+                self._tell(JobEnded(claim.job, claim.study, None))
                 continue
-            self._tell(JobStarted(claim.job))
+            self._tell(JobStarted(claim.job, claim.study))
             try:
                 taken = TakenJob(claim, StudyJob.from_json(claim.payload))
             except QueueError as error:
@@ -144,7 +148,7 @@ class JobClient:
             result = {"row": to_json(row), "program": program_version()}
             well = row.status != "failed"
             self._record(lambda: self._claims.end(claim, result, well=well))
-        self._tell(JobEnded(claim.job, row))
+        self._tell(JobEnded(claim.job, claim.study, row))
 
     def _record(self, step: Callable[[], object]) -> None:
         """Tell the queue what became of a job, for as long as it takes."""

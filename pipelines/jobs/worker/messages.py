@@ -8,6 +8,7 @@ from ....engine.options import NO_LIMITS, CudaLimits
 from ...execution.messages import StopWork
 from ...execution.retry import TRIES
 from ...progress.events import Remark
+from ..queue.state import OpenJobs
 
 if TYPE_CHECKING:
     from ...report.report import StudyReport
@@ -32,13 +33,15 @@ class WorkerSettings:
     """How a worker goes about it.
 
     until_empty: end when no job may start and none runs elsewhere, instead of waiting for more.
-    tries: workers that may die of a job before it is given up. yield_limits: how
-    much of the GPU other programs may use; None takes no notice of them. limits: of what this
-    program may take there. sharing: workers that were started together, among which the machine is
-    divided.
+    waits: and not before those have run that may start later. only: the batch to do jobs of, ""
+    for all. tries: workers that may die of a job before it is given up. yield_limits: how much of
+    the GPU other programs may use; None takes no notice of them. limits: of what this program may
+    take there. sharing: workers that were started together, among which the machine is divided.
     """
 
     until_empty: bool = False
+    waits: bool = False
+    only: str = ""
     tries: int = TRIES
     yield_limits: YieldLimits | None = None
     limits: CudaLimits = NO_LIMITS
@@ -47,24 +50,31 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobStarted:
-    """A job was taken."""
+    """A job was taken. study: place of its result; "" if that cannot be read."""
 
     job: str
+    study: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job is over: its row, or None if it was given up."""
+    """A job is over. study: place of its result. row: of the study, None if it was given up."""
 
     job: str
+    study: str
     row: "StudyReport | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """No job starts for now. reason: in words, None if there simply is none."""
+    """No job starts for now. reason: in words, None if there simply is none.
+
+    left: jobs that may start later, and those of other workers. is_paused: whether all are held.
+    """
 
     reason: str | None
+    left: tuple[OpenJobs, ...] = ()
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,10 @@ class TuningEnded:
 
 @dataclass(frozen=True, slots=True)
 class NothingLeft:
-    """No job is left that may start now, and the worker ends."""
+    """No job is left that may start now, and the worker ends. left, is_paused: as of `Waiting`."""
+
+    left: tuple[OpenJobs, ...]
+    is_paused: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def work(
         life(place, device) as alive,
         WarmDevice(device, settings, tell) as warm,
     ):
-        claims = Claims(tables, alive.name)
+        claims = Claims(tables, alive.name, settings.only)
         jobs = JobClient(claims, settings, tell, _hindrance(device, settings))
         worker = JobWorker(jobs, warm, settings, tell)
         ready(worker)

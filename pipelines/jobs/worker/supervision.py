@@ -15,7 +15,6 @@ from ...execution.supervisor import Restart, RestartPolicy, Supervisor
 from .messages import (
     Begin,
     FinishJobs,
-    NothingLeft,
     QueueOrder,
     WorkerEvent,
     WorkerFailed,
@@ -61,8 +60,6 @@ class QueueTask:
             status, sentence = self.verdict(error)
             channel.send(WorkerFailed(sentence))
             return status
-        if end == "empty":
-            channel.send(NothingLeft())
         return _RESTART if end == "restart" else 0
 
 

@@ -23,6 +23,8 @@ from ....io.volume import Study
 from ...errors import SettingsError
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
+from ...host.memory import available_memory
+from ...patch_memory import check_patch_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -59,6 +61,7 @@ class WarmDevice:
         self._sharing = settings.sharing
         self._tell = tell
         self._tool: _Tool | None = None
+        self._models: dict[str, tuple[str, ...]] = {}
         self._manifest: Manifest | None = None
         self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
@@ -88,10 +91,14 @@ class WarmDevice:
         """
         study = find_study(job)
         manifest = self._open_folder(Path(job.output))
-        recipe = Recipe(job.model_sha256, self._options(job).settings().sha256())
-        entries = manifest.entries
+        models = self._known_as(job)
         planner = Planner(
-            manifest.output, entries, recipe, job.options.overwrite, job.options.preview
+            manifest.output,
+            manifest.entries,
+            Recipe(models[0], self._options(job).settings().sha256()),
+            job.options.overwrite,
+            job.options.preview,
+            models,
         )
         [planned] = planner.plan([study])
         if planned.refreshed:
@@ -112,7 +119,7 @@ class WarmDevice:
             model=tool.model,
             options=options,
             share_generator=lambda _: nullcontext(tool.generator),
-            store=Store(manifest, Recipe(tool.sha256, settings.sha256()), tool.model.card),
+            store=Store(manifest, Recipe(tool.model.identity, settings.sha256()), tool.model.card),
             hands_over=True,
             may_begin=may_begin,
         )
@@ -135,6 +142,28 @@ class WarmDevice:
         remove_leftovers(output)
         return self._manifest
 
+    def _known_as(self, job: StudyJob) -> tuple[str, ...]:
+        """Hashes by which results of the job's model are recorded, today's first.
+
+        Without the model's file, which matters only if the study is due, all that the job says.
+        """
+        if job.model_sha256 not in self._models:
+            try:
+                self._models = {job.model_sha256: self._load(job).known_as}
+            except ModelFileError:
+                return (job.model_sha256,)
+        return self._models[job.model_sha256]
+
+    def _load(self, job: StudyJob) -> Model:
+        """The model that was meant when the job was submitted. Raises ModelFileError."""
+        model = load_model(Path(job.model))
+        if model.sha256 != job.model_sha256:
+            raise ModelFileError(
+                f"{job.model} is another model than when the job was submitted; submit again, or "
+                "put the old file back."
+            )
+        return model
+
     def _open_tool(self, job: StudyJob, patch: Triple) -> _Tool:
         tool = self._tool
         wanted = job.model, job.model_sha256, patch
@@ -142,13 +171,10 @@ class WarmDevice:
             return tool
         self._tool = None
         self._tool_stack.close()
-        model = load_model(Path(job.model))
-        if model.sha256 != job.model_sha256:
-            raise ModelFileError(
-                f"{job.model} is another model than when the job was submitted; submit again, or "
-                "put the old file back."
-            )
+        model = self._load(job)
         model.network.graph.check_patch(patch)
+        if self._device.kind == "cpu":
+            check_patch_memory(model.network.graph, patch, available_memory())
         opening = shared_generator(
             lambda precision: self._opened(model, precision, patch), self._device.precisions
         )
@@ -187,7 +213,7 @@ def find_study(job: StudyJob) -> Study:
         raise UnreadableScanError(
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
         )
-    found = discover([Path(file) for file in job.files], Path(job.output), job.options.choice())
+    found = discover([Path(file) for file in job.files], None, job.options.choice())
     for study in found.studies:
         if set(map(str, study.files)) == set(job.files):
             return replace(study, name=PurePosixPath(job.study))

@@ -17,7 +17,7 @@ from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy
 from ..queue.job import StudyJob
 from .client import PAUSE_SECONDS, JobClient, TakenJob
-from .messages import End, Tell, Waiting, WorkerSettings
+from .messages import End, NothingLeft, Tell, Waiting, WorkerSettings
 from .warm_device import WarmDevice, failed, row_of
 
 TICK_SECONDS = 0.2
@@ -73,7 +73,7 @@ class JobWorker:
         while self.jobs.is_open:
             try:
                 taken, self._next = self._next or self.jobs.take(), None
-                if taken is None and self._settings.until_empty and not self.jobs.others_work():
+                if taken is None and self._settings.until_empty and self._is_empty():
                     return "empty"
             except QueueLostError as error:
                 self._wait(str(error))
@@ -87,9 +87,21 @@ class JobWorker:
             self.jobs.hand_in(taken, _interrupted(taken))
         return "restart" if self._needs_restart else "stopped"
 
+    def _outlook(self) -> Waiting:
+        return Waiting(None, self.jobs.left(), self.jobs.is_paused())
+
+    def _is_empty(self) -> bool:
+        """Whether nothing more is to come, which is told then. Raises QueueLostError."""
+        left = self.jobs.left()
+        if any(self._settings.waits or job.state == "running" for job in left):
+            return False
+        self._tell(NothingLeft(left, self.jobs.is_paused()))
+        return True
+
     def _wait(self, reason: str | None) -> None:
         if reason != self._waits_for:
-            self._tell(Waiting(reason))
+            with suppress(QueueLostError):
+                self._tell(Waiting(reason) if reason else self._outlook())
             self._waits_for = reason
         self._device.close_folder()
         with suppress(Empty):

@@ -47,8 +47,9 @@ def test_every_series_and_scan_has_a_row_and_a_reason(disc: Path) -> None:
 
 def test_what_is_left_out_anyway_is_told_without_further_advice(disc: Path) -> None:
     Phantom("MR", slices=1, number=9, series="1.2.3.4.5.9").write(disc / "single")
-    shutil.copytree(disc / "single", disc / "again")
-    shutil.copytree(disc / "ct", disc / "ct again")
+    for name in ("single", "ct"):
+        for path in sorted((disc / name).iterdir()):
+            shutil.copy(path, path.with_name(f"{path.name} again"))
     result = discover(disc)
     [skipped] = [
         line for line in result.output.splitlines() if "skipped: " in line and "0009" in line
@@ -88,10 +89,19 @@ def test_json_is_a_promise_to_scripts(disc: Path) -> None:
     }
     [ct] = [row for row in found["series"] if row["number"] == 3]
     assert {key: type(value).__name__ for key, value in ct.items()} == {
-        **dict.fromkeys(["label", "folder", "study", "modality", "verdict"], "str"),
+        **dict.fromkeys(["label", "folder", "study", "modality", "verdict", "kind"], "str"),
         **dict.fromkeys(["number", "images", "duplicates", "volumes"], "int"),
         **dict.fromkeys(["notes", "extents", "spacing", "files"], "list"),
         "reason": "NoneType",
+        "failed": "bool",
+    }
+    [scan] = found["files"]
+    assert {key: type(value).__name__ for key, value in scan.items()} == {
+        **dict.fromkeys(["path", "format", "verdict"], "str"),
+        **dict.fromkeys(["extents", "spacing", "notes"], "list"),
+        "reason": "NoneType",
+        "failed": "bool",
+        "volumes": "int",
     }
     assert [row["verdict"] for row in found["series"]] == ["skipped", "refused", "taken"]
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from PIL import Image
 from support.batch_world import identity_model, scan, tiny_model
-from support.io_files import unpacked
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -35,6 +34,7 @@ class Folders:
 
     def rows(self, *options: str) -> list[dict[str, Any]]:
         report = self.root / "report.json"
+        report.unlink(missing_ok=True)
         self.translate(*options, "--report", str(report))
         return json.loads(report.read_text())["studies"]
 
@@ -56,9 +56,9 @@ def test_a_picture_stands_beside_each_result_and_is_in_the_report(folders: Folde
 
 def test_a_picture_changes_no_voxel_and_is_not_needed_to_keep_a_result(folders: Folders) -> None:
     folders.translate()
-    plain = unpacked(folders.output / "a.nii.gz")
+    plain = (folders.output / "a.nii.gz").read_bytes()
     assert {row["due"] for row in folders.rows("--preview")} == {"it has no preview yet"}
-    assert unpacked(folders.output / "a.nii.gz") == plain
+    assert (folders.output / "a.nii.gz").read_bytes() == plain
     assert {row["status"] for row in folders.rows()} == {"up to date"}
     folders.pictures[0].unlink()
     assert {row["status"] for row in folders.rows()} == {"up to date"}

@@ -72,3 +72,14 @@ class TestPlan:
             assert world.translate("--overwrite", *extras).exit_code == 0
             assert abs(max(asked) - mebibytes[-1] * 2**20) <= 2**20
         assert mebibytes[1] > mebibytes[0]
+
+
+def test_a_plan_notes_scans_that_are_padded_to_a_patch(world: World) -> None:
+    scan(world.inputs / "small.nii", shape=(10, 20, 24))
+    scan(world.inputs / "whole.nii", shape=(16, 20, 24))
+    told = CliRunner().invoke(app, ["plan", *world.arguments()]).stdout
+    padded = (
+        "note: small.nii: it is smaller than a patch, and padded from 10x20x24 to 16x20x24 voxels"
+    )
+    assert padded in " ".join(told.split())
+    assert told.count("padded") == 1

@@ -1,7 +1,9 @@
 """submit, worker and jobs as people use them, with real worker processes."""
 
+import contextlib
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -16,11 +18,12 @@ import pytest
 import sqlalchemy as sa
 from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import PATIENT, PATIENT_ID, Phantom
-from support.queue_world import QueueWorld, children, handles, spares
+from support.queue_world import COMMAND, QueueWorld, children, handles, spares
 from support.waiting import eventually
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
 from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
@@ -47,6 +50,7 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert (world.output / "000.nii.preview.png").exists()
     listed = world.did("jobs", batch)
     assert "4 jobs: 3 done, 1 failed" in listed
+    assert "No worker is running" not in listed, "and none is needed"
     assert "failed: empty.nii: unreadable: " in listed
     summary = world.run("jobs", "summary", batch)
     assert summary.exit_code == 1
@@ -54,12 +58,73 @@ def test_a_batch_from_submission_to_summary(world: QueueWorld) -> None:
     assert "empty.nii" in summary.stderr
     summary = world.run("jobs", "summary", world.submit("--overwrite"))
     assert "4 studies in 0.00 s: 4 open" in summary.stdout
+    assert "No worker is running; 'cuda-cyclegan worker' does the jobs" in world.did("jobs")
 
     scan(world.inputs / "empty.nii")
     assert "1 job queued again" in world.did("jobs", "retry", batch)
     world.work()
     assert world.run("jobs", "summary", batch).exit_code == 0
     assert "4 translated" in world.did("jobs", "summary", batch)
+
+
+def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit("--preview")
+    world.work()
+    report, page = world.folder / "night.json", world.folder / "night.html"
+    files = ["--report", str(report), "--html", str(page)]
+    assert world.run("jobs", "summary", batch, *files).exit_code == 1
+    assert json.loads(report.read_text())["totals"]["translated"] == 1
+    assert json.loads(report.read_text())["settings"]["precision"] is None
+    assert "1 failure" in page.read_text()
+    assert "Middle slices of 000.nii" in page.read_text()
+    assert "1 translated, 1 failed" in world.did("report", str(report))
+    refused = world.run("jobs", "summary", batch, *files)
+    assert (refused.exit_code, "--force" in refused.stderr) == (2, True)
+    assert world.run("jobs", "summary", batch, *files, "--force").exit_code == 1
+    printed = world.run("jobs", "summary", batch, "--report", "-")
+    assert json.loads(printed.stdout)["totals"]["failed"] == 1
+
+
+def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) -> None:
+    world.scans(1)
+    batch = world.submit("--overlap", "0.5")
+    world.submit("--at", "2100-01-01T00:00")
+    world.submit("--window", "03:00-03:01", "--overlap", "0.3")
+    with QueueTables(queue_place(world.queue), create=False) as tables:
+        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
+    with life(queue_place(world.queue), "cpu"):
+        told = world.did("jobs")
+        assert json.loads(world.did("jobs", "--json"))["workers"] == 1
+    assert f"At work: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
+    assert "Later: 1 job queued for 03:00-03:01, 1 job waits until 2100-01-01 00:00" in told
+    assert "No worker is running" not in told
+    assert json.loads(world.did("jobs", "--json"))["workers"] == 0
+
+
+def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    done = world.run("submit", *paths)
+    batch = done.stdout.strip()
+    assert done.stderr.splitlines()[-1] == (
+        f"No worker is running; to begin: cuda-cyclegan worker; to look: cuda-cyclegan jobs {batch}"
+    )
+    with life(queue_place(world.queue), "cpu"):
+        again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
+    assert "1 worker is running; to look: cuda-cyclegan jobs " in again.stderr
+    assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
+
+
+def test_a_job_may_have_one_named_file_as_its_result_beside_the_scan(world: QueueWorld) -> None:
+    world.scans(1)
+    source, target = world.inputs / "000.nii", world.inputs / "made.nii.gz"
+    paths = ["--model", str(world.model), "--output", str(target)]
+    batch = world.did("submit", str(source), *paths).strip()
+    world.work()
+    assert [job["state"] for job in world.jobs(batch)] == ["done"]
+    assert target.is_file()
 
 
 def test_a_result_equals_that_of_translate_and_is_kept_afterwards(world: QueueWorld) -> None:
@@ -183,7 +248,60 @@ def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
     worker = world.start("worker", "--device", "cpu", "--until-empty")
     _, log = worker.communicate()
     assert worker.returncode == 0
+    told = (
+        " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; --wait waits"
+    )
+    assert log.endswith(f"{told}\n")
+
+
+def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld) -> None:
+    world.scans(1)
+    soon = datetime.now() + timedelta(seconds=4)
+    batch = world.submit("--at", soon.isoformat())
+    log = ended(world, "--until-empty", "--wait")
+    assert re.search(r"waiting for jobs that may start; 1 job waits until \d{4}-\d\d-\d\d ", log)
     assert log.endswith(" cpu: no job is left that may start now\n")
+    assert [job["state"] for job in world.jobs(batch)] == ["done"]
+    assert world.run("worker", "--wait").exit_code == 2
+
+
+def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
+    world.scans(2)
+    first = world.submit()
+    second = world.submit("--overlap", "0.5")
+    log = ended(world, "--until-empty", "--only", second)
+    assert log.count(" translated") == 2
+    assert {job["state"] for job in world.jobs(second)} == {"done"}
+    assert {job["state"] for job in world.jobs(first)} == {"queued"}
+    unknown = world.run("worker", "--only", "20261121-aaaaaa")
+    assert (unknown.exit_code, "holds no batch" in unknown.stderr) == (2, True)
+
+
+def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit()
+    log = ended(world, "--until-empty", "--fail-on-error", status=1)
+    assert re.search(rf" cpu: {batch}/00001 translated: 000.nii, \d\.\d\d s$", log, re.MULTILINE)
+    assert re.search(rf" cpu: {batch}/00002 failed: empty.nii.*: unreadable: ", log)
+    world.did("jobs", "retry", batch)
+    ended(world, "--until-empty")
+
+
+def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit()
+    world.did("jobs", "pause")
+    log = ended(world, "--until-empty")
+    assert "now; paused: no job starts until 'jobs resume'; 1 job queued; --wait waits" in log
+
+
+def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
+    """What a worker on the CPU logged until its end."""
+    worker = world.start("worker", "--device", "cpu", *options)
+    _, log = worker.communicate(timeout=120)
+    assert worker.returncode == status, log
+    return log
 
 
 def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
@@ -264,7 +382,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
     world.scans(30)
     batch = world.submit()
     with open_queue(queue_place(world.queue)) as queue:
-        assert len(fitting(queue, batch, 40)) == 33
+        assert len(fitting(queue, batch, 40)) == 34
         with QueueTables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
@@ -273,8 +391,33 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
                 if not claim.job.endswith("20"):
                     claims.end(claim, {}, well=True)
         shown = fitting(queue, batch, 10)
-    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30"]
-    assert shown[-1] == "30 jobs: 10 queued, 1 running, 19 done"
+    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30", "No"]
+    assert shown[-2] == "30 jobs: 10 queued, 1 running, 19 done"
+
+
+def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / f"{'long' * 40}.nii").touch()
+    batch = world.submit()
+    world.work()
+    terminal, end = os.openpty()
+    command = [*COMMAND, "jobs", batch, "--watch", "--queue", world.queue]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(command, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    said = b""
+    with contextlib.suppress(OSError):  # what a terminal without a program ends with
+        while piece := os.read(terminal, 4096):
+            said += piece
+    os.close(terminal)
+    assert process.wait() == 0
+    left = said.decode().replace("\r", "").rpartition("\x1b[2K")[2]
+    assert "2 jobs: 1 done, 1 failed" in left
+    assert left.count("000.nii") == 1
+    drawn = said.decode().partition("\x1b[2K")[0].replace("\x1b[?25l", "")
+    assert max(map(len, drawn.replace("\r", "").splitlines())) <= 80, (
+        "nothing wraps while it is drawn"
+    )
 
 
 def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
@@ -284,7 +427,7 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     scan(world.inputs / "a.nii")
     eventually(lambda: world.run("jobs").stdout.count(" 1 ") == 1)
     scan(world.inputs / "b.nii")
-    eventually(lambda: len(world.did("jobs").splitlines()) == 4)
+    eventually(lambda: len(world.did("jobs").splitlines()) == 5)
     watch.terminate()
     _, log = watch.communicate()
     assert log.count("1 study queued") == 2
@@ -359,7 +502,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
             assert taken.job == f"{batch}/00001"
             claims.take_over(claims.held()[name])
     told = world.work()
-    assert JobEnded(f"{batch}/00001", None) in told
+    assert JobEnded(f"{batch}/00001", "000.nii", None) in told
     poison, harmless = world.jobs(batch)
     assert (poison["state"], harmless["state"]) == ("given up", "done")
     assert "3 workers died of it" in poison["reason"]

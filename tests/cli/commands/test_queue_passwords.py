@@ -78,6 +78,7 @@ def by_variable(_: Path, address: str) -> Result:
 def by_file(folder: Path, address: str) -> Result:
     file = folder / "named.toml"
     file.write_text(f"queue = {json.dumps(address)}\n")
+    file.chmod(0o600)
     return run("--config", str(file), "jobs", "pause")
 
 

@@ -1,12 +1,15 @@
 """The report command: text, the page, hostile names, and what it refuses."""
 
 import re
-from base64 import b64encode
+from base64 import b64decode
 from dataclasses import replace
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.reports import BATCH, failed, row, written
 from typer.testing import CliRunner, Result
 
@@ -14,7 +17,6 @@ from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.report.report import BatchReport, Skip, StudyReport
 
 HOSTILE = "\"><script>alert('1')</script><img src=x onerror=alert(1)>\x1b[31m\u202e&lt;\udcff"
-PNG = b"\x89PNG\r\n\x1a\n and more"
 
 
 def report(*words: object) -> Result:
@@ -50,7 +52,8 @@ def test_one_report_shows_stages_throughput_memory_and_failures_last(tmp_path: P
     result = report(written(batch, tmp_path / "r.json"))
     assert result.exit_code == 0
     assert re.search(r"infer +5\.00 s +50\.0%  █{15}$", result.stdout, re.MULTILINE)
-    assert re.search(r"total .* 200 +300 MiB", result.stdout)
+    assert re.search(r"wall time +10\.0 +200 +300 MiB", result.stdout)
+    assert "Network busy 50 % of 10.0 s\n" in result.stdout
     assert result.stdout.splitlines()[-1] == "failed: bad.nii: unreadable: It is empty."
 
 
@@ -73,13 +76,32 @@ def test_reports_of_old_versions_have_no_moments_and_are_shown(tmp_path: Path) -
     assert "under way" not in page_of(tmp_path, BATCH).words
 
 
-def test_two_reports_are_compared(tmp_path: Path) -> None:
-    faster = replace(BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better")
+def test_two_reports_are_compared_by_wall_time_and_conditions_first(tmp_path: Path) -> None:
+    faster = replace(
+        BATCH, studies=(row("a.nii", 2.0), row("b.nii", 3.0)), device="better", seconds=8.0
+    )
     files = [written(BATCH, tmp_path / "1.json"), written(faster, tmp_path / "2.json")]
-    result = report(*files)
-    assert "The second was 2.00 times as fast on the 2 studies" in result.stdout
-    assert "device: numpy became better" in result.stdout
-    assert re.search(r"a\.nii +4\.00 +2\.00 +2\.00", result.stdout)
+    lines = report(*files).stdout.splitlines()
+    told = lines[lines.index("2.json against 1.json:") + 1 :]
+    assert told[:3] == [
+        "Wall time: 10.0 s, then 8.00 s for the same 2 studies; the second was 1.25 times as fast",
+        "They did not run under the same conditions:",
+        "- device: numpy became better",
+    ]
+    assert any(re.fullmatch(r"a\.nii +4\.00 +2\.00 +2\.00", line) for line in told)
+    assert any(re.fullmatch(r"added up +10\.0 +5\.00 +2\.00", line) for line in told)
+    page = page_of(tmp_path, BATCH, faster)
+    assert page.words.index("Wall time: 10.0 s") < page.words.index("Work by stage")
+
+
+def test_other_studies_have_no_speedup_and_times_too_short_no_quotient(tmp_path: Path) -> None:
+    one = replace(BATCH, studies=(row("a.nii", 4.0), row("only.nii", 6.0)))
+    two = replace(BATCH, studies=(replace(row("a.nii", 0.0001)),), seconds=2.0)
+    shown = report(written(one, tmp_path / "1.json"), written(two, tmp_path / "2.json")).stdout
+    assert "Wall time: 10.0 s, then 2.00 s, but not for the same studies" in shown
+    assert "times as fast" not in shown
+    assert "1 study only the first translated" in shown
+    assert re.search(r"a\.nii +4\.00 +0\.00$", shown, re.MULTILINE)
 
 
 def test_reports_without_anything_in_common_are_no_error(tmp_path: Path) -> None:
@@ -150,24 +172,50 @@ def test_settings_in_reasons_are_shown_as_options(tmp_path: Path) -> None:
     assert "it has 3 slices; --min-slices sets the fewest" in page
 
 
-def test_previews_are_embedded_when_they_are_there(tmp_path: Path) -> None:
-    there, gone, other, relative = (
+def test_previews_are_embedded_small_when_they_are_there(tmp_path: Path) -> None:
+    names = ("there", "gone", "other", "cut", "huge", "relative")
+    there, gone, other, cut, huge, relative = (
         replace(row(f"{name}.nii", 1.0), preview=tmp_path / f"{name}.nii.preview.png")
-        for name in ("there", "gone", "other", "relative")
+        for name in names
     )
-    (tmp_path / "there.nii.preview.png").write_bytes(PNG)
+    drawn(tmp_path / "there.nii.preview.png", (1044, 1054))
+    drawn(tmp_path / "relative.nii.preview.png", (60, 40))
+    drawn(tmp_path / "huge.nii.preview.png", (5000, 10))
     (tmp_path / "other.nii.preview.png").write_bytes(b"root:x:0:0")
-    (tmp_path / "relative.nii.preview.png").write_bytes(PNG)
+    whole = (tmp_path / "there.nii.preview.png").read_bytes()
+    (tmp_path / "cut.nii.preview.png").write_bytes(whole[:500])
     relative = replace(relative, preview=Path("relative.nii.preview.png"))
     foreign = replace(row("foreign.nii", 1.0), preview=tmp_path / "private.png")
-    (tmp_path / "private.png").write_bytes(PNG)
-    page = page_of(tmp_path, replace(BATCH, studies=(there, gone, other, relative, foreign)))
+    drawn(tmp_path / "private.png", (60, 40))
+    rows = (there, gone, other, cut, huge, relative, foreign)
+    page = page_of(tmp_path, replace(BATCH, studies=rows))
     images = [attributes for tag, attributes in page.elements if tag == "img"]
     assert [image["alt"] for image in images] == [
         "Middle slices of there.nii",
         "Middle slices of relative.nii",
     ]
-    assert images[0]["src"] == f"data:image/png;base64,{b64encode(PNG).decode()}"
+    sizes = [Image.open(BytesIO(embedded(image))).size for image in images]
+    assert sizes == [(800, 808), (60, 40)]
+
+
+def drawn(file: Path, size: tuple[int, int]) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3)).astype(np.uint8)
+    Image.fromarray(noise).save(file)
+
+
+def embedded(image: dict[str, str | None]) -> bytes:
+    kind, _, content = (image["src"] or "").partition(",")
+    assert kind == "data:image/webp;base64"
+    return b64decode(content)
+
+
+def test_what_failed_comes_before_all_else_and_long_tables_are_closed(tmp_path: Path) -> None:
+    many = tuple(row(f"{number}.nii", 1.0) for number in range(150))
+    page = page_of(tmp_path, replace(BATCH, studies=(*many, failed("bad.nii", "It is empty."))))
+    assert page.words.index("1 failure") < page.words.index("Work by stage")
+    assert "Show all 151" in page.words
+    (tmp_path / "page.html").unlink()
+    assert not [tag for tag, _ in page_of(tmp_path, BATCH).elements if tag == "details"]
 
 
 def test_a_page_never_replaces_a_file_unasked_nor_a_report_at_all(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "output": "str",
         "started": "str",
         "seconds": "float",
+        "runs": "int",
         "interrupted": "bool",
         "use": {
             **dict.fromkeys(["wall_seconds", "busy_seconds", "computing_seconds"], "float"),
@@ -104,3 +105,42 @@ def kind(value: object) -> object:
     if isinstance(value, dict):
         return {key: kind(item) for key, item in value.items()}
     return type(value).__name__
+
+
+def test_the_report_of_a_batch_that_goes_on_is_of_the_whole_batch(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    world.translate("--report", str(world.report))
+    first = world.rows()
+    scan(world.inputs / "b.nii")
+    done = world.translate("--report", str(world.report))
+    assert "1 translated, 1 up to date" in done.stdout
+    assert {name: row["status"] for name, row in world.rows().items()} == {
+        "a.nii": "translated",
+        "b.nii": "translated",
+    }
+    assert world.rows()["a.nii"] == first["a.nii"]
+    world.translate("--report", str(world.report))
+    report = json.loads(world.report.read_text())
+    assert (report["totals"]["translated"], report["runs"]) == (2, 3)
+
+
+def test_the_report_of_another_batch_is_kept_and_nothing_is_done(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    world.translate("--report", str(world.report))
+    before = world.report.read_bytes()
+    scan(world.inputs / "b.nii")
+    done = world.translate("--report", str(world.report), "--overlap", "0.5")
+    assert done.exit_code == 2
+    assert "is the report of another batch" in done.stderr
+    assert (world.report.read_bytes(), set(world.files())) == (before, {"a.nii"})
+    world.report.write_text("my notes")
+    assert world.translate("--report", str(world.report)).exit_code == 2
+    assert world.report.read_text() == "my notes"
+
+
+def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    done = world.translate("--report", "-")
+    assert json.loads(done.stdout)["totals"]["translated"] == 1
+    assert "1 study in " in done.stderr
+    assert not Path("-").exists()

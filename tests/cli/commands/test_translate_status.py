@@ -30,7 +30,7 @@ class TestStatus:
             ("--patch", "a,b,c"),
             ("--patch", "15,16,16"),
             ("--blend", "cubic"),
-            ("--device", "gpu"),
+            ("--device", "tpu"),
             ("--device", "cuda:"),
             ("--precision", "fp8"),
             ("--device", "cpu", "--precision", "fp16"),

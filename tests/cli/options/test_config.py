@@ -101,7 +101,13 @@ OPTIONS = [
 def value_of(command: str, key: str) -> str:
     """A value that the option takes, as TOML."""
     option = options_of(ROOT.commands[command])[key]
-    samples = {"cudnn": '["x"]', "json": '"b.json"', "plot": '"b.png"', "against": '"pytorch"'}
+    samples = {
+        "cudnn": '["x"]',
+        "input": '["x"]',
+        "json": '"b.json"',
+        "plot": '"b.png"',
+        "against": '"pytorch"',
+    }
     return "true" if option.is_flag else samples.get(key, '"x"')
 
 
@@ -207,3 +213,24 @@ def test_a_named_file_that_is_missing_is_told() -> None:
     refused = run("--config", "nowhere.toml", "jobs")
     assert refused.exit_code == 2
     assert "nowhere.toml" in refused.stderr
+
+
+SECRET = 'queue = "postgresql://me:secret@localhost:1/jobs"'
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "warned"),
+    [
+        (0o644, SECRET, True),
+        (0o640, f"[worker]\n{SECRET}", True),
+        (0o600, SECRET, False),
+        (0o644, 'queue = "postgresql://me@localhost:1/jobs"', False),
+    ],
+)
+def test_a_file_with_a_password_that_others_can_read_is_warned_of(
+    tmp_path: Path, mode: int, text: str, *, warned: bool
+) -> None:
+    user_config(tmp_path, text).chmod(mode)
+    told = run("doctor", "--help").stderr
+    assert ("Warning: others can read" in " ".join(told.split())) is warned
+    assert "secret" not in told

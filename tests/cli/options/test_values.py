@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from cuda_cyclegan.cli.options.values import cuda_limits, parsed_size
+from cuda_cyclegan.cli.options.values import checked_device, cuda_limits, parsed_size
 from cuda_cyclegan.engine.options import CudaLimits
 
 
@@ -35,3 +35,26 @@ def test_a_batch_is_a_number_or_left_to_the_program(text: str, batch: int | None
 def test_other_batches_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="neither auto nor a number from 1 to 99"):
         cuda_limits(None, "full", 60.0, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("auto", "auto"),
+        ("cpu", "cpu"),
+        ("gpu", "cuda"),
+        ("cuda", "cuda"),
+        ("0", "cuda:0"),
+        ("0,1", "cuda:0,1"),
+        ("gpu:1", "cuda:1"),
+        ("cuda:2,3", "cuda:2,3"),
+    ],
+)
+def test_a_device_is_named_as_people_name_it(text: str, device: str) -> None:
+    assert checked_device(text) == device
+
+
+@pytest.mark.parametrize("text", ["", "GPU", "cuda:", "cuda0", "0,", "cpu:0", "-1"])
+def test_other_devices_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="none of auto, cpu, gpu, cuda"):
+        checked_device(text)

@@ -7,8 +7,9 @@ import nibabel
 import numpy as np
 import pytest
 import SimpleITK
-from support.io_files import ramp, read_file
+from support.io_files import ramp, read_file, study_of
 
+from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
 from cuda_cyclegan.io.writing import write
 
 AFFINE = np.array([[-1.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 2.0, 10], [0, 0, 0, 1]])
@@ -88,6 +89,9 @@ def test_lengths_of_nrrd_are_in_their_unit_and_results_in_millimetres(
     converted = f"its header gives lengths in {unit}, and they are converted to mm"
     assert (converted in volume.notes) == (unit != "mm")
     assert len(volume.notes) == (unit != "mm") + (not named)
+    grid = read_grid(study_of(source))
+    assert grid.notes == volume.notes
+    np.testing.assert_array_equal(grid.affine, volume.affine)
     write(volume, tmp_path / "b.nrrd")
     lengths = np.array([in_mm] * 6 + [1.0] * 9)
     np.testing.assert_allclose(

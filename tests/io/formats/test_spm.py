@@ -13,6 +13,7 @@ from support.io_files import OBLIQUE, ramp
 
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import UnsupportedScanError
+from cuda_cyclegan.io.formats.nifti import read_grid
 from cuda_cyclegan.io.formats.spm import mat_beside
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Volume
@@ -50,6 +51,10 @@ def test_the_mat_file_says_where_the_voxels_lie(tmp_path: Path, written: str) ->
     np.testing.assert_allclose(volume.affine, OBLIQUE, atol=1e-5)
     np.testing.assert_allclose(volume.affine, Spm99AnalyzeImage.from_filename(path).affine)
     assert volume.notes[0] == "the .mat file of SPM beside it says where it lies"
+    [study] = discover([tmp_path / "in"], None).studies
+    grid = read_grid(study)
+    assert grid.notes == volume.notes
+    np.testing.assert_array_equal(grid.affine, volume.affine)
 
 
 def test_a_result_lies_where_its_source_does(tmp_path: Path) -> None:

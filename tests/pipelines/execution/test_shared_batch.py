@@ -40,6 +40,7 @@ from cuda_cyclegan.pipelines.progress.events import (
 )
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.results.aliases import with_aliases
 from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe, load
 from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
 from cuda_cyclegan.pipelines.settings import TranslateOptions
@@ -100,7 +101,8 @@ class World:
         with Manifest(self.output) as manifest:
             planner = Planner(self.output, manifest.entries, RECIPE, overwrite=False)
             planned = planner.plan(discover([self.inputs], self.output).studies)
-            return list(run_batch(planned, line(planned, manifest), self.hear))
+            line_at_work = line(with_aliases(planned), manifest)
+            return list(run_batch(planned, line_at_work, self.hear))
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -167,6 +169,26 @@ def test_a_killed_workers_studies_are_given_to_another(world: World) -> None:
     assert world.parts() == []
     done = [event.row.name for event in world.events if isinstance(event, StudyDone)]
     assert sorted(done) == NAMES
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_a_scan_with_two_names_is_stored_for_both(world: World, here: bool) -> None:
+    os.link(world.inputs / NAMES[0], world.inputs / "z.nii")
+    opener = Opener(world.calls)
+    rows = world.run_here(opener) if here else world.run(opener, opener)
+    assert [row.name for row in rows] == [*NAMES, "z.nii"]
+    assert {row.status for row in rows} == {"translated"}
+    assert world.made() == [*NAMES, "z.nii"]
+    assert sum(isinstance(event, TilesDone) and event.done == 0 for event in world.events) == 6
+    assert load(world.output)["z.nii"].status == "written"
+
+
+def test_both_names_share_the_fate_of_a_scan_that_kills_its_workers(world: World) -> None:
+    stored(world.inputs / NAMES[2], np.full((8, 8, 8), 900, np.int16))
+    os.link(world.inputs / NAMES[2], world.inputs / "z.nii")
+    rows = world.run(Opener(world.calls, brightest=800), Opener(world.calls, brightest=800))
+    assert [row.name for row in rows if row.status == "failed"] == [NAMES[2], "z.nii"]
+    assert world.made() == [name for name in NAMES if name != NAMES[2]]
 
 
 def test_a_worker_killed_from_outside_is_made_up_for(world: World) -> None:

@@ -63,5 +63,19 @@ def test_what_is_made_already_is_not_made_again_after_a_restart(tmp_path: Path) 
     assert arrivals.complete(asked) == [asked[1]]
 
 
+def test_results_are_known_by_every_hash_of_their_model(tmp_path: Path) -> None:
+    file = tmp_path / "a.nii"
+    file.write_bytes(b"scan")
+    with Manifest(tmp_path / "out") as manifest:
+        state = FileState.of(file)
+        manifest.append(
+            ManifestEntry(file.name, "written", "1", Recipe("identity", "s"), (state,), (state,))
+        )
+    for models, due in ((("identity", "m"), []), (("another",), [job(file)])):
+        arrivals = Arrivals(0.0, Clock())
+        arrivals.complete([job(file)], models)
+        assert arrivals.complete([job(file)], models) == due
+
+
 def test_a_study_that_vanishes_is_passed_over(tmp_path: Path) -> None:
     assert Arrivals(0.0, Clock()).complete([job(tmp_path / "gone.nii")]) == []

@@ -12,9 +12,9 @@ from support.reports import BATCH, row, written
 
 from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
-from cuda_cyclegan.pipelines.report.comparison import compare
+from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
 from cuda_cyclegan.pipelines.report.reading import read_report
-from cuda_cyclegan.pipelines.report.report import Failure, Skip, StudyReport
+from cuda_cyclegan.pipelines.report.report import BatchReport, Failure, Skip, StudyReport
 from cuda_cyclegan.pipelines.study.seam_score import SeamScore
 
 SECONDS = st.just(0.0) | st.floats(1e-9, 1e6)
@@ -145,17 +145,32 @@ def test_a_damaged_field_is_named(
         read_report(file)
 
 
+def compared(first: BatchReport, second: BatchReport, tmp_path: Path) -> Comparison:
+    return compare(
+        read_report(written(first, tmp_path / "1.json")),
+        read_report(written(second, tmp_path / "2.json")),
+    )
+
+
 def test_a_comparison_is_over_the_studies_in_both(tmp_path: Path) -> None:
     ones = (row("a", 4.0), row("b", 6.0), row("grown", 5.0), row("only first", 100.0))
     others = (row("b", 2.0), row("a", 3.0), replace(row("grown", 5.0), voxels=1))
     first = replace(BATCH, studies=ones)
     second = replace(BATCH, studies=others, device="another")
-    found = compare(
-        read_report(written(first, tmp_path / "1.json")),
-        read_report(written(second, tmp_path / "2.json")),
-    )
-    assert [(p.first.name, p.speedup) for p in found.pairs] == [("a", 4 / 3), ("b", 3.0)]
-    assert (found.seconds, found.speedup) == ((10.0, 5.0), 2.0)
+    found = compared(first, second, tmp_path)
+    assert [(p.first.name, p.second.seconds) for p in found.pairs] == [("a", 3.0), ("b", 2.0)]
+    assert found.work == (10.0, 5.0)
     assert found.stages()["infer"] == (5.0, 2.5)
     assert found.unmatched == (2, 1)
+    assert found.speedup is None, "wall times are of other studies"
+    assert found.rate == pytest.approx(2001 / 4000)
     assert dict(found.differences) == {"device": ("numpy", "another")}
+
+
+def test_batches_of_the_same_studies_compare_by_wall_time_not_by_work_that_overlaps(
+    tmp_path: Path,
+) -> None:
+    busier = replace(BATCH, studies=(row("a.nii", 9.0), row("b.nii", 9.0)), seconds=5.0)
+    found = compared(BATCH, busier, tmp_path)
+    assert (found.wall, found.speedup) == ((10.0, 5.0), 2.0)
+    assert found.work == (10.0, 18.0)

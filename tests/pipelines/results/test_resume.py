@@ -53,6 +53,15 @@ def test_an_untouched_result_is_kept(folder: Folder) -> None:
     assert (planned.action, planned.refreshed) == ("keep", None)
 
 
+def test_a_result_recorded_by_another_hash_of_the_model_is_kept(folder: Folder) -> None:
+    recipe, entries = Recipe("identity", "settings"), {folder.entry.output: folder.entry}
+    study = Study(PurePosixPath("sub/a.nii"), (folder.source,), "nifti")
+    for models, action in ((("identity", "model"), "keep"), (("identity",), "translate")):
+        planner = Planner(folder.output, entries, recipe, overwrite=False, models=models)
+        [planned] = planner.plan([study])
+        assert planned.action == action
+
+
 def test_overwrite_makes_everything_anew(folder: Folder) -> None:
     planned = folder.plan(folder.entry, overwrite=True)
     assert (planned.action, planned.replaces) == ("translate", True)

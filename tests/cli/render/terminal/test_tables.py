@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from cuda_cyclegan.cli.render.progress_bars import shortened
+from cuda_cyclegan.cli.render.terminal.elision import shortened, told_apart
 from cuda_cyclegan.cli.render.terminal.streams import broken
 from cuda_cyclegan.cli.render.terminal.tables import Row, TextTable, listing
 from cuda_cyclegan.cli.render.terminal.text import duration, memory, printable, scaled, seconds
@@ -19,15 +19,38 @@ TABLE = TextTable(
 )
 
 
-@pytest.mark.parametrize("columns", [None, 200, 100, 60, 40, 24])
-def test_columns_stand_under_each_other_and_no_name_is_cut(columns: int | None) -> None:
+@pytest.mark.parametrize("columns", [None, 200, 100, 60, 40, 32])
+def test_columns_stand_under_each_other_and_long_names_lose_their_middle(
+    columns: int | None,
+) -> None:
     lines = list(TABLE.lines(columns))
-    names = [row.name for row in TABLE.rows]
-    assert all(any(line.startswith(name) for line in lines) for name in names)
+    assert all(cell_len(line) <= (columns or 1000) for line in lines)
     with_status = [line for line in lines if line.endswith(("done", "failed", "redone", "status"))]
     starts = {cell_len(line.removesuffix(line.split()[-1])) for line in with_status}
     assert len(starts) == 1
-    assert all(cell_len(line) <= (columns or 1000) for line in lines if line not in names)
+    long = TABLE.rows[-1].name
+    if columns is None or columns >= 100:
+        assert any(line.startswith(long) for line in lines)
+    else:
+        [shown] = [line.split()[0] for line in lines if "…" in line]
+        assert long.startswith(shown.split("…")[0])
+        assert long.endswith(shown.split("…")[1])
+
+
+def test_a_total_of_one_line_has_a_name_longer_than_all_others() -> None:
+    table = TextTable(Row("study", ["s"]), [Row("a", ["1"])], Row("wall time", ["2"]))
+    assert list(table.lines(None))[-1] == "wall time  2"
+
+
+RUNS = [f"sub-01/ses-baseline/anat/sub-01_run-{run:02}_acq-mprage_T1w.nii.gz" for run in range(12)]
+
+
+@pytest.mark.parametrize("width", [16, 24, 40, 60])
+def test_names_that_differ_in_the_middle_are_told_apart(width: int) -> None:
+    shown = told_apart([*RUNS, "short", RUNS[0]], width)
+    assert len(set(shown)) == len(RUNS) + 1
+    assert shown[-1] == shown[0]
+    assert all(cell_len(name) <= width for name in shown)
 
 
 def test_an_empty_table_has_no_lines() -> None:
@@ -71,6 +94,7 @@ def test_figures_keep_three_digits() -> None:
         "1.23M",
     ]
     assert [memory(value << 20) for value in (206, 1536)] == ["206 MiB", "1.50 GiB"]
+    assert [memory(value << 10) for value in (400, 1024)] == ["400 KiB", "1 MiB"]
     assert duration(3725) == "1:02:05"
 
 

@@ -86,6 +86,16 @@ def test_a_card_taken_by_others_is_told_from_a_low_limit() -> None:
         fit(NETWORK, WANTED, MemoryBudget(1 << 30, MIB), modest)
 
 
+def test_the_smaller_patch_that_is_named_fits() -> None:
+    wanted, room = replace(WANTED, patch=(512, 512, 512)), MemoryBudget(1 << 40, 300 * MIB)
+    with pytest.raises(DeviceMemoryError) as raised:
+        fit(NETWORK, wanted, room, modest)
+    named = re.search(r"\(setting patch=(\d+),(\d+),(\d+) fits\)", str(raised.value))
+    assert named
+    d, h, w = map(int, named.groups())
+    assert fit(NETWORK, replace(wanted, patch=(d, h, w)), room, modest).memory.bytes <= 300 * MIB
+
+
 @pytest.mark.parametrize(
     ("width", "extent", "multiprocessors", "batch"),
     [

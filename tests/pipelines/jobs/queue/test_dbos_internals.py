@@ -20,7 +20,7 @@ COLUMNS = {
         *("workflow_uuid", "status", "attributes", "recovery_attempts", "executor_id"),
         *("created_at", "updated_at", "started_at_epoch_ms", "delay_until_epoch_ms"),
         *("completed_at", "queue_name", "deduplication_id", "priority", "owner_xid"),
-        *("application_name", "serialization"),
+        *("application_name", "application_version", "serialization"),
     },
     "workflow_input": {"workflow_uuid", "inputs"},
     "workflow_output": {"workflow_uuid", "output"},
@@ -48,9 +48,6 @@ def test_a_database_has_the_attribute(database: Any, name: str) -> None:
     ("name", "parameters"),
     {
         "_now_ms_sql": [],
-        "start_queued_workflows": [
-            *("queue", "executor_id", "app_version", "queue_partition_key", "owner_xid"),
-        ],
         "update_workflow_outcome": ["workflow_id", "status", "output", "owner_xid"],
     }.items(),
 )

@@ -1,0 +1,37 @@
+"""Where the report of a batch goes: JSON to a file or standard output, a page to a file."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from .terminal.streams import say
+
+if TYPE_CHECKING:
+    from ...pipelines.report.report import BatchReport
+
+STDOUT = Path("-")
+
+
+def screen(report: Path | None) -> TextIO:
+    """Where tables go, so that nothing but the report is on standard output if it goes there."""
+    return sys.stderr if report == STDOUT else sys.stdout
+
+
+def save_page(page: str, target: Path) -> int:
+    """Write a page for a browser; its bytes. Raises WriteError."""
+    from ...pipelines.results.output_file import save
+
+    content = page.encode()
+    save(target, content)
+    return len(content)
+
+
+def write_report(report: "BatchReport", target: Path) -> None:
+    """Store or print it. Raises WriteError."""
+    from ...pipelines.report.writing import to_json, write_json
+
+    if target == STDOUT:
+        say(json.dumps(to_json(report), indent=2), sys.stdout)
+    else:
+        write_json(report, target)

@@ -1,0 +1,276 @@
+"""How a generator's reading becomes known where no reference proves it: by a named training code,
+or on the user's own responsibility.
+"""
+
+from collections.abc import Iterator
+
+from ...errors import CheckpointError
+from ...model.card import Established
+from ..read.checkpoint import Options
+from .codes import GeneratorCode, TrainingCode, code_named, fitting_codes
+from .match import Match, ResNetShape
+from .reading import CONCATS, PLAIN_PADS, UPSAMPLINGS, Reading, with_said
+from .recognition import Evidence, Question, meaningless, setting, subject
+from .training_options import tell_options
+
+_CODE_WHY = (
+    "weights do not tell how the network pads, normalises, activates and ends. Name the training "
+    "code if it is one of these, unchanged; or give setting reference, a file that the script of "
+    "'cuda-cyclegan model reference-script' makes; or say setting unproven, which marks the model "
+    "and all that it makes"
+)
+_NO_CODE = Question(
+    "reference",
+    ("FILE.npz",),
+    "weights do not tell how the network pads, normalises, activates and ends, and no training "
+    "code that this program knows writes such ones. The script of 'cuda-cyclegan model "
+    "reference-script' makes the file; or say setting unproven, which marks the model and all "
+    "that it makes",
+)
+_PARTS = {
+    "padding": "padding",
+    "block_padding": "padding in blocks",
+    "down_padding": "padding of strided convolutions",
+    "up_padding": "padding behind sampling",
+    "blur_padding": "padding of anti-aliasing",
+    "norm": "norm",
+    "activation": "activation",
+    "block_activation": "activation in blocks",
+    "up_activation": "activation of the decoder",
+    "residual": "residual blocks end in",
+    "end": "last activation",
+    "epsilon": "epsilon of norms",
+    "upsampling": "upsampling",
+    "concat": "concat",
+    "stride": "stride",
+    "dilation": "dilation in blocks",
+    "adds_input": "adds its input",
+}
+"""What fields of a reading are called in tables."""
+
+
+def established_reading(
+    match: Match, evidence: Evidence, options: Options
+) -> tuple[Reading, Established | None]:
+    """How the network computes and by what that is known; None where the user must say more.
+
+    Raises CheckpointError where what the user says has no meaning or contradicts the file.
+    """
+    choices = evidence.choices
+    check_meaning(match, evidence)
+    if choices.code is not None:
+        code = code_named(choices.code)
+        return _by_code(code, match, evidence, options), Established("code", code.name)
+    if choices.unproven:
+        return _assumed(match, evidence), Established("unproven")
+    reading = spoken(match, evidence)
+    fitting = fitting_codes(match)
+    question = Question("code", fitting, _CODE_WHY) if fitting else _NO_CODE
+    evidence.undecided.append(question)
+    return reading, None
+
+
+def open_fields(match: Match) -> dict[str, tuple[str, ...]]:
+    """What users may say of such a network, by field, with the usual answers."""
+    shape = match.shape
+    fields: dict[str, tuple[str, ...]] = {"padding": PLAIN_PADS, "end": (), "epsilon": ()}
+    if match.is_tracked:
+        fields["norm_statistics"] = ("patch", "stored")
+    elif len(match.norms()) > 1:
+        fields["norm"] = match.norms()
+    if isinstance(shape, ResNetShape):
+        fields |= {"block_padding": PLAIN_PADS, "activation": (), "residual": ()}
+        if shape.sampled and not shape.blurs_up:
+            fields["upsampling"] = UPSAMPLINGS
+    else:
+        fields["concat"] = CONCATS
+    return fields
+
+
+def check_meaning(match: Match, evidence: Evidence) -> None:
+    """Raise CheckpointError for what the user says and such a network does not leave open."""
+    known = open_fields(match)
+    for name in evidence.choices.said():
+        if name not in known:
+            raise meaningless(name)
+
+
+def spoken(match: Match, evidence: Evidence) -> Reading:
+    """The usual reading with what the user says of it, which is told."""
+    said = evidence.choices.said()
+    for name, value in said.items():
+        evidence.tell(subject(name), value, f"said with {setting(name)}")
+    return said_reading(match, match.shape.usual, said)
+
+
+def said_reading(match: Match, reading: Reading, said: dict[str, str | float]) -> Reading:
+    """A reading with what was said of it."""
+    shape = match.shape
+    outer = isinstance(shape, ResNetShape) and shape.up_pads
+    return with_said(reading, said, up_is_outer=outer)
+
+
+def shown_fields(match: Match) -> Iterator[str]:
+    """Fields of a reading that mean something for such a network."""
+    shape = match.shape
+    yield "padding"
+    if isinstance(shape, ResNetShape):
+        yield from ("block_padding", "down_padding")
+        if shape.sampled:
+            yield from ("up_padding", "upsampling")
+        if shape.blur_taps:
+            yield "blur_padding"
+        yield from ("activation", "block_activation", "up_activation", "residual", "dilation")
+    else:
+        yield from ("activation", "up_activation", "concat")
+    yield from ("norm", "epsilon", "stride", "end", "adds_input")
+
+
+def part(field: str) -> str:
+    """A field of a reading as tables name it."""
+    return _PARTS[field]
+
+
+def described(reading: Reading, field: str) -> str:
+    """What a reading says of a field, in words."""
+    value = getattr(reading, field)
+    if field == "norm" and value == "stored":
+        return "by statistics of the training"
+    if field == "norm" and value == "instance":
+        return "instance norm of each patch"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def tell_reading(match: Match, reading: Reading, evidence: Evidence, reason: str) -> None:
+    """Tell what a reading says in which networks of the family differ, with one reason."""
+    usual = match.shape.usual
+    always = {"padding", "block_padding", "norm", "upsampling", "concat", "end", "blur_padding"}
+    for field in shown_fields(match):
+        if field in always or getattr(reading, field) != getattr(usual, field):
+            evidence.tell(part(field), described(reading, field), reason)
+
+
+def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Options) -> Reading:
+    try:
+        generator = code.generator(match)
+    except CheckpointError as error:
+        fitting = ", ".join(fitting_codes(match))
+        advice = (
+            f"such weights are written by {fitting}"
+            if fitting
+            else "no code that this program knows writes such weights"
+        )
+        raise CheckpointError(
+            f"{error}; {advice}. Make a reference with your own training code; "
+            "'model reference-script' prints how."
+        ) from None
+    tell_options(options, match, evidence)
+    reading = generator.reading_of(match, options.values.get("padding_type"))
+    reading = _with_parameters(code, generator, match, reading, evidence)
+    tell_reading(match, reading, evidence, f"so computes {generator.file} of {code.name}")
+    if isinstance(match.shape, ResNetShape) and match.shape.drops:
+        evidence.tell("dropout", "off", f"{code.name} has it there; it only acts in training")
+    if match.is_tracked:
+        reading = said_reading(
+            match, reading, {"norm_statistics": _statistics(code, generator, evidence, options)}
+        )
+    return reading
+
+
+def _with_parameters(
+    code: TrainingCode,
+    generator: GeneratorCode,
+    match: Match,
+    reading: Reading,
+    evidence: Evidence,
+) -> Reading:
+    """The reading with what users may choose in this code; refuses what they may not."""
+    said = evidence.choices.said()
+    said.pop("norm_statistics", None)
+    if generator.padding_types and match.shape.usual.block_padding == "reflect":
+        block = said.get("block_padding")
+        if block in dict(generator.padding_types) and block != "zero":
+            del said["block_padding"]
+            evidence.tell("block padding", block, "said with setting block-padding")
+            reading = said_reading(match, reading, {"block_padding": str(block)})
+    for name, value in said.items():
+        known = getattr(reading, name)
+        if value != known:
+            raise CheckpointError(
+                f"{setting(name).capitalize()}={value} contradicts setting code={code.name}, "
+                f"whose {generator.file} has {known}; leave one of the two out."
+            )
+    return reading
+
+
+def _statistics(
+    code: TrainingCode, generator: GeneratorCode, evidence: Evidence, options: Options
+) -> str:
+    said = evidence.choices.norm_statistics
+    if generator.statistics is not None:
+        if said not in (None, generator.statistics):
+            raise CheckpointError(
+                f"Setting norm-statistics={said} contradicts setting code={code.name}, whose test "
+                f"normalises by those of the {generator.statistics}; leave one of the two out."
+            )
+        evidence.tell(
+            "norm statistics", generator.statistics, f"the test code of {code.name} does so"
+        )
+        return generator.statistics
+    if said is None and (used := options.values.get("eval")):
+        statistics = "stored" if used == "True" else "patch"
+        evidence.tell("norm statistics", statistics, f"eval: {used} in the options of the test run")
+        return statistics
+    return evidence.ask("norm_statistics", ("patch", "stored"), _STATISTICS_WHY)
+
+
+_STATISTICS_WHY = (
+    "the file stores statistics of the training, but much test code never calls eval() and "
+    "normalises each patch by its own; the wrong one shifts and scales the intensities"
+)
+_ASKED = {
+    "padding": "pad layers leave no trace but their place, and 3-D code that says reflect often "
+    "replicates; the wrong one spoils the border of every patch",
+    "norm_statistics": _STATISTICS_WHY,
+    "upsampling": "sampling layers hold no weights; the wrong one smooths or shifts fine structure",
+    "concat": "both halves of a joint have the same size; the wrong order mixes up fine and coarse "
+    "features",
+}
+"""What an unproven import must be told, with why."""
+
+
+def _assumed(match: Match, evidence: Evidence) -> Reading:
+    """The usual reading, asked for where usage differs most, and listed as assumed elsewhere."""
+    shape, fields = match.shape, open_fields(match)
+    said = evidence.choices.said()
+    pads = isinstance(shape, ResNetShape) and (shape.pads or shape.block_pads)
+    for name, why in _ASKED.items():
+        if name in fields and (name != "padding" or pads):
+            answers = fields[name][:2] if name == "padding" else fields[name]
+            said[name] = evidence.ask(name, answers, why)
+    asked = {*_ASKED}
+    for name, value in evidence.choices.said().items():
+        if name not in asked or (name == "padding" and not pads):
+            evidence.tell(subject(name), value, f"said with {setting(name)}")
+    reading = said_reading(match, shape.usual, said)
+    if isinstance(shape, ResNetShape) and shape.drops:
+        evidence.assume("dropout", "off", "places of further layers; dropout only acts in training")
+    settable = fields.keys() - said.keys()
+    for field in shown_fields(match):
+        if field not in said and not _is_followed(field, reading, said):
+            advice = f"; {setting(field)} changes it" if field in settable else ""
+            evidence.assume(
+                part(field), described(reading, field), f"weights do not tell it{advice}"
+            )
+    return reading
+
+
+def _is_followed(field: str, reading: Reading, said: dict[str, str | float]) -> bool:
+    """Whether another field settles this one, so that it need not be listed for itself."""
+    if field == "norm" and "norm_statistics" in said:
+        return True
+    leader = {"block_activation": "activation", "up_activation": "activation"}.get(field)
+    is_rare = field in ("dilation", "adds_input")
+    return is_rare or (leader is not None and getattr(reading, field) == getattr(reading, leader))

@@ -1,0 +1,44 @@
+"""Which smaller patch a network takes when one is too large for some memory."""
+
+from collections.abc import Callable
+
+from ..errors import PatchShapeError
+from .graph import Graph, Triple
+
+_STEPS = 64
+"""Sizes that are looked at between nothing and the whole patch."""
+
+
+def largest_patch(graph: Graph, patch: Triple, fits: Callable[[Triple], bool]) -> Triple | None:
+    """The largest patch (D, H, W) below `patch`, of about its proportions, that fits; None if none.
+
+    fits: whether a patch does; what is smaller than one that does must fit too. Edges are multiples
+    of 16 where that is possible, for the network's strides and for people.
+    """
+    candidates = dict.fromkeys(_scaled(patch, step) for step in range(1, _STEPS))
+    taken = [one for one in candidates if one != patch and _is_taken(graph, one)]
+    low, high = 0, len(taken)
+    while low < high:
+        middle = (low + high) // 2
+        if fits(taken[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return taken[low - 1] if low else None
+
+
+def _scaled(patch: Triple, step: int) -> Triple:
+    d, h, w = (max(1, edge * step // _STEPS) for edge in patch)
+    return _rounded(d), _rounded(h), _rounded(w)
+
+
+def _rounded(edge: int) -> int:
+    return edge // 16 * 16 or 1 << edge.bit_length() - 1
+
+
+def _is_taken(graph: Graph, patch: Triple) -> bool:
+    try:
+        graph.check_patch(patch)
+    except PatchShapeError:
+        return False
+    return True

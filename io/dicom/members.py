@@ -1,0 +1,137 @@
+"""Which files belong to a series: its copies elsewhere, and its slices that cannot be read."""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ..search import DICOM_SUFFIXES
+from .headers import Unreadable
+from .instance import Instance
+
+_UID = re.compile(r"\d+(\.\d+){3,}")
+_RANDOM = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[0-9a-f]{8,}")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(eq=False)
+class Members:
+    """The files of one series in one place.
+
+    instances: the images. copies: how many further files hold one of them. lost: files that look
+    like slices of it, and folders that may hold some, which cannot be read.
+    """
+
+    instances: list[Instance]
+    copies: int = 0
+    lost: list[Unreadable] = field(default_factory=list[Unreadable])
+
+    @property
+    def first(self) -> Instance:
+        """One of the images, of which there is always one."""
+        return self.instances[0]
+
+    @cached_property
+    def folders(self) -> frozenset[Path]:
+        """The folders that its files lie in."""
+        return frozenset(each.file.parent for each in self.instances)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder that its files share."""
+        return Path(os.path.commonpath(self.folders))
+
+    @cached_property
+    def namings(self) -> frozenset[str]:
+        """How its files are named."""
+        return frozenset(naming(each.file) for each in self.instances)
+
+
+def members_of(
+    instances: Iterable[Instance], unreadable: Sequence[Unreadable], closed: Sequence[Unreadable]
+) -> list[Members]:
+    """The images by patient, study and series, each once, with what is lost of them.
+
+    A folder with all of a series is that series, whatever other folders hold of it.
+    unreadable: files. closed: folders that cannot be opened.
+    """
+    series: dict[tuple[str, str, str], list[Instance]] = defaultdict(list)
+    for instance in instances:
+        series[instance.patient, instance.study, instance.series].append(instance)
+    found = [members for same in series.values() for members in _places(same)]
+    for lost in unreadable:
+        for members in _losers(lost, found):
+            members.lost.append(lost)
+    for lost in closed:
+        for members in _around(lost, found):
+            members.lost.append(lost)
+    return found
+
+
+def naming(path: Path) -> str:
+    """How a file is named, which it has in common with the other slices of its series."""
+    name = path.name.lower()
+    for pattern, mark in ((_UID, "uid"), (_RANDOM, "random"), (_DIGITS, "#")):
+        name = pattern.sub(mark, name)
+    return name
+
+
+def _places(same: Sequence[Instance]) -> Iterator[Members]:
+    """One for each folder that holds all images, or one for all folders together."""
+    images = {each.uid: each for each in reversed(same)}
+    if len(images) == len(same):
+        yield Members(list(same))
+        return
+    whole = [held for held in _by_folder(same) if len({each.uid for each in held}) == len(images)]
+    if not whole:
+        unique = sorted(images.values(), key=lambda each: each.file)
+        yield Members(unique, len(same) - len(images))
+        return
+    left_over = len(same) - sum(map(len, whole))
+    for held in whole:
+        for members in _places(held):
+            members.copies += left_over
+            left_over = 0
+            yield members
+
+
+def _by_folder(same: Sequence[Instance]) -> list[list[Instance]]:
+    """Images by the folder, directly below the one that all share, in which or below which they
+    lie; those of that one itself together too. None if nothing was told apart.
+    """
+    shared = len(Path(os.path.commonpath([each.file.parent for each in same])).parts)
+    held: dict[str, list[Instance]] = defaultdict(list)
+    for each in same:
+        below = each.file.parts[shared:]
+        held[below[0] if len(below) > 1 else ""].append(each)
+    return list(held.values()) if len(held) > 1 else []
+
+
+def _losers(lost: Unreadable, found: Sequence[Members]) -> Iterator[Members]:
+    """The series of which a file may be a slice: by what it says, its name and its place."""
+    if lost.series and (named := [one for one in found if one.first.series == lost.series]):
+        nearest = [one for one in named if lost.file.is_relative_to(one.folder)]
+        yield from nearest or named
+        return
+    around = _around(lost, found)
+    same_name = [one for one in around if naming(lost.file) in one.namings]
+    yield from same_name or (one for one in around if lost.is_dicom and _may_hold(one, lost.file))
+
+
+def _around(lost: Unreadable, found: Sequence[Members]) -> list[Members]:
+    """The series with files beside this one, or with files in several folders around it."""
+    folder = lost.file.parent
+    beside = [one for one in found if folder in one.folders]
+    return beside or [
+        one for one in found if len(one.folders) > 1 and folder.is_relative_to(one.folder)
+    ]
+
+
+def _may_hold(members: Members, file: Path) -> bool:
+    """Whether a DICOM file of another name may be a slice of a series."""
+    suffixes = {each.file.suffix.lower() for each in members.instances}
+    own = file.suffix.lower()
+    return len(members.namings) > 1 or (own in DICOM_SUFFIXES and own in suffixes)

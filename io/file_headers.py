@@ -1,0 +1,52 @@
+"""What the headers of NIfTI, NRRD and MetaImage files say, without their voxels."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import UnreadableScanError, UnsupportedScanError
+from .files.header_limits import check_start
+from .formats import nifti, nrrd_metaimage
+from .reading import causes_named
+from .volume import Study
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """A look at a scan file.
+
+    extents: i, j, k. spacing: along them, in millimetres. volumes: how many it holds. unreadable,
+    unsupported: why it would fail; None for each that is not so. notes: what of its geometry has to
+    be believed.
+    """
+
+    extents: tuple[int, ...] = ()
+    spacing: tuple[float, ...] = ()
+    volumes: int = 0
+    unreadable: str | None = None
+    unsupported: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it would not be translated."""
+        return self.unreadable or self.unsupported
+
+
+def read_file_header(study: Study) -> FileHeader:
+    """The header of a study that is no DICOM series; whatever is wrong with it is in the answer."""
+    try:
+        with causes_named(study.files[0]):
+            for file in study.files:
+                check_start(file)
+            read = nifti.read_grid if study.format == "nifti" else nrrd_metaimage.read_grid
+            grid = read(study)
+    except UnreadableScanError as error:
+        return FileHeader(unreadable=str(error))
+    except UnsupportedScanError as error:
+        return FileHeader(unsupported=str(error))
+    lengths = np.linalg.norm(grid.affine[:3, :3], axis=0)
+    spacing = tuple(float(length) for length in lengths)
+    volumes = math.prod(grid.extents[3:])
+    return FileHeader(grid.extents[:3], spacing, volumes, notes=grid.notes)

@@ -1,0 +1,23 @@
+"""Which studies are one scan under several names, as links give them."""
+
+from collections.abc import Hashable
+from pathlib import Path
+
+from .dicom.series import Series
+from .search import suffix_of
+from .volume import Study
+
+
+def source_of(study: Study) -> Hashable:
+    """Equal for studies of the same files, on the disk, whose results hold the same.
+
+    A study with a file that cannot be looked at is like no other.
+    """
+    try:
+        states = [file.stat() for file in study.files]
+    except OSError:
+        return study.name
+    places = tuple((state.st_dev, state.st_ino) for state in states)
+    suffixes = suffix_of(study.files[0]), suffix_of(Path(study.name))
+    content = study.series.content if isinstance(study.series, Series) else None
+    return study.format, suffixes, places, content

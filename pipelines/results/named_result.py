@@ -1,0 +1,49 @@
+"""A result whose file the user named, in place of one named after its scan."""
+
+import os
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from ...io.discovery import Discovery
+from ...io.search import SUFFIXES, suffix_of
+from ...io.volume import Study
+from ..errors import SettingsError
+
+_NIFTI = (".nii", ".nii.gz")
+
+
+def is_result_file(output: Path) -> bool:
+    """Whether an output names a file of scans, and not a folder."""
+    return suffix_of(output) in SUFFIXES and not output.is_dir()
+
+
+def named_result(found: Discovery, target: Path) -> Discovery:
+    """The one study that was found, under the name of its result.
+
+    Raises SettingsError for several studies, and for a suffix that cannot hold this one.
+    """
+    if not found.studies:
+        return found
+    if len(found.studies) > 1:
+        raise SettingsError(
+            f"{target} is the name of one file, and there are {len(found.studies)} studies; name a "
+            "folder with setting output, or a single scan."
+        )
+    study = next(iter(found.studies))
+    _check_suffix(study, target)
+    if any(os.path.realpath(file) == os.path.realpath(target) for file in study.files):
+        raise SettingsError(f"{target} is the scan itself; choose another setting output.")
+    return replace(found, studies=(replace(study, name=PurePosixPath(target.name)),))
+
+
+def _check_suffix(study: Study, target: Path) -> None:
+    wanted, own = suffix_of(target), suffix_of(study.files[0])
+    if wanted == own or (wanted in _NIFTI and not own.startswith(".hdr")):
+        return
+    fitting = [own] if study.format == "nifti" and own.startswith(".hdr") else [*_NIFTI]
+    if own in SUFFIXES and own not in fitting:
+        fitting.append(own)
+    raise SettingsError(
+        f"{target} cannot hold the result of {study.files[0].name}; its name must end in "
+        f"{' or '.join(fitting)}."
+    )

@@ -1,0 +1,64 @@
+"""A model that nothing vouches for says so in all that it makes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pydicom as _pydicom
+import pytest
+from typer.testing import CliRunner, Result
+
+torch = pytest.importorskip("torch")
+from support import torch_generators as made  # noqa: E402
+from support.batch_world import scan  # noqa: E402
+from support.dicom_phantoms import Phantom  # noqa: E402
+from support.model_folder import ZEROS, ModelFolder  # noqa: E402
+
+from cuda_cyclegan.cli.app import app  # noqa: E402
+
+pydicom: Any = _pydicom
+DATA = (
+    "--source MR --target T2 --intensity-in minmax --intensity-out minmax --axes RAS "
+    "--spacing native --patch 16,16,16"
+)
+
+
+def translated(folder: Path, said: str) -> Result:
+    """Two scans and a series through a model that is imported so."""
+    models = ModelFolder(folder)
+    checkpoint = models.checkpoint(made.trained(made.unpadded_resnet(width=2)).state_dict())
+    assert models.import_(checkpoint, said, DATA).exit_code == 0
+    for name in ("a", "b"):
+        scan(folder / "in" / f"{name}.nii")
+    Phantom("MR").write(folder / "in" / "series")
+    words = [folder / "in", "--model", models.output, "--output", folder / "out"]
+    report = ["--report", folder / "report.json", "--device", "cpu"]
+    return CliRunner().invoke(app, ["translate", *map(str, [*words, *report])])
+
+
+def told(folder: Path) -> tuple[str, str]:
+    """What the report and a DICOM result say of the model."""
+    report = json.loads((folder / "report.json").read_text())
+    slice_ = pydicom.dcmread(next((folder / "out").rglob("*.dcm")))
+    return report["model"]["established"], str(slice_.DerivationDescription)
+
+
+def test_an_unproven_model_is_told_once_a_run_and_in_every_dicom_result(tmp_path: Path) -> None:
+    result = translated(tmp_path, "--unproven")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("is unproven") == 1
+    assert "nothing shows that it computes what its training code did" in result.stdout
+    established, description = told(tmp_path)
+    assert established == "unproven"
+    assert "with the model MR to T2 (unproven) by" in description
+    shown = CliRunner().invoke(app, ["report", str(tmp_path / "report.json")])
+    assert "is unproven" in shown.stdout
+
+
+def test_a_model_of_a_known_code_says_nothing(tmp_path: Path) -> None:
+    result = translated(tmp_path, ZEROS)
+    assert result.exit_code == 0, result.output
+    assert "is unproven" not in result.stdout
+    established, description = told(tmp_path)
+    assert established == "code mfazampour"
+    assert "unproven" not in description

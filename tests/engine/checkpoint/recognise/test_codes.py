@@ -1,0 +1,327 @@
+"""A named training code computes what modules written from its description compute."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from support import torch_generators as made  # noqa: E402
+from support.import_guide import table_of_codes  # noqa: E402
+from support.torch_pairs import distance, pair_of, run, save  # noqa: E402
+from support.torch_variants import ResNet, anti_aliased  # noqa: E402
+
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
+
+nn = torch.nn
+spectral_norm = torch.nn.utils.spectral_norm
+parametrized_spectral_norm = torch.nn.utils.parametrizations.spectral_norm
+GUIDE = Path(__file__).parents[4] / "docs" / "import.md"
+
+
+def identity(_: int) -> "torch.nn.Module":
+    return nn.Identity()
+
+
+@dataclass(frozen=True)
+class Written:
+    """A generator as a repository writes it.
+
+    answers: what a user says beside the code. open: what stays to be asked without.
+    """
+
+    code: str
+    make: Callable[[], "torch.nn.Module"]
+    answers: dict[str, str] = field(default_factory=dict[str, str])
+    open: frozenset[str] = frozenset()
+    evaluate: bool = True
+
+
+STATISTICS = frozenset({"norm_statistics"})
+STORED, PATCH = {"norm_statistics": "stored"}, {"norm_statistics": "patch"}
+
+
+def batch_resnet(**changes: object) -> "torch.nn.Module":
+    return made.padded_resnet(**{"norm": made.batch, "bias": False, "up_bias": False, **changes})
+
+
+def zero_blocks(pad: str, **changes: object) -> "torch.nn.Module":
+    return ResNet(width=4, samplings=2, pad=pad, block_pad="", **changes).made()
+
+
+def unbiased_unet(**changes: object) -> "torch.nn.Module":
+    return made.UNet(levels=5, width=2, bias=False, **changes)
+
+
+def ganslate_with_batch_norm() -> "torch.nn.Module":
+    module = made.padded_resnet(pad="replicate", norm=made.batch, bias=False)
+    last = module.model[-2]
+    module.model[-2] = nn.Conv3d(last.in_channels, last.out_channels, 7, bias=False)
+    return module
+
+
+WRITTEN = {
+    "junyanz": Written("junyanz", made.padded_resnet),
+    "junyanz, padding_type zero": Written("junyanz", lambda: zero_blocks("reflect")),
+    "junyanz, dropout": Written("junyanz", lambda: made.padded_resnet(dropout=True)),
+    "junyanz, no norm": Written("junyanz", lambda: batch_resnet(norm=identity)),
+    "junyanz, batch norm in eval": Written("junyanz", batch_resnet, STORED, STATISTICS),
+    "junyanz, batch norm": Written("junyanz", batch_resnet, PATCH, STATISTICS, evaluate=False),
+    "junyanz, padding_type replicate": Written(
+        "junyanz",
+        lambda: ResNet(width=4, samplings=2, block_pad="replicate").made(),
+        {"block_padding": "replicate"},
+    ),
+    "junyanz U-Net": Written("junyanz", lambda: made.UNet(levels=5, width=2)),
+    "junyanz U-Net without norm": Written("junyanz", lambda: unbiased_unet(norm=identity)),
+    "davidiommi": Written(
+        "davidiommi",
+        lambda: made.padded_resnet(pad="replicate", norm=made.tracked_instance),
+        evaluate=False,
+    ),
+    "davidiommi, padding_type zero": Written(
+        "davidiommi",
+        lambda: zero_blocks("replicate", norm=made.tracked_instance),
+        evaluate=False,
+    ),
+    "davidiommi, batch norm": Written(
+        "davidiommi", lambda: batch_resnet(pad="replicate"), evaluate=False
+    ),
+    "davidiommi U-Net": Written(
+        "davidiommi", lambda: unbiased_unet(norm=made.tracked_instance), evaluate=False
+    ),
+    "DavidSolanas": Written("davidsolanas", lambda: made.padded_resnet(3, 2, blocks=1)),
+    "DavidSolanas U-Net": Written("DavidSolanas", lambda: made.UNet(2, 3, levels=5, width=2)),
+    "lucpaul": Written("lucpaul", made.padded_resnet),
+    "mfazampour": Written("mfazampour", made.unpadded_resnet),
+    "mfazampour, batch norm": Written(
+        "mfazampour",
+        lambda: made.unpadded_resnet(norm=made.batch, bias=False),
+        STORED,
+        STATISTICS,
+    ),
+    "mfazampour U-Net": Written(
+        "mfazampour", lambda: made.UNet(levels=5, width=2, skip_first=False)
+    ),
+    "neoamos": Written("neoamos", lambda: made.UNet(levels=5, width=2, skip_first=False)),
+    "ganslate": Written("ganslate", lambda: made.padded_resnet(pad="replicate")),
+    "ganslate, batch norm": Written("ganslate", ganslate_with_batch_norm, STORED, STATISTICS),
+    "ganslate U-Net": Written("ganslate", lambda: made.UNet(levels=5, width=2)),
+    "dhaberl": Written("dhaberl", made.NamedResNet),
+    "naga-karthik": Written("naga-karthik", made.sampling_resnet),
+    "naga-karthik, spectral norm and dropout": Written(
+        "naga-karthik", lambda: made.sampling_resnet(spectral=spectral_norm, dropout=True)
+    ),
+    "naga-karthik, parametrized spectral norm": Written(
+        "naga-karthik", lambda: made.sampling_resnet(spectral=parametrized_spectral_norm)
+    ),
+    "dan-hanson": Written(
+        "dan-hanson", lambda: made.unpadded_resnet(norm=made.affine_instance, bias=False)
+    ),
+    "lucianoAvinas": Written("lucianoAvinas", lambda: anti_aliased(4, 2)),
+    "lucianoAvinas, without anti-aliasing": Written(
+        "lucianoAvinas",
+        lambda: ResNet(4, 2, 2, pad="", block_pad="", mode="replicate").made(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_named_code_needs_no_more_and_computes_the_same(name: str, tmp_path: Path) -> None:
+    written = WRITTEN[name]
+    module = made.trained(written.make())
+    checkpoint = read_checkpoint(save(module, tmp_path / "latest_net_G_A.pth"))
+    asked = recognise(checkpoint, Choices(code=written.code)).undecided
+    assert {question.field for question in asked} == written.open
+    recognised = recognise(checkpoint, Choices(code=written.code, **written.answers))
+    assert recognised.undecided == ()
+    assert recognised.established
+    assert recognised.established.in_words.casefold() == f"code {written.code}".casefold()
+    extent = 32 if "U-Net" in name or written.code == "neoamos" else 16
+    patch, expected = pair_of(module, recognised.spec.in_channels, extent, written.evaluate)
+    assert distance(run(recognised.network, patch), expected) < 1e-4
+
+
+def test_every_row_is_compared() -> None:
+    compared = {written.code.casefold() for written in WRITTEN.values()}
+    assert {code.name.casefold() for code in CODES} == compared
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_only_codes_that_write_such_tensors_are_offered(name: str, tmp_path: Path) -> None:
+    written = WRITTEN[name]
+    checkpoint = read_checkpoint(save(written.make(), tmp_path / "G.pth"))
+    recognised = recognise(checkpoint, Choices())
+    offered = {code.casefold() for code in recognised.fitting_codes}
+    assert written.code.casefold() in offered
+    [question] = [q for q in recognised.undecided if q.field == "code"]
+    assert question.answers == recognised.fitting_codes
+    for code in CODES:
+        if code.name.casefold() not in offered:
+            with pytest.raises(CheckpointError, match=f"code={code.name} contradicts the file"):
+                recognise(checkpoint, Choices(code=code.name))
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        (Choices(code="junyanz", padding="replicate"), "padding=replicate contradicts setting"),
+        (Choices(code="junyanz", block_padding="constant:1"), "block-padding=constant:1 contra"),
+        (Choices(code="junyanz", end="none"), "end=none contradicts setting code=junyanz, whose"),
+        (Choices(code="junyanz", norm="group:2"), "norm=group:2 contradicts"),
+        (Choices(code="junyanz", activation="elu"), "activation=elu contradicts"),
+        (Choices(code="junyanz", residual="none"), "residual=none contradicts"),
+        (Choices(code="junyanz", epsilon=1e-3), "epsilon=0.001 contradicts"),
+        (Choices(code="pix2pix"), "code must be one of junyanz, .*, not 'pix2pix'"),
+    ],
+)
+def test_what_a_code_fixes_cannot_be_said_otherwise(
+    choices: Choices, words: str, tmp_path: Path
+) -> None:
+    checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
+    with pytest.raises(CheckpointError, match=words):
+        recognise(checkpoint, choices)
+
+
+def test_what_a_code_computes_may_be_said_along(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
+    said = Choices(code="junyanz", padding="reflect", end="tanh", activation="relu")
+    assert recognise(checkpoint, said).undecided == ()
+
+
+def test_the_guide_shows_the_table() -> None:
+    assert table_of_codes() in GUIDE.read_text("utf-8")
+
+
+# --- the options file beside the checkpoint ---
+
+
+def with_options(module: "torch.nn.Module", folder: Path, *lines: str) -> Path:
+    (folder / "train_opt.txt").write_text("\n".join(["--- Options ---", *lines, ""]))
+    return save(module, folder / "G.pth")
+
+
+def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
+    path = with_options(
+        made.padded_resnet(),
+        tmp_path,
+        "             padding_type: reflect                       \t[default: None]",
+        "                     netG: resnet_2blocks                ",
+    )
+    checkpoint = read_checkpoint(path)
+    for choices in (Choices(), Choices(unproven=True)):
+        told = recognise(checkpoint, choices).told
+        assert not [fact for fact in told if "option" in fact.subject]
+    told = recognise(checkpoint, Choices(code="junyanz")).told
+    assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
+
+
+@pytest.mark.parametrize(
+    ("code", "pad", "said", "block_padding"),
+    [
+        ("junyanz", "reflect", "replicate", "replicate"),
+        ("junyanz", "reflect", "reflect", "reflect"),
+        ("davidiommi", "replicate", "reflect", "replicate"),
+    ],
+)
+def test_padding_type_is_read_as_the_code_reads_it(
+    code: str, pad: str, said: str, block_padding: str, tmp_path: Path
+) -> None:
+    norm = made.tracked_instance if code == "davidiommi" else made.instance
+    path = with_options(made.padded_resnet(norm=norm), tmp_path, f"padding_type: {said}")
+    reading = recognise(read_checkpoint(path), Choices(code=code)).reading
+    assert (reading.padding, reading.block_padding) == (pad, block_padding)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ngf: 64", "train_opt.txt beside the checkpoint says ngf: 64, but the weights are of 4"),
+        ("input_nc: 3", "input_nc: 3, but the weights are of 1 input"),
+        ("output_nc: 3", "output_nc: 3, but the weights are of 1 output"),
+        ("netG: resnet_9blocks", "netG: resnet_9blocks, but the weights are of 2 blocks"),
+        ("netG: unet_128", "netG: unet_128, but the weights are of a ResNet"),
+        ("norm: batch", "norm: batch, but the weights are of another kind"),
+        ("norm: none", "norm: none, but the weights are of another kind"),
+        ("no_dropout: False", "no_dropout: False, but the weights are of one without dropout"),
+        ("padding_type: zero", "padding_type: zero, but the blocks have pad layers"),
+    ],
+)
+def test_options_that_the_tensors_contradict_are_an_error(
+    line: str, words: str, tmp_path: Path
+) -> None:
+    path = with_options(made.padded_resnet(), tmp_path, line)
+    with pytest.raises(CheckpointError, match=words):
+        recognise(read_checkpoint(path), Choices(code="junyanz"))
+    recognise(read_checkpoint(path), Choices(unproven=True, padding="reflect"))
+
+
+@pytest.mark.parametrize(("used", "norm"), [("True", "stored"), ("False", "instance_affine")])
+def test_options_of_the_test_run_tell_the_statistics(used: str, norm: str, tmp_path: Path) -> None:
+    path = save(batch_resnet(), tmp_path / "G.pth")
+    (tmp_path / "test_opt.txt").write_text(f"   eval: {used} \t[default: False]\n")
+    assert recognise(read_checkpoint(path), Choices(code="junyanz")).spec.norm == norm
+    contrary = "patch" if used == "True" else "stored"
+    said = Choices(code="junyanz", norm_statistics=contrary)
+    assert recognise(read_checkpoint(path), said).spec.norm != norm
+
+
+def test_unpadded_unet_of_the_options_is_refused(tmp_path: Path) -> None:
+    path = with_options(made.UNet(levels=5, width=2), tmp_path, "netG: unet_32")
+    with pytest.raises(CheckpointError, match="unet_32"):
+        recognise(read_checkpoint(path), Choices(code="junyanz"))
+
+
+# --- on the user's own word ---
+
+
+def test_an_unproven_import_asks_what_differs_most_and_lists_the_rest(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(save(made.padded_resnet(dropout=True), tmp_path / "G.pth"))
+    recognised = recognise(checkpoint, Choices(unproven=True))
+    assert [question.field for question in recognised.undecided] == ["padding"]
+    assumed = {fact.subject: fact.value for fact in recognised.defaulted}
+    assert assumed["last activation"] == "tanh"
+    assert assumed["norm"] == "instance norm of each patch"
+    assert assumed["dropout"] == "off"
+    assert recognised.established
+    assert recognised.established.by == "unproven"
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (ResNet(end=None), {"end": "none"}),
+        (ResNet(end=nn.Sigmoid), {"end": "sigmoid"}),
+        (ResNet(activation=lambda: nn.LeakyReLU(0.1)), {"activation": "leaky:0.1"}),
+        (ResNet(activation=nn.ELU), {"activation": "elu"}),
+        (ResNet(residual="activated-sum"), {"residual": "activated-sum"}),
+        (ResNet(block_pad="constant"), {"block_padding": "constant:-1"}),
+        (ResNet(4, norm=lambda n: nn.GroupNorm(2, n)), {"norm": "group:2"}),
+        (ResNet(norm=identity), {"norm": "none"}),
+        (ResNet(norm=lambda n: nn.InstanceNorm3d(n, eps=1e-2)), {"epsilon": 1e-2}),
+    ],
+)
+def test_single_settings_are_obeyed(module: ResNet, said: dict[str, str], tmp_path: Path) -> None:
+    generator = made.trained(module.made())
+    checkpoint = read_checkpoint(save(generator, tmp_path / "G.pth"))
+    choices = Choices(**{"unproven": True, "padding": "reflect", **said})
+    recognised = recognise(checkpoint, choices)
+    assert recognised.undecided == ()
+    patch, expected = pair_of(generator, 1, 16)
+    assert distance(run(recognised.network, patch), expected) < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16", "float64"])
+def test_weights_of_every_precision_become_float32(precision: str, tmp_path: Path) -> None:
+    module = made.trained(made.unpadded_resnet()).to(getattr(torch, precision))
+    checkpoint = read_checkpoint(save(module, tmp_path / "G.pth"))
+    network = recognise(checkpoint, Choices(code="mfazampour")).network
+    patch, expected = pair_of(module.float(), 1, 16)
+    assert all(array.dtype == np.float32 for array in network.weights.values())
+    assert distance(run(network, patch), expected) < 1e-4

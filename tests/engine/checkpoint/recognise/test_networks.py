@@ -1,0 +1,234 @@
+"""Which network of a file is the generator, and what may lie beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from support import torch_generators as made  # noqa: E402
+from support.torch_pairs import pair_of, run, save  # noqa: E402
+
+from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
+
+UNPROVEN = Choices(unproven=True)
+
+
+def prefixed(module: "torch.nn.Module", prefix: str) -> dict[str, "torch.Tensor"]:
+    return {prefix + key: value for key, value in module.state_dict().items()}
+
+
+def wrappers() -> dict[str, Callable[["torch.nn.Module", "torch.nn.Module"], object]]:
+    critic = made.patch_discriminator()
+
+    def lightning(forward: "torch.nn.Module", backward: "torch.nn.Module") -> object:
+        state = {
+            **prefixed(forward, "netG_A2B."),
+            **prefixed(backward, "netG_B2A."),
+            **prefixed(critic, "netD_A."),
+        }
+        return {"epoch": 3, "state_dict": state, "hyper_parameters": {"lr": 0.1, "b": (1, 2)}}
+
+    return {
+        "ganslate": lambda f, b: {
+            "G_AB": f.state_dict(),
+            "G_BA": b.state_dict(),
+            "D_B": critic.state_dict(),
+            "optimizer_G": torch.optim.Adam(f.parameters()).state_dict(),
+        },
+        "dan-hanson": lambda f, b: {
+            "epoch": 4,
+            "n_resnet": 2,
+            "g_model_AtoB_state": f.state_dict(),
+            "g_model_BtoA_state": b.state_dict(),
+            "d_model_A_state": critic.state_dict(),
+        },
+        "Lightning": lightning,
+        "named generators": lambda f, b: {
+            "generator_ab_state_dict": f.state_dict(),
+            "generator_ba_state_dict": b.state_dict(),
+        },
+        "compiled pair": lambda f, b: {
+            "G_AB": prefixed(f, "_orig_mod."),
+            "G_BA": prefixed(b, "_orig_mod.module."),
+        },
+    }
+
+
+@pytest.mark.parametrize("name", wrappers())
+@pytest.mark.parametrize("direction", ["AtoB", "BtoA"])
+def test_pairs_in_one_file_are_told_apart(name: str, direction: str, tmp_path: Path) -> None:
+    forward, backward = made.unpadded_resnet(), made.trained(made.unpadded_resnet())
+    torch.save(wrappers()[name](forward, backward), tmp_path / "both.ckpt")
+    checkpoint = read_checkpoint(tmp_path / "both.ckpt")
+    assert [q.field for q in recognise(checkpoint, UNPROVEN).undecided] == ["direction"]
+
+    recognised = recognise(checkpoint, Choices(direction=direction, unproven=True))
+    wanted = forward if direction == "AtoB" else backward
+    assert np.array_equal(
+        recognised.network.weights["first.weight"], wanted.model[0].weight.detach()
+    )
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda g: {"model_state_dict": prefixed(g, "module."), "optimizer": {}, "epoch": 5},
+        lambda g: prefixed(g, "_orig_mod."),
+        lambda g: prefixed(g, "generator."),
+        lambda g: prefixed(g, "model."),
+        lambda g: {"state_dict": prefixed(g, "net.module.")},
+        lambda g: g.model.state_dict(),
+        lambda g: {"G": g.state_dict(), "netD": made.patch_discriminator().state_dict()},
+    ],
+    ids=["dhaberl", "compiled", "attribute", "model twice", "nested", "bare sequence", "with D"],
+)
+def test_single_generators_are_unwrapped(wrap: Callable[..., object], tmp_path: Path) -> None:
+    module = made.trained(made.unpadded_resnet())
+    torch.save(wrap(module), tmp_path / "G.pth.tar")
+    recognised = recognise(read_checkpoint(tmp_path / "G.pth.tar"), UNPROVEN)
+    assert recognised.undecided == ()
+    assert np.array_equal(
+        recognised.network.weights["first.weight"], module.model[0].weight.detach()
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "direction"),
+    [("latest_net_G_A.pth", "AtoB"), ("200_net_G_B.pth", "BtoA"), ("netG_A2B_7.pth.tar", "AtoB")],
+)
+def test_file_names_tell_the_direction(file: str, direction: str, tmp_path: Path) -> None:
+    told = recognise(read_checkpoint(save(made.unpadded_resnet(), tmp_path / file)), UNPROVEN).told
+    assert ("direction", direction) in {(finding.subject, finding.value) for finding in told}
+
+
+def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> None:
+    module, other = made.trained(made.unpadded_resnet()), made.unpadded_resnet()
+    torch.save({"ema": module.state_dict(), "raw": other.state_dict()}, tmp_path / "G.pth")
+    checkpoint = read_checkpoint(tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match="setting generator, one of 'ema', 'raw'"):
+        recognise(checkpoint, UNPROVEN)
+    with pytest.raises(CheckpointError, match="must be one of 'ema', 'raw', not 'emu'"):
+        recognise(checkpoint, Choices(generator="emu", unproven=True))
+    chosen = recognise(checkpoint, Choices(generator="ema", unproven=True)).network.weights[
+        "first.weight"
+    ]
+    assert np.array_equal(chosen, module.model[0].weight.detach())
+
+
+def test_the_best_generator_is_not_passed_over_for_the_last(tmp_path: Path) -> None:
+    states = {f"{name}_generator": made.unpadded_resnet().state_dict() for name in ("best", "last")}
+    torch.save(states, tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match="one of 'best_generator', 'last_generator'"):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
+
+
+def test_safetensors_carry_the_same_generator(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    module = made.trained(made.unpadded_resnet())
+    save_file(module.state_dict(), tmp_path / "G.safetensors")
+    checkpoint = read_checkpoint(tmp_path / "G.safetensors")
+    patch, expected = pair_of(module, 1, 16)
+    assert checkpoint.kind == "safetensors"
+    assert np.abs(run(recognise(checkpoint, UNPROVEN).network, patch) - expected).max() < 1e-4
+
+
+# --- what lies beside the generator ---
+
+
+CONV = {"weight": torch.zeros(1, 1, 3, 3, 3)}
+
+
+def beside(*names: str) -> Callable[["torch.nn.Module"], object]:
+    """A state in which a generator lies under `core` and something else under other names."""
+    return lambda generator: {
+        **prefixed(generator, "core."),
+        **{f"{name}.weight": CONV["weight"] for name in names},
+    }
+
+
+UNKNOWN: dict[str, tuple[Callable[["torch.nn.Module"], object], str]] = {
+    "stem": (lambda g: {**g.state_dict(), "stem.weight": CONV["weight"]}, "'stem'"),
+    "head": (lambda g: {**g.state_dict(), "head.0.weight": CONV["weight"]}, "'head.0'"),
+    "stem and head": (beside("stem", "head"), "'core/|'stem/weight', 'head/weight'"),
+    "refine net": (beside("refine.0", "refine.2"), "'refine/0.weight', 'refine/2.weight'"),
+    "scalar": (lambda g: {**g.state_dict(), "scale": torch.tensor(2.0)}, "'scale'"),
+    "scalar beside": (
+        lambda g: {**prefixed(g, "G."), "gain": torch.tensor(2.0)},
+        "'gain'",
+    ),
+    "scalar of the file": (
+        lambda g: {"model_state_dict": g.state_dict(), "scale": torch.tensor(2.0)},
+        "'scale'",
+    ),
+    "norm in front": (
+        lambda g: {
+            **g.state_dict(),
+            "input_norm.weight": torch.ones(1),
+            "input_norm.bias": torch.ones(1),
+        },
+        "'input_norm'",
+    ),
+    "second network": (lambda g: {"G_AB": g.state_dict(), "polish": CONV}, "'polish/weight'"),
+    "beside in its entry": (
+        lambda g: {"G_A2B": {"model": g.state_dict(), "gain": torch.tensor(2.0)}},
+        "'G_A2B/gain'",
+    ),
+    "polish of the same way": (
+        lambda g: {"G_A2B": {"core": g.state_dict(), "polish": CONV}},
+        "'G_A2B/polish/weight'",
+    ),
+    "linear layer": (lambda g: {**g.state_dict(), "fc.weight": torch.ones(3, 4)}, "'fc.weight'"),
+    "list": (lambda g: {"G": g.state_dict(), "affine": [torch.ones(3)]}, "'affine/0'"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize(
+    "choices", [Choices(), Choices(unproven=True), Choices(code="mfazampour")], ids=str
+)
+def test_tensors_that_may_matter_stop_the_import(
+    name: str, choices: Choices, tmp_path: Path
+) -> None:
+    wrap, words = UNKNOWN[name]
+    torch.save(wrap(made.unpadded_resnet()), tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=words):
+        recognise(read_checkpoint(tmp_path / "G.pth"), choices)
+
+
+def test_what_a_training_keeps_beside_its_generators_is_left_and_listed(tmp_path: Path) -> None:
+    generator, other = made.unpadded_resnet(), made.unpadded_resnet()
+    optimizer = torch.optim.Adam(generator.parameters())
+    generator(torch.zeros(1, 1, 16, 16, 16)).sum().backward()
+    optimizer.step()
+    contents = {
+        "G_A2B": generator.state_dict(),
+        "G_B2A": other.state_dict(),
+        "D_A": made.patch_discriminator().state_dict(),
+        "optimizer_G": optimizer.state_dict(),
+        "loss": torch.tensor(0.5),
+        "best_psnr": torch.tensor(30.0),
+        "epoch": torch.tensor(3),
+        "criterionGAN": {"real_label": torch.tensor(1.0)},
+    }
+    torch.save(contents, tmp_path / "30.pth")
+    choices = Choices(unproven=True, direction="AtoB")
+    left = recognise(read_checkpoint(tmp_path / "30.pth"), choices).left
+    assert {part.name: part.is_network for part in left} == {
+        "G_B2A": True,
+        "D_A": True,
+        "": False,
+        "criterionGAN": False,
+    }
+
+
+def test_a_list_of_generators_is_named(tmp_path: Path) -> None:
+    networks = torch.nn.ModuleList([made.unpadded_resnet(), made.unpadded_resnet()])
+    torch.save(networks.state_dict(), tmp_path / "G.pth")
+    with pytest.raises(CheckpointError, match=r"ModuleList saves them; .* one of '0', '1'"):
+        recognise(read_checkpoint(tmp_path / "G.pth"), UNPROVEN)
