@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.io_files import unpacked
 from support.standing import SAVING, STANDS, standing, wait_for
 
 STUDIES = 6
@@ -82,7 +83,7 @@ class Folders:
         return json.loads(self.report.read_text())["totals"]
 
     def made(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted(self.output.glob("*.nii.gz"))}
+        return {path.name: unpacked(path) for path in sorted(self.output.glob("*.nii.gz"))}
 
     def parts(self) -> list[Path]:
         return [path for path in self.output.rglob("*") if path.name.endswith(".part")]

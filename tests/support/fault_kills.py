@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan, tiny_model
+from support.io_files import unpacked
 
 from cuda_cyclegan.pipelines.results.manifest import FOLDER
 
@@ -206,7 +207,7 @@ class Kills:
         return totals
 
     def _made(self, output: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in output.glob("*.nii.gz")}
+        return {path.name: unpacked(path) for path in output.glob("*.nii.gz")}
 
     def _parts(self) -> list[Path]:
         return [path for path in self._output.rglob("*") if path.name.endswith(".part")]

@@ -1,5 +1,6 @@
 """Scan files and studies for the tests of io."""
 
+import gzip
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,6 +38,14 @@ def study_of(path: Path, *others: Path) -> Study:
 
 def read_file(path: Path, volume_index: int | None = None) -> Volume:
     return read(study_of(path), volume_index)
+
+
+def unpacked(path: Path) -> bytes:
+    """What a gzip file holds; ISA-L may pack equal content in more than one way.
+
+    Raises OSError, EOFError or zlib.error where the file is damaged or cut short.
+    """
+    return gzip.decompress(path.read_bytes())
 
 
 def ramp(shape: tuple[int, ...] = (3, 4, 5), dtype: Any = np.int16) -> AnyArray:
