@@ -59,25 +59,28 @@ def _described(slice_: Any, _: int) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_example_runs_as_it_is_written(page: Path, workplace: Path) -> None:
-    surroundings = {
-        **os.environ,
+    for example in examples(page):
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        if words[:2] == ["model", "import"]:
+            Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
+        done = run(words, workplace)
+        assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+
+
+def run(words: list[str], workplace: Path) -> "subprocess.CompletedProcess[str]":
+    own = {
         "CUDA_CYCLEGAN_QUEUE": str(workplace / "queue.db"),
         "XDG_CONFIG_HOME": str(workplace / "config"),
     }
-    for example in examples(page):
-        words = shlex.split(example.partition(" > ")[0])
-        if words[1:3] == ["model", "import"]:
-            Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "cuda_cyclegan", *words[1:]],
-            cwd=workplace,
-            env=surroundings,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+    return subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", *words],
+        cwd=workplace,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -111,6 +114,30 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 def test_the_readme_links_every_page() -> None:
     linked = set(re.findall(r"\((docs/[a-z-]+\.md)", README.read_text("utf-8")))
     assert linked == {f"docs/{page.name}" for page in PAGES[1:]}
+
+
+def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
+    (workplace / "scans" / "link.nii").symlink_to("nowhere")
+    asked = "translate scans --model t1-to-t2.safetensors --output out --report r.json --device cpu"
+    assert run([*asked.split(), "--seam-score", "--verify", "1"], workplace).returncode == 1
+    report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
+    page = (ROOT / "docs" / "reports.md").read_text("utf-8").partition("| field |")[2]
+    cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
+    told = re.findall(r"`([^`]+)`", " ".join(cells))
+    assert sorted(told) == sorted({*fields(report)})
+
+
+def fields(value: dict[str, Any], place: str = "") -> Iterator[str]:
+    """Paths of the fields, but for those of maps from a stage or library to its value."""
+    for name, inner in value.items():
+        path = f"{place}{name}"
+        if isinstance(inner, dict) and name not in ("libraries", "stages", "when"):
+            yield from fields(inner, f"{path}.")
+        elif isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            for item in inner:
+                yield from fields(item, f"{path}[].")
+        else:
+            yield path
 
 
 def ours(width: int) -> dict[str, Any]:

@@ -1,61 +1,4 @@
-"""The batch report as JSON; its fields are a promise to scripts.
-
-schema      this layout's name and version, `SCHEMA`
-program     name, version
-libraries   version of python, numpy, onnxruntime, SimpleITK, nibabel and pydicom; null if missing
-machine     host, system, cores (usable), memory_bytes (in all)
-device      in words
-model       name, path, sha256 (of the file), established: by what it is known how it computes:
-            "reference", "code NAME", "graph", "unproven" or "not recorded"
-settings    patch [D, H, W], overlap, blend, precision, volume_index (null: none was chosen),
-            keep_private, and their sha256, which together with the model's decides whether a result
-            is up to date; precision and sha256 are null for jobs that left it to their workers
-output      the folder
-started     ISO 8601 with zone; of the first run
-seconds     of wall time in all, of all runs together, as in `use`
-runs        of the program that the batch took: one that goes on after a stop, or is run again,
-            adds what it did to the report of the same model, settings and output
-interrupted whether a signal ended the batch
-use         wall_seconds, from the first work on a study to the last; busy_seconds, of all stages;
-            computing_seconds, in which the devices ran the network; devices, how many; overlap,
-            busy by wall; computing_share, of each device's wall seconds
-totals      studies, translated, up_to_date, failed, interrupted, not_reached: counts;
-            of the translated: stages, voxels, voxels_per_second (by wall_seconds), tiles;
-            of all: peak_host_bytes, peak_counts_from, worst_seam_score
-studies     in order, each with
-    name        place of the result below the output folder
-    source      the file, or the first of several
-    output      path of the result, made or not
-    status      "translated", "up to date", "failed" or "interrupted"
-    class       of a failure: "unreadable", "unsupported", "preparation", "engine", "memory",
-                "occupied", "write" or "internal"; else null
-    reason      of a failure, one sentence; else null
-    failed_in   of a failure: the stage, or null if it came before the first; else null
-    due         why an older result was made anew, else null
-    notes       what to know about how the study was taken, such as that it was resampled
-    seconds     in which a stage worked on it; waiting for another study is left out
-    stages      seconds of read, prepare, copy (to and from a card), infer, blend, finish and
-                write, as far as reached
-    when        of the same stages: seconds from the start of the batch to the stage's first moment
-                and to its last; studies overlap in time
-    voxels      of the source; 0 unless translated
-    voxels_per_second   by `seconds`; null unless translated
-    tiles       0 unless translated
-    peak_host_bytes     largest resident memory of the process while the study, and others beside
-                        it, were under way; null if there was no work
-    peak_counts_from    "study", or "run" where the system keeps only one mark; or null
-    preview             path of the picture beside the result, or null
-    seam_score          d, h, w and worst, each null without borders; null if not asked for
-    verified            of what was computed a second time: places and tiles, counts; error, the
-                        relative one of the worst place; allowed, what precision and voxel type
-                        explain; seconds; null if not asked for
-skipped     path and reason of what looks like a scan, or was asked for, and is none; missed where
-            scans may lie behind it, as behind a link that is not followed
-ignored     how many files of other kinds lay in the folders
-
-Numbers are plain seconds, bytes and voxels. Undecodable bytes of a path stand as lone surrogates,
-as Python's file functions take them.
-"""
+"""The batch report as JSON; its fields, told in docs/reports.md, are a promise to scripts."""
 
 import json
 import os
@@ -94,7 +37,7 @@ def write_json(report: BatchReport, target: Path) -> None:
 
 
 def to_json(report: BatchReport) -> JsonObject:
-    """The report as JSON values, as the module describes them."""
+    """The report as JSON values, as docs/reports.md describes them."""
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},

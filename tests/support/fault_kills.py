@@ -118,7 +118,8 @@ class Kills:
                 now = set(self._made(self._output)) - self._recorded()
                 assert now <= unrecorded, "an orderly stop left a result that is not on record"
         else:
-            process.communicate()
+            _, errors = process.communicate()
+            assert process.returncode == 0, errors
         made, recorded = self._made(self._output), self._recorded()
         assert before <= recorded, "a record was lost"
         assert recorded <= set(made), "a result was recorded that is not there"
@@ -199,11 +200,12 @@ class Kills:
         )
 
     def _finish(self, output: Path) -> dict[str, int]:
-        self._report.unlink(missing_ok=True)
+        self._report.unlink(missing_ok=True)  # which would be of the killed runs as well
         process = self._start(output)
         _, errors = process.communicate()
         assert process.returncode == 0, errors
         totals: dict[str, int] = json.loads(self._report.read_text())["totals"]
+        self._report.unlink()
         return totals
 
     def _made(self, output: Path) -> dict[str, bytes]:

@@ -72,7 +72,7 @@ def test_bytes_are_those_of_the_program_and_the_arrays(world: World) -> None:
     told = world.plan(PLAN)
     large, small = ((100 * MIB + arrays(e)) / MIB for e in (LARGE, (16, 16, 16)))
     assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
-    assert re.search(rf"a\.nii +1 +\d+ MiB +{small:.0f} MiB", told)
+    assert re.search(rf"a\.nii +1 +\d+ KiB +{small:.0f} MiB", told)
     both = (100 * MIB + arrays(LARGE) + arrays((16, 16, 16))) / MIB
     assert "100 MiB for a program of 2 tiles a run" in told
     assert f"{both:.0f} MiB with the largest arrays" in told

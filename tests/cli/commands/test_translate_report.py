@@ -41,7 +41,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         ),
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
-        "model": {"name": "str", "path": "str", "sha256": "str"},
+        "model": dict.fromkeys(["name", "path", "sha256", "established"], "str"),
         "settings": {
             "patch": "list",
             "overlap": "float",
@@ -82,7 +82,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     assert kind(translated) == {
         **dict.fromkeys(["name", "source", "output", "status", "peak_counts_from"], "str"),
         **dict.fromkeys(
-            ["class", "reason", "failed_in", "due", "preview", "seam_score"], "NoneType"
+            ["class", "reason", "failed_in", "due", "preview", "seam_score", "verified"], "NoneType"
         ),
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),

@@ -3,8 +3,6 @@
 The card is in host memory, and what its plans do wrong is planted.
 """
 
-import sys
-import types
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support.checks_in_memory import HostBuffer, HostKernels, HostPlans, HostStream
+from support.cudnn_stand_in import cudnn_where_there_is_none
 
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
@@ -68,13 +67,12 @@ FAULTS = {
 @pytest.fixture
 def world(monkeypatch):
     """Opens a search on a card that offers plans with faults."""
-    if "cudnn" not in sys.modules:
-        monkeypatch.setitem(sys.modules, "cudnn", types.ModuleType("cudnn"))
-    from cuda_cyclegan.engine.cuda import plan_bench, plan_check, plan_search
+    with cudnn_where_there_is_none():
+        from cuda_cyclegan.engine.cuda import plan_bench, plan_check, plan_search
 
-    for module in (plan_bench, plan_check):
-        monkeypatch.setattr(module, "DeviceBuffer", HostBuffer)
-    return plan_search, monkeypatch
+        for module in (plan_bench, plan_check):
+            monkeypatch.setattr(module, "DeviceBuffer", HostBuffer)
+        yield plan_search, monkeypatch
 
 
 class Searches:

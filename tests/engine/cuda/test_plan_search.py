@@ -1,11 +1,12 @@
 """The search takes what was measured fastest and measures nothing twice; cuDNN is a stand-in."""
 
-import sys
 import types
 
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support.cudnn_stand_in import cudnn_where_there_is_none
 
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import TuningCache
@@ -47,53 +48,51 @@ class Plans:
 @pytest.fixture
 def search(monkeypatch):
     """A search whose clock reads the table above, and the names that it has measured."""
-    if "cudnn" not in sys.modules:
-        stand_in = types.ModuleType("cudnn")
-        monkeypatch.setitem(sys.modules, "cudnn", stand_in)
-    from cuda_cyclegan.engine.cuda import plan_check, plan_search
+    with cudnn_where_there_is_none():
+        from cuda_cyclegan.engine.cuda import plan_check, plan_search
 
-    measured: list[str] = []
+        measured: list[str] = []
 
-    class Bench:
-        places = types.SimpleNamespace(addresses=(0, 0, 0, 0))
+        class Bench:
+            places = types.SimpleNamespace(addresses=(0, 0, 0, 0))
 
-        def __init__(self, *_) -> None:
-            pass
+            def __init__(self, *_) -> None:
+                pass
 
-        def __enter__(self):
-            return self
+            def __enter__(self):
+                return self
 
-        def __exit__(self, *_) -> None:
-            pass
+            def __exit__(self, *_) -> None:
+                pass
 
-        def time(self, _queue, _best) -> float:
-            measured.append(plans[-1].built[-1])
-            return PLANS[measured[-1]][1]
+            def time(self, _queue, _best) -> float:
+                measured.append(plans[-1].built[-1])
+                return PLANS[measured[-1]][1]
 
-    class Check(Bench):
-        def verdicts(self, ways):
-            return [plan_check.PlanVerdict(None, 0.0)] * len(ways)
+        class Check(Bench):
+            def verdicts(self, ways):
+                return [plan_check.PlanVerdict(None, 0.0)] * len(ways)
 
-        def unsteady(self, _way) -> None:
-            return None
+            def unsteady(self, _way) -> None:
+                return None
 
-    plans: list[Plans] = []
+        plans: list[Plans] = []
 
-    def offered(*asked):
-        plans.append(Plans(*asked))
-        return plans[-1]
+        def offered(*asked):
+            plans.append(Plans(*asked))
+            return plans[-1]
 
-    monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
-    monkeypatch.setattr(plan_search, "open_bench", Bench)
-    monkeypatch.setattr(plan_search, "open_check", Check)
-    cache = TuningCache(None, {"card": "none"})
-    finder = plan_search.PlanSearch(None, None, None, cache)
+        monkeypatch.setattr(plan_search, "ConvolutionPlans", offered)
+        monkeypatch.setattr(plan_search, "open_bench", Bench)
+        monkeypatch.setattr(plan_search, "open_check", Check)
+        cache = TuningCache(None, {"card": "none"})
+        finder = plan_search.PlanSearch(None, None, None, cache)
 
-    def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
-        asked = plan_search.SearchSettings(effort, seconds)
-        return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
+        def find(workspace: int, effort: str = "full", seconds: float = 60) -> str:
+            asked = plan_search.SearchSettings(effort, seconds)
+            return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
 
-    return find, measured
+        yield find, measured
 
 
 def test_the_fastest_plan_is_taken_and_each_is_measured_once(search):
