@@ -309,8 +309,9 @@ def test_what_may_not_be_opened(closed: str) -> None:
         (folder / closed).chmod(0o755)
 
 
-def test_many_folders_linked_across_end(tmp_path: Path) -> None:
+def test_many_folders_linked_across_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their names are without number; those that are left out are told."""
+    monkeypatch.setattr("cuda_cyclegan.io.search.MOST_REPEATED", 1000)
     crossed(9)(tmp_path / "in")
     found = discover([tmp_path / "in"], None)
     assert {f"f{one}/a.nii" for one in range(9)} <= {str(study.name) for study in found.studies}
