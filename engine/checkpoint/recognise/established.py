@@ -169,6 +169,8 @@ def _by_code(code: TrainingCode, match: Match, evidence: Evidence, options: Opti
     tell_options(options, match, evidence)
     reading = generator.reading_of(match, options.values.get("padding_type"))
     reading = _with_parameters(code, generator, match, reading, evidence)
+    if "padding_type" not in options.values and evidence.choices.block_padding is None:
+        reading = _with_block_padding(generator, match, reading, evidence)
     tell_reading(match, reading, evidence, f"so computes {generator.file} of {code.name}")
     if isinstance(match.shape, ResNetShape) and match.shape.drops:
         evidence.tell("dropout", "off", f"{code.name} has it there; it only acts in training")
@@ -203,6 +205,26 @@ def _with_parameters(
                 f"whose {generator.file} has {known}; leave one of the two out."
             )
     return reading
+
+
+def _with_block_padding(
+    generator: GeneratorCode, match: Match, reading: Reading, evidence: Evidence
+) -> Reading:
+    """The reading with what the run's padding_type was, where the code pads by it."""
+    if match.shape.usual.block_padding == "zero":
+        return reading
+    made = tuple(dict.fromkeys(to for _, to in generator.padding_types if to != "zero"))
+    if len(made) < 2:
+        return reading
+    block = evidence.ask("block_padding", made, _BLOCK_PADDING_WHY)
+    return said_reading(match, reading, {"block_padding": block})
+
+
+_BLOCK_PADDING_WHY = (
+    "this code pads its blocks as padding_type says, which leaves no trace in the weights; it is "
+    "reflect unless the training was run otherwise, and the wrong one spoils the border of every "
+    "patch"
+)
 
 
 def _statistics(

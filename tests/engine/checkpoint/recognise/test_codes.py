@@ -45,6 +45,8 @@ class Written:
 
 STATISTICS = frozenset({"norm_statistics"})
 STORED, PATCH = {"norm_statistics": "stored"}, {"norm_statistics": "patch"}
+BLOCKS = frozenset({"block_padding"})
+REFLECT = {"block_padding": "reflect"}
 
 
 def batch_resnet(**changes: object) -> "torch.nn.Module":
@@ -67,16 +69,23 @@ def ganslate_with_batch_norm() -> "torch.nn.Module":
 
 
 WRITTEN = {
-    "junyanz": Written("junyanz", made.padded_resnet),
+    "junyanz": Written("junyanz", made.padded_resnet, REFLECT, BLOCKS),
     "junyanz, padding_type zero": Written("junyanz", lambda: zero_blocks("reflect")),
-    "junyanz, dropout": Written("junyanz", lambda: made.padded_resnet(dropout=True)),
-    "junyanz, no norm": Written("junyanz", lambda: batch_resnet(norm=identity)),
-    "junyanz, batch norm in eval": Written("junyanz", batch_resnet, STORED, STATISTICS),
-    "junyanz, batch norm": Written("junyanz", batch_resnet, PATCH, STATISTICS, evaluate=False),
+    "junyanz, dropout": Written(
+        "junyanz", lambda: made.padded_resnet(dropout=True), REFLECT, BLOCKS
+    ),
+    "junyanz, no norm": Written("junyanz", lambda: batch_resnet(norm=identity), REFLECT, BLOCKS),
+    "junyanz, batch norm in eval": Written(
+        "junyanz", batch_resnet, REFLECT | STORED, BLOCKS | STATISTICS
+    ),
+    "junyanz, batch norm": Written(
+        "junyanz", batch_resnet, REFLECT | PATCH, BLOCKS | STATISTICS, evaluate=False
+    ),
     "junyanz, padding_type replicate": Written(
         "junyanz",
         lambda: ResNet(width=4, samplings=2, block_pad="replicate").made(),
         {"block_padding": "replicate"},
+        BLOCKS,
     ),
     "junyanz U-Net": Written("junyanz", lambda: made.UNet(levels=5, width=2)),
     "junyanz U-Net without norm": Written("junyanz", lambda: unbiased_unet(norm=identity)),
@@ -96,9 +105,11 @@ WRITTEN = {
     "davidiommi U-Net": Written(
         "davidiommi", lambda: unbiased_unet(norm=made.tracked_instance), evaluate=False
     ),
-    "DavidSolanas": Written("davidsolanas", lambda: made.padded_resnet(3, 2, blocks=1)),
+    "DavidSolanas": Written(
+        "davidsolanas", lambda: made.padded_resnet(3, 2, blocks=1), REFLECT, BLOCKS
+    ),
     "DavidSolanas U-Net": Written("DavidSolanas", lambda: made.UNet(2, 3, levels=5, width=2)),
-    "lucpaul": Written("lucpaul", made.padded_resnet),
+    "lucpaul": Written("lucpaul", made.padded_resnet, REFLECT, BLOCKS),
     "mfazampour": Written("mfazampour", made.unpadded_resnet),
     "mfazampour, batch norm": Written(
         "mfazampour",
@@ -191,7 +202,9 @@ def test_what_a_code_fixes_cannot_be_said_otherwise(
 
 def test_what_a_code_computes_may_be_said_along(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
-    said = Choices(code="junyanz", padding="reflect", end="tanh", activation="relu")
+    said = Choices(
+        code="junyanz", padding="reflect", block_padding="reflect", end="tanh", activation="relu"
+    )
     assert recognise(checkpoint, said).undecided == ()
 
 
