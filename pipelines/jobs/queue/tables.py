@@ -5,10 +5,13 @@ DBOS's own runner is not used: a worker must decide at each moment whether it ma
 decoded by DBOS: one may be marked as a pickle, which would be executed.
 """
 
+import fcntl
 import logging
+import os
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -168,13 +171,22 @@ class QueueTables:
             str(scheduling), worker_concurrency=1, on_conflict="never_update"
         )
 
+    def _make(self) -> None:
+        file = self.place.file
+        if not file:
+            DBOS.migrate(self.place.url)
+            return
+        with _alone(file):
+            if self._is_made():
+                return
+            with self.begin() as connection:
+                connection.execute(sa.text("PRAGMA journal_mode=WAL"))
+            DBOS.migrate(self.place.url)
+
     def _prepare(self) -> None:
         with self.told():
             if self._create and not self._is_made():
-                if self.place.file:
-                    with self.begin() as connection:
-                        connection.execute(sa.text("PRAGMA journal_mode=WAL"))
-                DBOS.migrate(self.place.url)
+                self._make()
             made, known = self.dbos.versions()
         if made > known:
             raise QueueError(
@@ -193,6 +205,19 @@ class QueueTables:
         except SQLAlchemyError:
             return False  # the server may lack the database itself
         return made >= known
+
+
+@contextmanager
+def _alone(file: Path) -> Generator[None]:
+    """One at a time makes the tables: SQLite does not change its journal beside others."""
+    lock = os.open(
+        file.with_name(f"{file.name}.making"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _read_damaged_text(connection: Any, _record: Any) -> None:
