@@ -225,13 +225,7 @@ class HostPlans:
                 source=source,
                 weight=weight,
                 target=target,
-                source_extents=arguments.Three(*shape.source_extents),
-                source_channels=shape.source_channels,
-                target_extents=arguments.Three(*shape.target_extents),
-                target_channels=shape.target_channels,
-                kernel=arguments.Three(*shape.kernel),
-                stride=arguments.Three(*shape.stride),
-                before=arguments.Three(*shape.before),
+                **arguments.convolution_geometry(shape),
                 patches=shape.batch,
             )
         )

@@ -4,10 +4,26 @@ A structure with `__slots__` refuses a misspelt field, which ctypes would take f
 """
 
 from ctypes import Structure, c_double, c_float, c_int, c_longlong, c_uint, c_void_p
+from typing import Any
+
+from ..steps import Convolution
 
 Three = c_int * 3
 Two = c_int * 2
 Row = c_float * 7
+
+
+def convolution_geometry(shape: Convolution) -> dict[str, Any]:
+    """The fields by which every kernel that convolves knows the shape of its work."""
+    return {
+        "source_extents": Three(*shape.source_extents),
+        "source_channels": shape.source_channels,
+        "target_extents": Three(*shape.target_extents),
+        "target_channels": shape.target_channels,
+        "kernel": Three(*shape.kernel),
+        "stride": Three(*shape.stride),
+        "before": Three(*shape.before),
+    }
 
 
 class ActivationArguments(Structure):

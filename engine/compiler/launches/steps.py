@@ -364,12 +364,6 @@ def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:
         "target": region_address(step, at),
         "source_patch": prod(shape.source_extents) * shape.source_channels,
         "target_patch": prod(shape.target_extents) * shape.target_channels,
-        "source_extents": arguments.Three(*shape.source_extents),
-        "source_channels": shape.source_channels,
-        "target_extents": arguments.Three(*shape.target_extents),
-        "target_channels": shape.target_channels,
-        "kernel": arguments.Three(*shape.kernel),
-        "stride": arguments.Three(*shape.stride),
-        "before": arguments.Three(*shape.before),
+        **arguments.convolution_geometry(shape),
         "patches": shape.batch,
     }
