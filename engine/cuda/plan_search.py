@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
 from time import monotonic
+from typing import TypeVar
 
 from ..compiler.memory.fitting import SPLIT_KERNEL
 from ..compiler.steps import Convolution
@@ -25,7 +26,9 @@ from .plan_cache import (
     unheard,
     worth_keeping,
 )
-from .plan_check import VERSION, PlanCheck, QueuedPlan, open_check, run_own
+from .plan_check import VERSION, PlanCheck, PlanVerdict, QueuedPlan, open_check, run_own
+
+_Result = TypeVar("_Result")
 
 _QUICK_PLANS = 8
 _TOLD_NAME = 60
@@ -267,43 +270,32 @@ class PlanSearch:
 
     def _built(self, trial: _Trial, plans: ConvolutionPlans, index: int) -> Algorithm | None:
         """A plan, if it builds and takes no more workspace than there is."""
-        try:
-            size = plans.build(index)
-        except DeviceMemoryError:
+        size = _unless_refused(lambda: plans.build(index))
+        if size is None or size > trial.workspace:
             return None
-        except CudaError as error:
-            if error.is_sticky:
-                raise
-            return None
-        return Algorithm(plans, index, size) if size <= trial.workspace else None
+        return Algorithm(plans, index, size)
 
     def _time(self, trial: _Trial, built: Algorithm, best: float) -> float | None:
         """Microseconds of a run, 0 if any right plan will do; None if it does not run, or wrong."""
-        try:
-            way = self._way(trial, built)
-            if trial.search.effort != "off":
-                return trial.bench.time(way.queue, best)
-            [verdict] = trial.check.verdicts([way])
-        except DeviceMemoryError:
-            return None
-        except CudaError as error:
-            if error.is_sticky:
-                raise
-            return None
-        if verdict.wrong:
-            self._refuse(trial, built.name, verdict.wrong)
-            return None
-        trial.right.add(built.name)
-        return 0.0
+        way = self._way(trial, built)
+        if trial.search.effort != "off":
+            return _unless_refused(lambda: trial.bench.time(way.queue, best))
+        verdicts = _unless_refused(lambda: trial.check.verdicts([way]))
+        return 0.0 if verdicts and self._is_right(trial, built, verdicts[0]) else None
 
     def _strike_out(self, trial: _Trial, kept: list[Algorithm]) -> None:
         """Refuse those that are wrong."""
         verdicts = trial.check.verdicts([self._way(trial, built) for built in kept])
         for built, verdict in zip(kept, verdicts, strict=True):
-            if verdict.wrong:
-                self._refuse(trial, built.name, verdict.wrong)
-            else:
-                trial.right.add(built.name)
+            self._is_right(trial, built, verdict)
+
+    def _is_right(self, trial: _Trial, built: Algorithm, verdict: PlanVerdict) -> bool:
+        """Note what came of a plan's check; one that is wrong is refused."""
+        if verdict.wrong:
+            self._refuse(trial, built.name, verdict.wrong)
+            return False
+        trial.right.add(built.name)
+        return True
 
     def _measure_own(self, trial: _Trial) -> None:
         known = self._cache.get(key_of(trial.shape))
@@ -322,6 +314,18 @@ class PlanSearch:
     def _refused(self, shape: Convolution) -> Mapping[str, str]:
         known = self._cache.get(key_of(shape))
         return known.refused if known else dict[str, str]()
+
+
+def _unless_refused(attempt: Callable[[], _Result]) -> _Result | None:
+    """What comes of it; None where the library or memory refuses, but no context is broken."""
+    try:
+        return attempt()
+    except DeviceMemoryError:
+        return None
+    except CudaError as error:
+        if error.is_sticky:
+            raise
+        return None
 
 
 def _offered(plans: ConvolutionPlans | None, effort: Effort) -> list[int]:
