@@ -1,20 +1,18 @@
 """What was there and cannot be read: no command ends with 0, and nothing of it is written."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.batch_world import identity_model, scan
 from support.dicom_phantoms import Phantom
-from support.queue_world import COMMAND, QueueWorld
-from typer.testing import Result
+from support.queue_world import QueueWorld
 
 from cuda_cyclegan.pipelines.jobs.arrivals import Complaints
-from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 from cuda_cyclegan.pipelines.report.reading import read_report
 
 MR = Phantom("MR", slices=28, intercept=0.0)
@@ -36,15 +34,11 @@ class World(QueueWorld):
         for path, content in zip(self.slices, self.whole, strict=True):
             path.write_bytes(content)
 
-    def command(self, name: str, *options: str) -> Result:
-        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
-        given = paths[:1] if name == "discover" else paths
-        return self.run(name, *given, *options)
-
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    with closing(World(tmp_path)) as world:
+        yield world
 
 
 def flat(text: str) -> str:
@@ -112,13 +106,7 @@ def test_nothing_but_damage_is_no_study_and_is_told(world: World) -> None:
 
 
 def test_a_watched_folder_waits_for_what_is_not_whole(world: World) -> None:
-    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
-    process = subprocess.Popen(
-        [*COMMAND, "watch", *paths, "--settle", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, VARIABLE: world.queue},
-    )
+    process = world.watch()
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:

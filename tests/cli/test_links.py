@@ -1,19 +1,17 @@
 """Links that are not followed, as each command tells of them."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan
-from support.queue_world import COMMAND, QueueWorld
-from typer.testing import Result
+from support.queue_world import QueueWorld
 
 from cuda_cyclegan.io.links import LEADS_OUT
-from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 from cuda_cyclegan.pipelines.report.reading import read_report
 
 HINT = "Links that lead out of the inputs are followed with --follow-links."
@@ -30,15 +28,11 @@ class World(QueueWorld):
         self.link.symlink_to(self.far)
         self.report = folder / "report.json"
 
-    def command(self, name: str, *options: str) -> Result:
-        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
-        given = paths[:1] if name == "discover" else paths
-        return self.run(name, *given, *options)
-
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    with closing(World(tmp_path)) as world:
+        yield world
 
 
 @pytest.mark.parametrize("command", ["translate", "plan", "discover", "submit"])
@@ -126,13 +120,7 @@ def test_a_scan_that_became_a_link_after_it_was_submitted_is_not_read(
 
 def test_watch_follows_no_link(world: World) -> None:
     (world.inputs / "again.nii").symlink_to("a.nii")
-    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
-    process = subprocess.Popen(
-        [*COMMAND, "watch", *paths, "--settle", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, VARIABLE: world.queue},
-    )
+    process = world.watch()
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:

@@ -72,6 +72,17 @@ class QueueWorld:
         self._processes.append(process)
         return process
 
+    def command(self, name: str, *options: str) -> Result:
+        """A command over the inputs, such as translate or discover."""
+        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
+        given = paths[:1] if name == "discover" else paths
+        return self.run(name, *given, *options)
+
+    def watch(self) -> "subprocess.Popen[str]":
+        """A process that queues studies as they arrive among the inputs."""
+        paths = [str(self.inputs), "--model", str(self.model), "--output", str(self.output)]
+        return self.start("watch", *paths, "--settle", "0")
+
     def close(self) -> None:
         for process in self._processes:
             if process.poll() is None:
