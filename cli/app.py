@@ -8,19 +8,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .commands import (
-    bench,
-    discover,
-    doctor,
-    jobs,
-    model,
-    plan,
-    report,
-    submit,
-    translate,
-    watch,
-    worker,
-)
+from .commands import discover, doctor, model, plan, report, translate
+from .commands.bench import bench
+from .commands.queue import jobs, submit, watch, worker
 from .errors import told
 from .options.help_panels import PanelledCommand
 from .render.terminal.streams import lost_with_its_reader, settle

@@ -67,15 +67,26 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": "cli.commands cli.errors cli.options cli.render.terminal pipelines.report",
+    "cli.app": (
+        "cli.commands cli.commands.bench cli.commands.queue cli.errors cli.options "
+        "cli.render.terminal pipelines.report"
+    ),
     "cli.commands": (
-        "cli.errors cli.options cli.render cli.render.bench cli.render.html cli.render.terminal "
-        "cli.signals engine.benchmark engine.checkpoint.recognise engine.cuda engine.devices "
-        "engine.model engine.network engine.options engine.probe io.choice io.errors "
-        "pipelines.bench pipelines.config pipelines.doctor pipelines.dry_run pipelines.errors "
+        "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
+        "engine.checkpoint.recognise engine.model io.choice io.errors pipelines.doctor "
+        "pipelines.dry_run pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.translate"
+    ),
+    "cli.commands.bench": (
+        "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
+        "engine.benchmark engine.cuda engine.network engine.options pipelines.bench "
+        "pipelines.config pipelines.errors"
+    ),
+    "cli.commands.queue": (
+        "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
+        "engine.devices engine.options engine.probe io.errors pipelines.errors "
         "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.translate"
+        "pipelines.progress pipelines.report pipelines.results"
     ),
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from cuda_cyclegan.cli.commands import worker
+from cuda_cyclegan.cli.commands.queue import worker
 from cuda_cyclegan.cli.render.progress_bars import LiveProgress
 from cuda_cyclegan.cli.render.progress_lines import PlainLines
 from cuda_cyclegan.pipelines.jobs.worker.tuning import tuning_told

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import Exit, complain, told
-from ..options.groups import StudyOptions, grouped
-from ..options.help_panels import QUEUE
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ..options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
-from ..render.missed import missed
-from ..render.terminal.spinner import SEARCHING, spinner
-from ..render.terminal.streams import say, tell
-from ..render.terminal.text import counted
-from ..signals import stop_signals
+from ...errors import Exit, complain, told
+from ...options.groups import StudyOptions, grouped
+from ...options.help_panels import QUEUE
+from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
+from ...render.missed import missed
+from ...render.terminal.spinner import SEARCHING, spinner
+from ...render.terminal.streams import say, tell
+from ...render.terminal.text import counted
+from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.state import Submitted
+    from ....pipelines.jobs.queue.state import Submitted
 
 EXAMPLE = """\b
 Examples:
@@ -66,10 +66,10 @@ def submit(
       3  no study was found
     """
     with stop_signals(), told(verbose=False):
-        from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.queue.queue import open_queue
-        from ...pipelines.jobs.schedule import parse_time
-        from ...pipelines.jobs.submission import jobs_of
+        from ....pipelines.jobs.queue.location import queue_place
+        from ....pipelines.jobs.queue.queue import open_queue
+        from ....pipelines.jobs.schedule import parse_time
+        from ....pipelines.jobs.submission import jobs_of
 
         request = study.request(all_inputs(inputs, more), links=links_of(follow=follow_links))
         scheduling = scheduling_of(priority, window)
@@ -106,7 +106,7 @@ def _next_step(batch: str, workers: int, queue: list[str]) -> str:
 
 def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
     """The option, if it was typed and holds no password, for other commands to be typed with."""
-    from ...pipelines.jobs.queue.location import has_password
+    from ....pipelines.jobs.queue.location import has_password
 
     source = context.get_parameter_source("queue")
     typed = queue and source and source.name == "COMMANDLINE" and not has_password(queue)

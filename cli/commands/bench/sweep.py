@@ -10,20 +10,20 @@ from typing import cast
 import typer
 from typer.core import TyperGroup
 
-from ...engine.network.graph import Network, Triple
-from ...engine.options import Precision
-from ...pipelines.bench.measurement import Bench, Setting
-from ...pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep
-from ...pipelines.config import user_config, write_defaults
-from ...pipelines.errors import SettingsError
-from ..options.config import options_of
-from ..render.bench import json_output
-from ..render.bench.outputs import View
-from ..render.bench.text import BAR, few, milliseconds
-from ..render.terminal.settings import flagged
-from ..render.terminal.spinner import spinner
-from ..render.terminal.tables import Row, TextTable
-from ..render.terminal.text import bar, counted, memory, printable, scaled
+from ....engine.network.graph import Network, Triple
+from ....engine.options import Precision
+from ....pipelines.bench.measurement import Bench, Setting
+from ....pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep
+from ....pipelines.config import user_config, write_defaults
+from ....pipelines.errors import SettingsError
+from ...options.config import options_of
+from ...render.bench import json_output
+from ...render.bench.outputs import View
+from ...render.bench.text import BAR, few, milliseconds
+from ...render.terminal.settings import flagged
+from ...render.terminal.spinner import spinner
+from ...render.terminal.tables import Row, TextTable
+from ...render.terminal.text import bar, counted, memory, printable, scaled
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...engine.benchmark.pytorch_modes import modes
-from ...engine.cuda.cudnn_library import cudnn_library
-from ...engine.network.graph import Network
-from ...pipelines.bench.child import in_child
-from ...pipelines.bench.measurement import Bench, BenchOutcome, measure
-from ...pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask
-from ...pipelines.errors import MissingLibraryError, SettingsError
-from ..render.bench import json_output
-from ..render.bench import text as bench_text
-from ..render.bench.outputs import View
-from ..render.progress_lines import tuning_line
-from ..render.terminal.spinner import spinner
-from ..render.terminal.text import printable
+from ....engine.benchmark.pytorch_modes import modes
+from ....engine.cuda.cudnn_library import cudnn_library
+from ....engine.network.graph import Network
+from ....pipelines.bench.child import in_child
+from ....pipelines.bench.measurement import Bench, BenchOutcome, measure
+from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask
+from ....pipelines.errors import MissingLibraryError, SettingsError
+from ...render.bench import json_output
+from ...render.bench import text as bench_text
+from ...render.bench.outputs import View
+from ...render.progress_lines import tuning_line
+from ...render.terminal.spinner import spinner
+from ...render.terminal.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def run(bench: Bench, network: Network, view: View, rivals: Rivals) -> None:
     view.show(bench_text.layers(measured, view.columns))
     view.tell(bench_text.layer_notes(measured))
     if view.plot:
-        from ..render.bench.plots import draw
+        from ...render.bench.plots import draw
 
         draw(bench, measured, view.plot)
         view.tell([f"Written: {printable(str(view.plot))}"])

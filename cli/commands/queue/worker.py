@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...engine.options import TUNING_SECONDS
-from ...pipelines.errors import QueueLostError
-from ...pipelines.execution.retry import TRIES
-from ..errors import Exit, complain, sentence, status, told
-from ..options.queue import QueueOption, checked_batch
-from ..options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
-from ..options.values import checked_device, cuda_limits
-from ..render.terminal.settings import flagged
-from ..render.terminal.streams import say
-from ..render.terminal.text import counted, printable, seconds
+from ....engine.options import TUNING_SECONDS
+from ....pipelines.errors import QueueLostError
+from ....pipelines.execution.retry import TRIES
+from ...errors import Exit, complain, sentence, status, told
+from ...options.queue import QueueOption, checked_batch
+from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
+from ...options.values import checked_device, cuda_limits
+from ...render.terminal.settings import flagged
+from ...render.terminal.streams import say
+from ...render.terminal.text import counted, printable, seconds
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.location import QueuePlace
-    from ...pipelines.jobs.worker.messages import WorkerEvent
+    from ....pipelines.jobs.queue.location import QueuePlace
+    from ....pipelines.jobs.worker.messages import WorkerEvent
 
 EXAMPLE = """\b
 Examples:
@@ -96,9 +96,9 @@ def worker(
     asked = checked_device(device)
     limits = cuda_limits(vram_limit, tune, tune_seconds, batch)
     with told(verbose=False):
-        from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
-        from ...pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
+        from ....pipelines.jobs.queue.location import queue_place
+        from ....pipelines.jobs.worker.messages import WorkerSettings, YieldLimits
+        from ....pipelines.jobs.worker.supervision import QueueTask, QueueWorkers
 
         place = queue_place(queue)
         if checked_batch(only):
@@ -119,7 +119,7 @@ def worker(
 
 
 def _check_known(place: "QueuePlace", batch: str) -> None:
-    from ...pipelines.jobs.queue.queue import open_queue
+    from ....pipelines.jobs.queue.queue import open_queue
 
     with open_queue(place) as jobs:
         if all(found.batch != batch for found in jobs.batches()):
@@ -134,7 +134,7 @@ class _Failures:
         self.any = False
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
-        from ...pipelines.jobs.worker.messages import JobEnded
+        from ....pipelines.jobs.worker.messages import JobEnded
 
         if isinstance(news, JobEnded):
             self.any = self.any or news.row is None or news.row.status == "failed"
@@ -152,7 +152,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
 
 def log_news(device: str, news: "WorkerEvent") -> None:
     """One line an event."""
-    from ...pipelines.jobs.worker.messages import (
+    from ....pipelines.jobs.worker.messages import (
         JobEnded,
         JobStarted,
         NothingLeft,
@@ -161,9 +161,9 @@ def log_news(device: str, news: "WorkerEvent") -> None:
         Waiting,
         WorkerFailed,
     )
-    from ...pipelines.progress.events import Remark
-    from ..render.progress_lines import failure_text
-    from ..render.queue_outlook import remaining
+    from ....pipelines.progress.events import Remark
+    from ...render.progress_lines import failure_text
+    from ...render.queue_outlook import remaining
 
     match news:
         case JobStarted(job, study):
@@ -204,7 +204,7 @@ def _log_stop(number: int) -> None:
 
 def _devices(asked: str) -> list[str]:
     """One device a process; without numbers, every card that can be used."""
-    from ...engine.devices import choose_device
+    from ....engine.devices import choose_device
 
     _, _, numbers = asked.partition(":")
     if numbers:
@@ -212,7 +212,7 @@ def _devices(asked: str) -> list[str]:
         return [device for device in named if choose_device(device)]
     if choose_device(asked).kind == "cpu":
         return ["cpu"]
-    from ...engine.probe.cards import OLDEST_CAPABILITY, cuda_devices
+    from ....engine.probe.cards import OLDEST_CAPABILITY, cuda_devices
 
     usable = [card for card in cuda_devices() if card.capability >= OLDEST_CAPABILITY]
     return [f"cuda:{card.index}" for card in usable]

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from ...engine.options import CudaLimits, Effort
-from ..errors import told
-from ..options.translate import Arithmetic, DeviceName, Verbose, VramLimit
-from ..options.values import checked_device, checked_json, parsed_patch, parsed_size
-from ..render.bench.outputs import STDOUT, View
-from ..signals import stop_signals
+from ....engine.options import CudaLimits, Effort
+from ...errors import told
+from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
+from ...options.values import checked_device, checked_json, parsed_patch, parsed_size
+from ...render.bench.outputs import STDOUT, View
+from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.network.architectures import Spec
+    from ....engine.network.architectures import Spec
 
 EXAMPLE = "Example: cuda-cyclegan bench --model t1-to-t2.safetensors --against pytorch"
 
@@ -128,26 +128,26 @@ def bench(
     limit, scanned = parsed_size("--vram-limit", vram_limit), _parsed_scan(scan)
     limits = CudaLimits(limit, tune or ("quick" if sweep else "full"))
     with stop_signals(), told(verbose=verbose):
-        from ...engine.benchmark.measurement import Budget
-        from ...pipelines.bench.measurement import BenchRequest, Subject, open_bench
+        from ....engine.benchmark.measurement import Budget
+        from ....pipelines.bench.measurement import BenchRequest, Subject, open_bench
 
         subject = Subject(model or _untrained(arch, ngf, blocks, levels))
         budget = Budget(seconds, layers=not sweep)
         request = BenchRequest(subject, device, limits, precision, patches, batch or 1, budget)
         if not sweep:
-            from .bench_run import Rivals, check, run
+            from .run import Rivals, check, run
 
             rivals = Rivals(against is not None, tuple(cudnn or ()), patience)
             check(view, rivals)
             run(*open_bench(request), view, rivals)
             return
-        from ...pipelines.bench.parameter_sweep import Scan
-        from .bench_sweep import SweepView, run_sweep
+        from ....pipelines.bench.parameter_sweep import Scan
+        from .sweep import SweepView, run_sweep
 
         asked = SweepView(view, Scan(scanned, overlap), patches, batch, precision)
         fastest = run_sweep(*open_bench(request), asked)
         if write_config:
-            from .bench_sweep import write
+            from .sweep import write
 
             view.tell([write(context, fastest, vram_limit)])
 
@@ -155,7 +155,7 @@ def bench(
 def _untrained(
     arch: Arch | None, ngf: int | None, blocks: int | None, levels: int | None
 ) -> "Spec":
-    from ...engine.network.architectures import ResNetSpec, UNetSpec
+    from ....engine.network.architectures import ResNetSpec, UNetSpec
 
     width = ngf or 32
     if arch == "unet":

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...io.errors import ScanError
-from ...pipelines.errors import QueueLostError
-from ..errors import told
-from ..options.groups import StudyOptions, grouped
-from ..options.help_panels import QUEUE
-from ..options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
-from ..render.terminal.settings import flagged
-from ..render.terminal.streams import say
-from ..render.terminal.text import counted, printable
-from ..signals import stop_signals
+from ....io.errors import ScanError
+from ....pipelines.errors import QueueLostError
+from ...errors import told
+from ...options.groups import StudyOptions, grouped
+from ...options.help_panels import QUEUE
+from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
+from ...render.terminal.settings import flagged
+from ...render.terminal.streams import say
+from ...render.terminal.text import counted, printable
+from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.job import StudyJob
-    from ...pipelines.jobs.queue.queue import Queue
-    from ...pipelines.jobs.queue.state import SchedulingClass
-    from ...pipelines.jobs.submission import Submission
+    from ....pipelines.jobs.queue.job import StudyJob
+    from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.queue.state import SchedulingClass
+    from ....pipelines.jobs.submission import Submission
 
 EXAMPLE = """\b
 Example:
@@ -63,10 +63,10 @@ def watch(
     queued by then stay queued.
     """
     with stop_signals(), told(verbose=False):
-        from ...pipelines.jobs.arrivals import Arrivals, Complaints
-        from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.queue.queue import open_queue
-        from ...pipelines.jobs.submission import jobs_of
+        from ....pipelines.jobs.arrivals import Arrivals, Complaints
+        from ....pipelines.jobs.queue.location import queue_place
+        from ....pipelines.jobs.queue.queue import open_queue
+        from ....pipelines.jobs.submission import jobs_of
 
         request = study.request((folder,), links="none")
         scheduling = scheduling_of(priority, window)

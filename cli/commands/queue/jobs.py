@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..errors import Exit, complain, told
-from ..options.queue import QueueOption
-from ..options.values import checked_json
-from ..render.report_file import STDOUT, save_page, screen, write_report
-from ..render.terminal.streams import columns_of, say, tell
-from ..render.terminal.text import counted, file_size, printable
-from ..signals import stop_signals
+from ...errors import Exit, complain, told
+from ...options.queue import QueueOption
+from ...options.values import checked_json
+from ...render.report_file import STDOUT, save_page, screen, write_report
+from ...render.terminal.streams import columns_of, say, tell
+from ...render.terminal.text import counted, file_size, printable
+from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...pipelines.jobs.queue.queue import Queue
-    from ...pipelines.jobs.queue.state import JobRow
-    from ...pipelines.report.report import BatchReport
+    from ....pipelines.jobs.queue.queue import Queue
+    from ....pipelines.jobs.queue.state import JobRow
+    from ....pipelines.report.report import BatchReport
 
 
 class _ShowsByDefault(TyperGroup):
@@ -76,8 +76,8 @@ def show(
 ) -> None:
     """Show all batches, or the jobs of one."""
     with _open(queue) as jobs:
-        from ..render import jobs as listing
-        from ..render import jobs_watch
+        from ...render import jobs as listing
+        from ...render import jobs_watch
 
         rows = None if batch is None else _known(jobs, batch)
         if watch:
@@ -117,9 +117,9 @@ def summary(
         checked_json("--report", report)
     checked_json("--html", html)
     with _open(queue) as jobs:
-        from ...pipelines.jobs.summary import report_of
-        from ..render import batch_summary
-        from ..render.queue_outlook import outlook
+        from ....pipelines.jobs.summary import report_of
+        from ...render import batch_summary
+        from ...render.queue_outlook import outlook
 
         rows = _known(jobs, batch)
         summed, out = report_of(rows), screen(report)
@@ -136,7 +136,7 @@ def _store(
     summed: "BatchReport", batch: str, report: Path | None, html: Path | None, *, force: bool
 ) -> None:
     """Write what was asked for, unless one of the files is there. Raises OccupiedError."""
-    from ...pipelines.results.output_file import check_free
+    from ....pipelines.results.output_file import check_free
 
     for file in (report, html):
         if file and file != STDOUT:
@@ -144,8 +144,8 @@ def _store(
     if report:
         write_report(summed, report)
     if html:
-        from ...pipelines.report.reading import as_stored
-        from ..render.html.page import page
+        from ....pipelines.report.reading import as_stored
+        from ...render.html.page import page
 
         size = save_page(page([as_stored(summed, Path(batch))]), html)
         say(f"Written: {printable(str(html))}, {file_size(size)}", screen(report))
@@ -211,8 +211,8 @@ def prune(
 @contextmanager
 def _open(queue: str | None) -> "Generator[Queue]":
     with stop_signals(), told(verbose=False):
-        from ...pipelines.jobs.queue.location import queue_place
-        from ...pipelines.jobs.queue.queue import open_queue
+        from ....pipelines.jobs.queue.location import queue_place
+        from ....pipelines.jobs.queue.queue import open_queue
 
         with open_queue(queue_place(queue)) as jobs:
             yield jobs
