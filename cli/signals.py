@@ -10,14 +10,11 @@ from types import FrameType
 
 import typer
 
+from ..pipelines.host.signals import STOP_SIGNALS, interrupter
 from .errors import Exit
 from .render.terminal.streams import say
 
-_STATUS = {
-    signal.SIGINT: Exit.INTERRUPTED,
-    signal.SIGTERM: Exit.TERMINATED,
-    signal.SIGHUP: Exit.HUNG_UP,
-}
+_STATUS = {"SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED, "SIGHUP": Exit.HUNG_UP}
 
 AGAIN_SECONDS = 0.05
 """After which a stop is asked for again that came where Python passes nothing on."""
@@ -44,10 +41,10 @@ class Stop:
         elif self._may_interrupt_again:
             self._may_interrupt_again = False
         elif time.monotonic() - self._since > PATIENCE_SECONDS:
-            os._exit(_STATUS[signal.Signals(number)])
+            os._exit(_STATUS[signal.Signals(number).name])
         else:
             return
-        self.status = _STATUS[signal.Signals(number)]
+        self.status = _STATUS[signal.Signals(number).name]
         raise KeyboardInterrupt
 
     def end(self) -> None:
@@ -72,7 +69,7 @@ def stop_signals() -> Generator[Stop]:
     A signal that the caller of the program ignores stays ignored.
     """
     stop = Stop()
-    before = {number: signal.getsignal(number) for number in _STATUS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, stop.hear)
@@ -96,20 +93,16 @@ def _none_lost() -> Generator[None]:
     wherever the last reference goes: a moment later the program is likely to be elsewhere.
     """
 
-    def again(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
     def hear(dropped: "sys.UnraisableHookArgs") -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+            interrupt()
         else:
             hook(dropped)
 
-    hook, alarm = sys.unraisablehook, signal.signal(signal.SIGALRM, again)
-    sys.unraisablehook = hear
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.unraisablehook = hook
-        signal.signal(signal.SIGALRM, alarm)
+    hook = sys.unraisablehook
+    with interrupter(AGAIN_SECONDS) as interrupt:
+        sys.unraisablehook = hear
+        try:
+            yield
+        finally:
+            sys.unraisablehook = hook

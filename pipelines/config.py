@@ -1,7 +1,6 @@
 """`cuda-cyclegan.toml`: where it is looked for, what it says, and how keys are put into it."""
 
 import json
-import os
 import re
 import stat
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..io.files.atomic import whole_file
+from ..io.files.own_files import is_trusted_owner
 from .errors import ConfigError
 
 NAME = "cuda-cyclegan.toml"
@@ -72,7 +72,7 @@ def is_readable_by_others(path: Path) -> bool:
 def _check_unchanged_by_others(path: Path) -> None:
     """It may name a queue, and with it whose work is done: not what a stranger left in a folder."""
     status = path.stat()
-    if status.st_uid not in (os.getuid(), 0) or status.st_mode & stat.S_IWOTH:
+    if not is_trusted_owner(status) or status.st_mode & stat.S_IWOTH:
         raise ConfigError(
             f"{path} belongs to another user or can be changed by all; if you trust it, name it "
             "with setting config."

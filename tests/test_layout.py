@@ -85,8 +85,8 @@ MAY_IMPORT = {
     "cli.commands.queue": (
         "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
         "engine.devices engine.options engine.probe io.errors pipelines.errors "
-        "pipelines.execution pipelines.jobs pipelines.jobs.queue pipelines.jobs.worker "
-        "pipelines.progress pipelines.report pipelines.results"
+        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "pipelines.jobs.worker pipelines.progress pipelines.report pipelines.results"
     ),
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
@@ -106,7 +106,7 @@ MAY_IMPORT = {
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.terminal": "",
-    "cli.signals": "cli.errors cli.render.terminal",
+    "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
@@ -178,8 +178,8 @@ MAY_IMPORT = {
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.options engine.probe engine.telemetry pipelines.errors "
-        "pipelines.host pipelines.jobs.queue"
+        "engine.onnxruntime engine.options engine.probe engine.telemetry io.files "
+        "pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "
@@ -191,7 +191,7 @@ MAY_IMPORT = {
         "io.files pipelines.host pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
-    "pipelines.host": "io.volume",
+    "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.errors pipelines.jobs.queue "
         "pipelines.report pipelines.results pipelines.translate"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DeviceUnavailableError
+from ..probe.cudnn_copies import loaded_parts
 
 _LIBRARY = "libcudnn.so.9"
 _PARTS = "libcudnn_"
@@ -38,15 +39,8 @@ def use_cudnn(folder: Path) -> None:
 def check_cudnn(folder: Path) -> None:
     """Raise DeviceUnavailableError if parts of another cuDNN are at work in this process."""
     home = cudnn_library(folder).parent
-    for path in sorted(_loaded()):
+    for path in sorted(part.resolve() for part in loaded_parts()):
         if path.name.startswith(_PARTS) and path.parent != home:
             raise DeviceUnavailableError(
                 f"{path} was loaded where {home} was asked for; the two cannot be compared here."
             )
-
-
-def _loaded() -> set[Path]:
-    """Files mapped into this process."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    paths = {line.split(maxsplit=5)[-1] for line in lines if "libcudnn" in line}
-    return {Path(path).resolve() for path in paths}

@@ -68,12 +68,17 @@ def copies() -> list[CudnnCopy]:
 
 def loaded() -> list[Path]:
     """Folders whose cuDNN this process has loaded, or a part of it; sorted."""
+    return sorted({part.parent for part in loaded_parts()})
+
+
+def loaded_parts() -> set[Path]:
+    """Files of cuDNN that this process has loaded; none where the system does not tell."""
     try:
         lines = _MAPS.read_text().splitlines()
     except OSError:
-        return []
+        return set()
     names = {line.split(maxsplit=5)[-1] for line in lines if "/libcudnn" in line}
-    return sorted({Path(name).parent for name in names})
+    return {Path(name) for name in names}
 
 
 def _places() -> Iterator[tuple[Path, str]]:

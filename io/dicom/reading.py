@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnreadableScanError, UnsupportedScanError
-from ..files.header_limits import memory_of_machine, pick_volume
+from ..files.header_limits import pick_volume
+from ..files.machine_memory import memory_of_machine
 from ..volume import AnyArray, Empty, Study, Volume
 from .compression import tell_losses
 from .enhanced import FrameGroups, frame_groups

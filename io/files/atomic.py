@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from ..errors import WriteError
+from .disk import flush
 from .parts import Gate, part_beside
 
 FLUSHING_THREADS = 16
@@ -36,7 +37,7 @@ def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         yield folder / target.name
         parts = sorted(folder.iterdir(), key=lambda path: (path.name == target.name, path.name))
         for part in parts:
-            _flush(part)
+            flush(part)
             _refuse_folder(target.parent / part.name)
         with gate():
             for part in parts:
@@ -57,32 +58,24 @@ def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         yield new
         # Together: a file system answers many waiting flushes with one write of its journal.
         with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
-            list(pool.map(_flush, new.iterdir()))
-        _flush(new)
+            list(pool.map(flush, new.iterdir()))
+        flush(new)
         try:
             with gate():
                 if os.path.lexists(target):
                     target.replace(old)
                 new.replace(target)
-            _flush(target.parent)
+            flush(target.parent)
         except BaseException:
             if os.path.lexists(old) and not os.path.lexists(target):
                 old.replace(target)
             raise
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _flush_folder(folder: Path) -> None:
     """Ask for the names to be kept; the results are in place, and not all disks can do this."""
     with suppress(OSError):
-        _flush(folder)
+        flush(folder)
 
 
 def _refuse_folder(target: Path) -> None:

@@ -1,13 +1,12 @@
 """What a header promises, checked against what its file can hold before memory is taken."""
 
 import math
-import os
 import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import UnreadableScanError, UnsupportedScanError
+from .machine_memory import memory_of_machine
 from .streams import is_gzip_name
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -77,14 +76,6 @@ def pick_volume(path: Path, extents: Sequence[int], chosen: int | None) -> int:
             f"{path} has no volume {chosen}; choose one of 0 to {count - 1} with setting volume=N."
         )
     return chosen
-
-
-def memory_of_machine() -> int:
-    """Bytes of physical memory, or no limit where the system does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
 
 
 def written(extents: Sequence[int]) -> str:

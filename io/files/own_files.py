@@ -14,15 +14,9 @@ def open_unlinked(path: Path, flags: int, mode: int = 0o600) -> int:
     Raises OSError, with words for the user in it.
     """
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            # A pipe would have whoever opens it wait for its other end.
-            unlinked = flags | os.O_NOFOLLOW | os.O_NONBLOCK
-            file = os.open(path.name, unlinked, mode, dir_fd=folder)
-        finally:
-            os.close(folder)
+        file = _opened(path, flags, mode)
     except OSError as error:
-        if link := next((each for each in (path, path.parent) if each.is_symlink()), None):
+        if link := _link_to(path):
             raise OSError(errno.ELOOP, "it is a link, which is not followed", str(link)) from error
         raise OSError(error.errno, error.strerror, str(path)) from error
     if stat.S_ISREG(os.fstat(file).st_mode):
@@ -35,10 +29,63 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
     """As `open_unlinked`, for a file that must also belong to this user."""
     file = open_unlinked(path, flags, mode)
     owner = os.fstat(file).st_uid
-    if owner == os.geteuid() or owner == _owner_of_new_files(path.parent):
+    if owner == _writer() or owner == _owner_of_new_files(path.parent):
         return file
     os.close(file)
     raise PermissionError(errno.EPERM, f"it belongs to another user ({owner})", str(path))
+
+
+def read_at(descriptor: int, size: int, place: int) -> bytes:
+    """Up to `size` bytes of an open file from a place on. Raises OSError.
+
+    One thread at a time: not all systems can do this without moving the file's position.
+    """
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, size, place)
+    os.lseek(descriptor, place, os.SEEK_SET)  # Windows
+    return os.read(descriptor, size)
+
+
+def this_user() -> int | None:
+    """The number of who runs this process; None where users have none, as on Windows."""
+    return os.getuid() if hasattr(os, "getuid") else None
+
+
+def is_trusted_owner(status: os.stat_result) -> bool:
+    """Whether a file belongs to this user or the system's; all do where users have no numbers."""
+    return this_user() is None or status.st_uid in (this_user(), 0)
+
+
+def _writer() -> int:
+    """Whom files belong to that this process makes; 0, as all do, where users have no numbers."""
+    return os.geteuid() if hasattr(os, "geteuid") else 0
+
+
+def _opened(path: Path, flags: int, mode: int) -> int:
+    if not hasattr(os, "O_NOFOLLOW"):
+        return _opened_and_compared(path, flags | getattr(os, "O_BINARY", 0), mode)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        # A pipe would have whoever opens it wait for its other end.
+        unlinked = flags | os.O_NOFOLLOW | os.O_NONBLOCK
+        return os.open(path.name, unlinked, mode, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _opened_and_compared(path: Path, flags: int, mode: int) -> int:
+    """Where the system follows links unasked, as Windows does: look for links before and after."""
+    if _link_to(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    file = os.open(path, flags, mode)
+    if not _link_to(path) and os.path.samestat(os.fstat(file), os.lstat(path)):
+        return file
+    os.close(file)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _link_to(path: Path) -> Path | None:
+    return next((each for each in (path, path.parent) if each.is_symlink()), None)
 
 
 def _owner_of_new_files(folder: Path) -> int | None:

@@ -2,12 +2,12 @@
 
 A lock ends with its holder, also by kill -9, and is seen across process namespaces, where process
 numbers mean nothing. It does not show writers on other machines, as NFS and SMB keep the lock of a
-folder to themselves, and some file systems know no locks: a part made there, or before the last
-start of the system, counts as abandoned when it has not changed for a day. Its name tells the case.
+folder to themselves, and some systems and file systems cannot lock one: a part made there, or
+before the last start of the system, counts as abandoned when it has not changed for a day. Its name
+tells the case.
 """
 
 import errno
-import fcntl
 import fnmatch
 import os
 import platform
@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 from zlib import crc32
+
+from .locks import folder_lock, start_of_system
 
 PREFIX = ".cuda-cyclegan-"
 SUFFIX = ".part"
@@ -94,7 +96,7 @@ def _made_in(folder: Path, stack: ExitStack) -> Path:
         part = _named_in(folder, _kernel())
         part.mkdir()
         try:
-            stack.enter_context(_locked(part))
+            stack.enter_context(folder_lock(part))
         except (BlockingIOError, FileNotFoundError):
             continue
         except OSError:
@@ -116,28 +118,8 @@ def _owner(_process: int) -> str:
 @cache
 def _kernel() -> str:
     """What is alike for all whose locks this process sees, in whichever container they run."""
-    try:
-        told = Path("/proc/sys/kernel/random/boot_id").read_text()
-    except OSError:
-        told = platform.node()
+    told = start_of_system() or platform.node()
     return f"{crc32(told.encode()):08x}"
-
-
-@contextmanager
-def _locked(part: Path) -> Generator[None]:
-    """Hold the lock of a part, which programs that are started meanwhile do not inherit.
-
-    Raises BlockingIOError if it is held, FileNotFoundError if the part is gone, and another OSError
-    where there are no locks.
-    """
-    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.lstat(part)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(part))
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _removed_if_abandoned(part: Path) -> bool:
@@ -159,7 +141,7 @@ def _is_free(part: Path, stack: ExitStack) -> bool:
     if not rest.startswith(f"{_kernel()}-"):
         return False
     try:
-        stack.enter_context(_locked(part))
+        stack.enter_context(folder_lock(part))
     except (BlockingIOError, FileNotFoundError):
         raise
     except OSError:

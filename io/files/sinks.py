@@ -1,11 +1,12 @@
 """What files are written through."""
 
 import hashlib
-import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO, Protocol, Self
+
+from .disk import drop_cached
 
 LARGEST_LAG = 8
 """Writes that may wait to be hashed."""
@@ -48,9 +49,8 @@ class HashedFile:
             self._waiting.popleft().result()
         size = memoryview(data).nbytes
         self._file.write(data)
-        # Linux then begins to store what is not stored yet; other systems may know nothing of it.
-        with suppress(AttributeError, OSError):
-            os.posix_fadvise(self._file.fileno(), self._written, size, os.POSIX_FADV_DONTNEED)
+        with suppress(OSError):  # of a file that is in memory only
+            drop_cached(self._file.fileno(), self._written, size)
         self._written += size
 
     @property

@@ -1,7 +1,6 @@
 """NRRD and MetaImage through SimpleITK, in this program's RAS+ affine."""
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import SimpleITK as _SimpleITK
 
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
+from ..files.disk import reserve
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
 from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
 from ..volume import Affine, AnyArray, Format, Study, Volume
@@ -139,10 +139,8 @@ def write(volume: Volume, part: Path, target: Path) -> None:
 
 def _ask_the_system(part: Path, size: int) -> None:
     """Raise the OSError that ITK keeps to itself, if so many bytes meet with one here."""
-    allocate = getattr(os, "posix_fallocate", None)  # which macOS lacks
     with part.open("ab") as file:
-        if allocate is not None:
-            allocate(file.fileno(), 0, max(size, 1))
+        reserve(file.fileno(), max(size, 1))
 
 
 def _write_image(volume: Volume, header: ItkHeader, part: Path) -> None:

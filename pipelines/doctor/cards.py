@@ -1,13 +1,12 @@
 """NVIDIA cards: whether each is used, what memory it has left, and who holds the rest."""
 
-import pwd
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...engine.probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from ..host.processes import owner_of, program_of
 from .findings import Finding, ok, warning
 
 _ENOUGH_BYTES = 2 << 30
@@ -29,7 +28,9 @@ class Holder:
 
     def __str__(self) -> str:
         size = "" if self.bytes is None else f" {self.bytes / _GIB:.1f} GiB"
-        return f"{self.name} (process {self.process}{_owner(self.process)}){size}"
+        owner = owner_of(self.process)
+        of_user = "" if owner is None else f" of {owner}"
+        return f"{self.name} (process {self.process}{of_user}){size}"
 
 
 def examine_cards() -> Iterator[Finding]:
@@ -91,20 +92,6 @@ def holders(bus: str) -> list[Holder]:
             pynvml.nvmlDeviceGetGraphicsRunningProcesses,
         ):
             for process in ask(card):
-                name = _name(process.pid)
+                name = program_of(process.pid)
                 found[process.pid] = Holder(process.pid, name, process.usedGpuMemory)
     return sorted(found.values(), key=lambda holder: -(holder.bytes or 0))
-
-
-def _name(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/comm").read_text().strip()
-    except OSError:
-        return "a program"
-
-
-def _owner(process: int) -> str:
-    try:
-        return f" of {pwd.getpwuid(Path(f'/proc/{process}').stat().st_uid).pw_name}"
-    except (OSError, KeyError):
-        return ""

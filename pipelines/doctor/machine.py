@@ -1,6 +1,5 @@
 """Cores, memory and disk: what this process may use of them, and how fast the disk is."""
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -9,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...engine.cores import usable_cores
+from ...io.files.disk import drop_cached
+from ...io.files.locks import lock
+from ...io.files.machine_memory import physical_memory
+from ...io.files.own_files import read_at
 from ..host.control_groups import cores_granted
 from ..host.memory import available_memory
 from .findings import Finding, failure, ok, warning
@@ -44,7 +47,10 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = physical_memory()
+    if total is None:
+        words = "the system does not tell how much there is"
+        return warning("Memory", words, "mind that no scan is refused for want of it")
     free = available_memory()
     words = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
     if free < _ENOUGH_MEMORY:
@@ -82,7 +88,7 @@ def _disk(folder: Path) -> Iterator[Finding]:
 
 def _lock(descriptor: int, folder: Path) -> Finding:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except OSError as error:
         return failure(
             "File locks",
@@ -104,11 +110,10 @@ def _write_speed(descriptor: int) -> float:
 
 def _read_speed(descriptor: int) -> float:
     """Bytes a second, with what the system still holds in memory dropped first."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    drop_cached(descriptor)
     begin, place = time.perf_counter(), 0
     while time.perf_counter() - begin < _LONGEST_SECONDS:
-        found = os.pread(descriptor, _BLOCK, place)
+        found = read_at(descriptor, _BLOCK, place)
         if not found:
             break
         place += len(found)

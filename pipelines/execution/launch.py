@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from tempfile import TemporaryFile
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
+from ..host.processes import kill_session, start_with
+from ..host.signals import STOP_SIGNALS
 from .channel import Channel
 
 Order = TypeVar("Order")
@@ -40,8 +41,7 @@ class WorkerProcess(Generic[Order, News]):
 
     def kill(self) -> None:
         """End it, and all that it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_session(self.process)
 
 
 def launch(
@@ -52,7 +52,8 @@ def launch(
     """Start this interpreter anew, with nothing of the working directory, to run a target.
 
     It has a session of its own, which no signal of a terminal reaches. environment: instead of this
-    process's. output: where it prints, instead of where this process does.
+    process's. output: where it prints, instead of where this process does. Raises PipelineError
+    where the system cannot do so.
     """
     ours, theirs = Pipe()
     descriptor = theirs.fileno()
@@ -60,15 +61,8 @@ def launch(
         for order in (sys.path, target):
             pickle.dump(order, orders)
         orders.seek(0)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, str(descriptor)],
-            pass_fds=(descriptor,),
-            stdin=orders,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-P", "-c", _START, str(descriptor)]
+        process = start_with(descriptor, command, orders, output, environment)
     theirs.close()
     connection: Any = ours
     return WorkerProcess(Channel(connection), process)
@@ -85,7 +79,7 @@ def main() -> None:
     Signals are the supervisor's business, which stops its workers in order or is gone: those of a
     service manager, which reach every process, are passed over.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)

@@ -2,13 +2,13 @@
 
 import ctypes
 import os
-import resource
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
 
+from ...io.files.machine_memory import memory_of_machine
 from .control_groups import memory_left
 
 LEAST_ADDRESS_SPACE = 768 << 20
@@ -53,8 +53,7 @@ class PeakMeter:
             for line in (self._process / "status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     return PeakMemory(int(line.split()[1]) * 1024, of_run=False)
-        kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return PeakMemory(kibibytes * 1024, of_run=True)
+        return PeakMemory(_peak_of_run(), of_run=True)
 
 
 class PeakMeters:
@@ -72,11 +71,12 @@ class PeakMeters:
             self._take_note()
             self._peaks[study] = self._meter.read()
 
-    def leave(self, study: str) -> PeakMemory:
-        """A study is over: the largest resident set since it entered."""
+    def leave(self, study: str) -> PeakMemory | None:
+        """A study is over: the largest resident set since it entered; None if nobody tells."""
         with self._lock:
             self._take_note()
-            return self._peaks.pop(study)
+            peak = self._peaks.pop(study)
+        return peak if peak.bytes else None
 
     def _take_note(self) -> None:
         """Credit the peak since the last note to all studies under way, and begin a new one."""
@@ -97,8 +97,12 @@ def available_memory() -> int:
 
 def address_space_limit() -> int | None:
     """Bytes of address space that this process may have, as `ulimit -v` sets it; None for all."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY else limit
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # Windows
+        return None
+    limit, _ = getrlimit(RLIMIT_AS)
+    return None if limit == RLIM_INFINITY else limit
 
 
 def check_address_space() -> None:
@@ -137,9 +141,7 @@ def return_free_memory() -> None:
 
     Who measures how much more is needed would not see what is taken from there.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    _call_of_glibc("malloc_trim", 0)
 
 
 def _free_in_system() -> int:
@@ -147,7 +149,16 @@ def _free_in_system() -> int:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return memory_of_machine()
+
+
+def _peak_of_run() -> int:
+    """Bytes, since the process began; 0 where the system does not tell."""
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:  # Windows
+        return 0
+    return getrusage(RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _settle_heap() -> None:
@@ -156,7 +167,11 @@ def _settle_heap() -> None:
     Of itself it moves both limits while a program runs, until arrays of up to 32 MiB stay and count
     into the peak of the next study.
     """
-    change = getattr(ctypes.CDLL(None), "mallopt", None)
-    if change is not None:
-        change(_M_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
-        change(_M_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)
+    _call_of_glibc("mallopt", _M_MMAP_THRESHOLD, _GIVEN_BACK_BYTES)
+    _call_of_glibc("mallopt", _M_TRIM_THRESHOLD, 4 * _GIVEN_BACK_BYTES)
+
+
+def _call_of_glibc(name: str, *arguments: int) -> None:
+    """Call one of its functions; nothing where there is another C library."""
+    with suppress(TypeError, AttributeError):  # Windows has no library of the process itself
+        getattr(ctypes.CDLL(None), name)(*arguments)

@@ -1,7 +1,6 @@
 """The batch report as JSON; its fields, told in docs/reports.md, are a promise to scripts."""
 
 import json
-import os
 import platform
 from dataclasses import asdict, replace
 from functools import cache
@@ -11,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
 from ...io.files.atomic import whole_file
+from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..study.seam_score import SeamScore
@@ -151,5 +151,5 @@ def _machine() -> JsonObject:
         "host": platform.node(),
         "system": platform.platform(),
         "cores": usable_cores(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": physical_memory(),
     }

@@ -6,7 +6,6 @@ does not parse stays in the file, and is copied into one beside it when it is fi
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +19,8 @@ from typing import Literal, Self, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.errors import WriteError
-from ...io.files.own_files import open_own, open_unlinked
+from ...io.files.locks import lock, wait_for_lock
+from ...io.files.own_files import open_own, open_unlinked, read_at
 from ..errors import OutputFolderError
 
 FOLDER = ".cuda-cyclegan"
@@ -236,7 +236,7 @@ class Manifest:
     def refresh(self) -> list[bytes]:
         """Read the lines that were appended since the last time; those that do not parse."""
         size = os.fstat(self._descriptor).st_size
-        content = os.pread(self._descriptor, max(size - self._read_to, 0), self._read_to)
+        content = read_at(self._descriptor, max(size - self._read_to, 0), self._read_to)
         whole = content[: content.rfind(b"\n") + 1]
         self._read_to += len(whole)
         entries, unreadable = _parsed(whole)
@@ -249,17 +249,16 @@ class Manifest:
         if not self._shared:
             yield
             return
-        lock = self._open("append.lock")
+        turn = self._open("append.lock")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for_lock(turn)
             yield
         finally:
-            os.close(lock)
+            os.close(turn)
 
     def _lock(self) -> None:
-        kind = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
         try:
-            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+            lock(self._descriptor, shared=self._shared)
         except BlockingIOError as error:
             raise OutputFolderError(
                 f"Another run is writing to {self.output}; wait for it to end, or choose another "
@@ -274,7 +273,7 @@ class Manifest:
     def _end_torn_line(self) -> None:
         """What a killed run left of a line becomes a line of its own, and spoils no other."""
         size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+        if size and read_at(self._descriptor, 1, size - 1) != b"\n":
             os.write(self._descriptor, b"\n")
 
     def _keep_aside(self, lines: Iterable[bytes]) -> None:

@@ -10,6 +10,7 @@ import typer
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
 from ....pipelines.execution.retry import TRIES
+from ....pipelines.host.signals import STOP_SIGNALS
 from ...errors import Exit, complain, sentence, status, told
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
@@ -110,7 +111,7 @@ def worker(
         )
         task, failures = QueueTask(place, settings, _verdict), _Failures()
         workers = QueueWorkers(task, devices, _FINAL, failures.hear, _log_death, _log_stop)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, lambda asked, _: workers.stop(asked))
         ended = workers.run()

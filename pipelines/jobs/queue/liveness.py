@@ -1,6 +1,5 @@
 """Which workers live: each holds a lock under its name, which its death gives free."""
 
-import fcntl
 import getpass
 import hashlib
 import os
@@ -14,7 +13,8 @@ from zlib import crc32
 
 import psycopg
 
-from ....io.files.own_files import open_own
+from ....io.files.locks import lock, start_of_system
+from ....io.files.own_files import open_own, this_user
 from ...errors import QueueError, QueueLostError
 from .location import QueuePlace, own_folder
 
@@ -113,8 +113,6 @@ def _number(name: str) -> int:
 SLOTS = 64
 GRACE_SECONDS = 30.0
 """Longer than a server takes to notice that a connection is lost, and a worker to make another."""
-
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Life:
@@ -227,8 +225,7 @@ def origin_of(folder: Path) -> str:
     sees the same folder since the same start of the machine, so that its locks are the same files.
     """
     place = folder.stat()
-    boot = _BOOT.read_text() if _BOOT.exists() else ""
-    mark = f"{boot}{os.getuid()}:{place.st_dev}:{place.st_ino}"
+    mark = f"{start_of_system()}{this_user()}:{place.st_dev}:{place.st_ino}"
     short = hashlib.sha256(mark.encode()).hexdigest()[:8]
     return f"{platform.node() or 'host'}:{getpass.getuser()}:{short}"
 
@@ -242,7 +239,7 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
 
 def _lock(file: int) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     except BlockingIOError:
         return False
     return True

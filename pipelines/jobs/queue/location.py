@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ....io.files.own_files import is_trusted_owner
 from ....io.links import first_link, resolutions
 from ...errors import QueueError
 
@@ -123,7 +124,7 @@ def check_private(file: Path) -> None:
             status = path.stat()
         except FileNotFoundError:
             continue
-        if status.st_uid not in (os.getuid(), 0):
+        if not is_trusted_owner(status):
             raise QueueError(f"The queue's {what} {path} belongs to another user; choose another.")
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise QueueError(

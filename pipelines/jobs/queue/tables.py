@@ -5,7 +5,6 @@ DBOS's own runner is not used: a worker must decide at each moment whether it ma
 decoded by DBOS: one may be marked as a pickle, which would be executed.
 """
 
-import fcntl
 import logging
 import os
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -19,6 +18,7 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
+from ....io.files.locks import wait_for_lock
 from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
@@ -210,14 +210,12 @@ class QueueTables:
 @contextmanager
 def _alone(file: Path) -> Generator[None]:
     """One at a time makes the tables: SQLite does not change its journal beside others."""
-    lock = os.open(
-        file.with_name(f"{file.name}.making"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600
-    )
+    turn = os.open(file.with_name(f"{file.name}.making"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for_lock(turn)
         yield
     finally:
-        os.close(lock)
+        os.close(turn)
 
 
 def _read_damaged_text(connection: Any, _record: Any) -> None:

@@ -1,0 +1,39 @@
+"""What the system is asked to do with a file: store it now, drop it from memory, keep its room."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def flush(path: Path) -> None:
+    """Have a file's content, or a folder's names, stored before returning. Raises OSError.
+
+    Folders are passed over where they cannot be opened, as on Windows.
+    """
+    can_open_folders = hasattr(os, "O_DIRECTORY")
+    if path.is_dir() and not can_open_folders:
+        return
+    # Elsewhere only who may write a file may have it stored.
+    descriptor = os.open(path, os.O_RDONLY if can_open_folders else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def drop_cached(descriptor: int, begin: int = 0, size: int = 0) -> None:
+    """Let go of what is cached of a file, from a byte on, all if size is 0, and begin to store it.
+
+    Linux does so; other systems may know nothing of it.
+    """
+    with suppress(AttributeError, OSError):
+        os.posix_fadvise(descriptor, begin, size, os.POSIX_FADV_DONTNEED)
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Have the disk keep room for a file's first bytes. Raises OSError, as where there is none.
+
+    Does nothing where the system cannot be asked, as on macOS and Windows.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)

@@ -1,0 +1,62 @@
+"""Other processes: those that this one starts and ends, and those that hold a card's memory."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from ..errors import PipelineError
+
+
+def start_with(
+    descriptor: int,
+    command: Sequence[str],
+    orders: IO[bytes],
+    output: IO[bytes] | None,
+    environment: Mapping[str, str] | None,
+) -> "subprocess.Popen[bytes]":
+    """Start a program that inherits a descriptor, in a session of its own.
+
+    No signal of a terminal reaches that. orders: what it reads. output: where it prints, instead of
+    where this process does. environment: instead of this process's. Raises PipelineError where a
+    descriptor cannot be inherited, as on Windows.
+    """
+    if os.name != "posix":
+        raise PipelineError(
+            "Worker processes cannot be started on this system; 'translate' needs none for one "
+            "device (setting device=cpu or device=cuda:0)."
+        )
+    return subprocess.Popen(
+        command,
+        pass_fds=(descriptor,),
+        stdin=orders,
+        stdout=output,
+        stderr=output,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def kill_session(process: "subprocess.Popen[bytes]") -> None:
+    """End a program that was started in a session of its own, and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def program_of(process: int) -> str:
+    """The name of the program that a process runs, as far as this one may see it."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return "a program"
+
+
+def owner_of(process: int) -> str | None:
+    """Who runs a process; None where that is not told."""
+    try:
+        return Path(f"/proc/{process}").owner()
+    except (OSError, KeyError, NotImplementedError):
+        return None

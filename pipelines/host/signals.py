@@ -1,0 +1,77 @@
+"""Signals, as far as the system knows them."""
+
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import TypeAlias
+
+STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
+    signal.Signals[name]
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)  # a closed terminal sends Windows' programs none
+)
+"""By which a user, a service manager or a terminal asks a program to end."""
+
+Interrupter: TypeAlias = Callable[[], None]
+"""Has a KeyboardInterrupt raised in the main thread, after the time it was made for."""
+
+
+def interrupter(seconds: float) -> AbstractContextManager[Interrupter]:
+    """One for the block, which only the main thread may enter; nothing comes after the block."""
+    return _by_alarm(seconds) if hasattr(signal, "setitimer") else _by_thread(seconds)
+
+
+@contextmanager
+def _by_alarm(seconds: float) -> Generator[Interrupter]:
+    """Ends whatever call of the system the main thread waits in."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def later() -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield later
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _by_thread(seconds: float) -> Generator[Interrupter]:
+    """By a Ctrl-C of its own, which whoever hears Ctrl-C does not see; nothing if nobody does."""
+    before = signal.getsignal(signal.SIGINT)
+    timers: list[threading.Timer] = []
+    is_due = threading.Event()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if is_due.is_set():
+            is_due.clear()
+            raise KeyboardInterrupt
+        if callable(before):
+            before(number, frame)
+
+    def interrupt() -> None:
+        is_due.set()
+        signal.raise_signal(signal.SIGINT)
+
+    def later() -> None:
+        timers.append(threading.Timer(seconds, interrupt))
+        timers[-1].start()
+
+    if not callable(before):
+        yield lambda: None
+        return
+    signal.signal(signal.SIGINT, hear)
+    try:
+        yield later
+    finally:
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+        is_due.clear()
+        signal.signal(signal.SIGINT, before)

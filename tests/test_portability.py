@@ -1,0 +1,114 @@
+"""Where the product asks for what only POSIX systems have, and what it does without that."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.without_posix.posix_only import ARGUMENTS, ATTRIBUTES, MODULES
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ("cli", "engine", "io", "pipelines")
+STAND_IN = ROOT / "tests" / "support" / "without_posix"
+FOLDERS = ("/proc/", "/sys/")
+
+PLACES = {
+    "engine.cores": "os.sched_getaffinity",
+    "engine.cuda.driver": "os.sysconf",
+    "engine.probe.cudnn_copies": "/proc/self/maps",
+    "io.files.disk": "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate",
+    "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",
+    "io.files.machine_memory": "os.sysconf",
+    "io.files.own_files": (
+        "dir_fd= os.O_DIRECTORY os.O_NOFOLLOW os.O_NONBLOCK os.geteuid os.getuid os.pread"
+    ),
+    "pipelines.doctor.queue": "/proc/self/mounts",
+    "pipelines.host.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
+    "pipelines.host.memory": "resource /proc/self /proc/meminfo",
+    "pipelines.host.processes": "os.killpg pass_fds= signal.SIGKILL start_new_session= /proc/",
+    "pipelines.host.signals": "signal.ITIMER_REAL signal.SIGALRM signal.setitimer",
+}
+"""Each subject's one place in a layer, and what is asked for there. A new name is a decision: what
+does the product do where it is absent?
+"""
+
+
+def asked_for(source: str) -> Iterator[str]:
+    """What a module asks for that only POSIX systems have, anywhere in its text."""
+    known: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                for each in names:
+                    module = each.name.partition(".")[0]
+                    known[each.asname or module] = module
+                    if module in MODULES:
+                        yield module
+            case ast.ImportFrom(str(module), names, 0):
+                if module in MODULES:
+                    yield module
+                for each in names:
+                    if each.name in ATTRIBUTES.get(module, ()):
+                        yield f"{module}.{each.name}"
+            case ast.Call(_, _, keywords):
+                yield from (f"{each.arg}=" for each in keywords if each.arg in ARGUMENTS)
+            case ast.Constant(str(text)) if text.startswith(FOLDERS):
+                yield text
+            case _:
+                pass
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(ast.Name(name), attribute):
+                pass
+            case ast.Call(
+                ast.Name("getattr" | "hasattr"), [ast.Name(name), ast.Constant(str(attribute)), *_]
+            ):
+                pass
+            case _:
+                continue
+        if attribute in ATTRIBUTES.get(known.get(name, ""), ()):
+            yield f"{known[name]}.{attribute}"
+
+
+def test_what_only_posix_has_is_asked_for_in_one_place_a_subject() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for layer in LAYERS:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            if asked := set(asked_for(path.read_text())):
+                found[module] = asked
+    assert found == {module: set(names.split()) for module, names in PLACES.items()}
+    assert set(asked_for((ROOT / "__main__.py").read_text())) == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("import fcntl", "fcntl"),
+        ("def late():\n    from resource import getrusage", "resource"),
+        ("import os\nos.fork()", "os.fork"),
+        ("import os as system\nsystem.killpg(1, 9)", "os.killpg"),
+        ("from os import O_NOFOLLOW as plain", "os.O_NOFOLLOW"),
+        ("import signal\nsignal.signal(signal.SIGHUP, hear)", "signal.SIGHUP"),
+        ("import os\nif hasattr(os, 'getuid'): pass", "os.getuid"),
+        ("import subprocess\nsubprocess.run(command, preexec_fn=limit)", "preexec_fn="),
+        ("Path('/proc/self/status').read_text()", "/proc/self/status"),
+    ],
+)
+def test_what_only_posix_has_is_found(source: str, asked: str) -> None:
+    assert list(asked_for(source)) == [asked]
+
+
+def run(*words: object) -> "subprocess.CompletedProcess[str]":
+    """The command where the product finds nothing that only POSIX systems have."""
+    return subprocess.run(
+        [sys.executable, "-m", "cuda_cyclegan", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(STAND_IN)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
