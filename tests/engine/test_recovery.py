@@ -6,13 +6,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
-from support.waiting import ToldCondition
+from support.waiting import ENOUGH, ToldCondition
 
 from cuda_cyclegan.engine.errors import CudaError, DeviceMemoryError, PrecisionOverflowError
 from cuda_cyclegan.engine.recovery import SharedGenerator, shared_generator
 
 OVERFLOW = PrecisionOverflowError("Too large.")
-SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 class Device:
@@ -132,7 +131,7 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
 
     def long(_: Any) -> None:
         works.set()
-        assert may_end.wait(SOON)
+        assert may_end.wait(ENOUGH)
         assert device.log == ["open fp16"]
         ends.append("long")
 
@@ -149,16 +148,16 @@ def test_nothing_is_closed_while_a_thread_works_with_it_and_later_work_waits_for
             for work in (long, wide, lambda _: ends.append("late"))
         ]
         threads[0].start()
-        assert works.wait(SOON)
+        assert works.wait(ENOUGH)
         threads[1].start()
-        assert wide_waits.wait(SOON), "for a program that nobody works with"
+        assert wide_waits.wait(ENOUGH), "for a program that nobody works with"
         comers = 4  # the wide one twice: it overflowed
         threads[2].start()
-        assert all(turn.come.acquire(timeout=SOON) for _ in range(comers))
+        assert all(turn.come.acquire(timeout=ENOUGH) for _ in range(comers))
         assert ends == []
         may_end.set()
         for thread in threads:
-            thread.join(SOON)
+            thread.join(ENOUGH)
     assert ends == ["long", "wide", "late"]
     assert device.log[1:4] == ["close fp16", "open bf16", "close bf16"]
 
@@ -168,7 +167,7 @@ def test_threads_that_overflow_share_one_program():
     together = threading.Barrier(2)
 
     def work(generator: Any) -> None:
-        together.wait(SOON)
+        together.wait(ENOUGH)
         if generator.precision == "fp16":
             raise OVERFLOW
 
@@ -177,5 +176,5 @@ def test_threads_that_overflow_share_one_program():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(SOON)
+            thread.join(ENOUGH)
     assert device.log == ["open fp16", "close fp16", "open bf16", "close bf16"]

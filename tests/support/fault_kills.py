@@ -21,6 +21,7 @@ from typing import Any
 
 from support.batch_world import scan, tiny_model
 from support.io_files import unpacked
+from support.processes import descendants
 
 from cuda_cyclegan.pipelines.results.manifest import FOLDER
 
@@ -247,16 +248,3 @@ def workers_of(root: Path) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def descendants(process: int) -> list[int]:
-    """Children of a process and theirs."""
-    try:
-        children = [
-            int(child)
-            for task in Path(f"/proc/{process}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
-    return [one for child in children for one in (child, *descendants(child))]

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from support.batch_world import SHAPE, scan, tiny_model
+from support.processes import children_of, runs
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.pipelines.execution.launch import launch
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 
@@ -96,6 +98,11 @@ class QueueWorld:
     def jobs(self, batch: str) -> list[dict[str, Any]]:
         return json.loads(self.did("jobs", batch, "--json"))["jobs"]
 
+    def states(self, batch: str) -> list[str]:
+        """Of its jobs; also for a worker's threads, where no command may run."""
+        with open_queue(queue_place(self.queue)) as queue:
+            return [row.state for row in queue.jobs(batch)]
+
     def made(self) -> set[str]:
         return {path.name for path in self.output.glob("*.nii")}
 
@@ -112,17 +119,11 @@ def spares(process: int) -> list[int]:
 
 def _launched(process: int) -> list[int]:
     """Not the programs that imports run for a moment."""
-    return [found for found in _below(process) if launch.__module__.encode() in _command(found)]
-
-
-def _below(process: int) -> list[int]:
-    found: list[int] = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            state, parent = status.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == process and state != "Z":
-                found.append(int(status.parent.name))
-    return found
+    return [
+        found
+        for found in children_of(process)
+        if runs(found) and launch.__module__.encode() in _command(found)
+    ]
 
 
 def _command(process: int) -> bytes:

@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
-
-SOON = 30.0  # seconds; only a test that fails waits so long
 
 
 @pytest.fixture
@@ -31,10 +30,10 @@ def test_who_does_not_fit_waits_until_something_is_given_back(waits: threading.E
     assert places.acquire(6)
     with ThreadPoolExecutor() as others:
         taking = others.submit(places.acquire, 5)
-        assert waits.wait(SOON)
+        assert waits.wait(ENOUGH)
         assert not taking.done()
         places.release(6)
-        assert taking.result(timeout=SOON)
+        assert taking.result(timeout=ENOUGH)
 
 
 def test_what_is_larger_than_the_room_gets_in_alone(waits: threading.Event) -> None:
@@ -42,10 +41,10 @@ def test_what_is_larger_than_the_room_gets_in_alone(waits: threading.Event) -> N
     assert places.acquire(25)
     with ThreadPoolExecutor() as others:
         taking = others.submit(places.acquire, 1)
-        assert waits.wait(SOON)
+        assert waits.wait(ENOUGH)
         assert not taking.done()
         places.release(25)
-        assert taking.result(timeout=SOON)
+        assert taking.result(timeout=ENOUGH)
 
 
 @pytest.mark.parametrize("amount", [1, 100])
@@ -54,10 +53,10 @@ def test_a_closed_room_lets_nobody_wait(amount: int, waits: threading.Event) -> 
     places.acquire()
     with ThreadPoolExecutor() as others:
         taking = others.submit(places.acquire, amount)
-        assert waits.wait(SOON)
+        assert waits.wait(ENOUGH)
         assert not taking.done()
         places.close()
-        assert taking.result(timeout=SOON) is False
+        assert taking.result(timeout=ENOUGH) is False
 
 
 @given(st.lists(st.integers(1, 12), max_size=30))

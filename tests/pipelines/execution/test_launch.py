@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 from support import worker_targets
-from support.waiting import eventually
+from support.processes import runs
+from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, ending, launch
-
-SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 def ended(process: WorkerProcess[Any, Any]) -> str:
     with suppress(EOFError):
         while True:
-            process.channel.receive(SOON)
+            process.channel.receive(ENOUGH)
     return ending(process.reap())
 
 
@@ -29,7 +28,7 @@ def ended(process: WorkerProcess[Any, Any]) -> str:
 )
 def test_what_it_said_is_heard_before_its_end(status: int, told: str) -> None:
     process: Any = launch(partial(worker_targets.end, status))
-    assert process.channel.receive(SOON) == process.process.pid
+    assert process.channel.receive(ENOUGH) == process.process.pid
     assert ended(process) == told
 
 
@@ -43,20 +42,20 @@ def test_a_fault_of_the_program_is_a_status(tmp_path: Path) -> None:
 
 def test_the_signals_of_a_service_manager_are_passed_over() -> None:
     process: Any = launch(worker_targets.be_signalled)
-    assert process.channel.receive(SOON) == "alive"
+    assert process.channel.receive(ENOUGH) == "alive"
     assert ended(process) == "exit status 0"
 
 
 def test_it_has_a_session_and_an_environment_of_its_own() -> None:
     process: Any = launch(partial(worker_targets.tell_variable, "PLACE"), {"PLACE": "elsewhere"})
     assert os.getsid(process.process.pid) == process.process.pid != os.getsid(0)
-    assert process.channel.receive(SOON) == "elsewhere"
+    assert process.channel.receive(ENOUGH) == "elsewhere"
     assert ended(process) == "exit status 0"
 
 
 def test_it_ends_with_all_that_it_started() -> None:
     process: Any = launch(worker_targets.hang)
-    child = process.channel.receive(SOON)
+    child = process.channel.receive(ENOUGH)
     with pytest.raises(TimeoutError):
         process.channel.receive(0)
     process.kill()
@@ -68,14 +67,7 @@ def test_it_ends_with_all_that_it_started() -> None:
 def test_it_hears_that_its_supervisor_is_gone() -> None:
     process: Any = launch(worker_targets.echo)
     process.channel.send("one")
-    assert process.channel.receive(SOON) == "one"
+    assert process.channel.receive(ENOUGH) == "one"
     process.channel.close()
-    assert process.process.wait(SOON) == 1
+    assert process.process.wait(ENOUGH) == 1
     process.channel.send("lost")
-
-
-def runs(process: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
-        return False

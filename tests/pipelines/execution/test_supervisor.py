@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from support import worker_targets
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.pipelines.execution.launch import launch
 from cuda_cyclegan.pipelines.execution.supervisor import Restart, RestartPolicy, Supervisor
 
 TWO = RestartPolicy(most=2)
-SOON = 60.0  # seconds; only a test that fails waits so long
+
 STOPPED = """
 import signal, subprocess, sys
 from functools import partial
@@ -107,10 +108,10 @@ def test_another_thread_may_have_those_killed_that_do_not_end() -> None:
     made = supervisor(diary, {"cpu": worker_targets.hang})
     thread = threading.Thread(target=made.run)
     thread.start()
-    assert said.wait(SOON)
+    assert said.wait(ENOUGH)
     made.post(lambda: made.stop("the end"))
     made.post(lambda: made.kill_in(0))
-    thread.join(SOON)
+    thread.join(ENOUGH)
     assert diary.deaths == [("cpu", -signal.SIGKILL)]
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan, tiny_model
 from support.standing import standing
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.render.terminal import spinner as sign
 from cuda_cyclegan.cli.render.terminal.spinner import spinner
-
-SOON = 60.0  # seconds; only a test that fails waits so long
 
 
 class Screen(io.StringIO):
@@ -36,7 +35,7 @@ class Screen(io.StringIO):
     def shows(self, words: str) -> bool:
         """Whether it comes to show them."""
         with self._written:
-            return self._written.wait_for(lambda: words in self.getvalue(), SOON)
+            return self._written.wait_for(lambda: words in self.getvalue(), ENOUGH)
 
 
 def screen_for_errors(monkeypatch: pytest.MonkeyPatch) -> Screen:
@@ -58,7 +57,7 @@ def test_it_appears_on_a_terminal_and_takes_other_words(monkeypatch: pytest.Monk
     assert sys.stderr is screen
     written = screen.getvalue()
     for thread in set(threading.enumerate()) - set(threads):
-        thread.join(SOON)
+        thread.join(ENOUGH)
     assert screen.getvalue() == written
 
 
@@ -110,7 +109,7 @@ def test_no_command_is_silent_for_two_seconds(
     ) as process:
         os.close(theirs)
         shown = b""
-        while words.encode() not in shown and select.select([ours], [], [], SOON)[0]:
+        while words.encode() not in shown and select.select([ours], [], [], ENOUGH)[0]:
             shown += os.read(ours, 1 << 16)
         out, _ = process.communicate(b"go on\n")
     os.close(ours)

@@ -1,0 +1,185 @@
+"""What jobs shows, and how it cancels, retries and pauses."""
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import sqlalchemy as sa
+from support.queue_world import COMMAND, QueueWorld
+
+from cuda_cyclegan.cli.render.jobs_watch import fitting
+from cuda_cyclegan.pipelines.jobs.queue.claims import Claims
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
+
+
+def test_a_summary_is_stored_as_a_report_and_as_a_page(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit("--preview")
+    world.work()
+    report, page = world.folder / "night.json", world.folder / "night.html"
+    files = ["--report", str(report), "--html", str(page)]
+    assert world.run("jobs", "summary", batch, *files).exit_code == 1
+    assert json.loads(report.read_text())["totals"]["translated"] == 1
+    assert json.loads(report.read_text())["settings"]["precision"] is None
+    assert "1 failure" in page.read_text()
+    assert "Middle slices of 000.nii" in page.read_text()
+    assert "1 translated, 1 failed" in world.did("report", str(report))
+    refused = world.run("jobs", "summary", batch, *files)
+    assert (refused.exit_code, "--force" in refused.stderr) == (2, True)
+    assert world.run("jobs", "summary", batch, *files, "--force").exit_code == 1
+    printed = world.run("jobs", "summary", batch, "--report", "-")
+    assert json.loads(printed.stdout)["totals"]["failed"] == 1
+
+
+def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) -> None:
+    world.scans(1)
+    batch = world.submit("--overlap", "0.5")
+    world.submit("--at", "2100-01-01T00:00")
+    world.submit("--window", "03:00-03:01", "--overlap", "0.3")
+    with QueueTables(queue_place(world.queue), create=False) as tables:
+        assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
+    with life(queue_place(world.queue), "cpu"):
+        told = world.did("jobs")
+        assert json.loads(world.did("jobs", "--json"))["workers"] == 1
+    assert f"At work: {batch}/00001 000.nii, on cuda:0 of anna@ward since 20" in told
+    assert "Later: 1 job queued for 03:00-03:01, 1 job waits until 2100-01-01 00:00" in told
+    assert "No worker is running" not in told
+    assert json.loads(world.did("jobs", "--json"))["workers"] == 0
+
+
+def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> None:
+    world.scans(30)
+    batch = world.submit()
+    with open_queue(queue_place(world.queue)) as queue:
+        assert len(fitting(queue, batch, 40)) == 34
+        with QueueTables(queue_place(world.queue), create=False) as tables:
+            claims = Claims(tables, "one")
+            for _ in range(20):
+                claim = claims.take(SchedulingClass("normal"))
+                assert claim
+                if not claim.job.endswith("20"):
+                    claims.end(claim, {}, well=True)
+        shown = fitting(queue, batch, 10)
+    assert [line.split()[0] for line in shown[2:]] == ["019.nii", "30", "No"]
+    assert shown[-2] == "30 jobs: 10 queued, 1 running, 19 done"
+
+
+def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / f"{'long' * 40}.nii").touch()
+    batch = world.submit()
+    world.work()
+    terminal, end = os.openpty()
+    command = [*COMMAND, "jobs", batch, "--watch", "--queue", world.queue]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(command, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    said = b""
+    with contextlib.suppress(OSError):  # what a terminal without a program ends with
+        while piece := os.read(terminal, 4096):
+            said += piece
+    os.close(terminal)
+    assert process.wait() == 0
+    left = said.decode().replace("\r", "").rpartition("\x1b[2K")[2]
+    assert "2 jobs: 1 done, 1 failed" in left
+    assert left.count("000.nii") == 1
+    drawn = said.decode().partition("\x1b[2K")[0].replace("\x1b[?25l", "")
+    assert max(map(len, drawn.replace("\r", "").splitlines())) <= 80, (
+        "nothing wraps while it is drawn"
+    )
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
+    world.scans(1)
+    for arguments, why in [
+        (["jobs"], "no queue at"),
+        (["jobs", "--queue", "mysql://me:secret@host/db"], "neither a file nor a valid"),
+        (["worker", "--queue", f"{world.folder}/none/q.db", "--device", "cuda:0"], "cuda:0"),
+    ]:
+        refused = world.run(*arguments)
+        assert refused.exit_code in (2, 4)
+        assert why in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert "secret" not in refused.stderr
+    batch = world.submit()
+    commands = ["cancel", "retry", "summary", "show", "show --json", "show --watch"]
+    for what, name in product(commands, ["20200101-nobody", ""]):
+        unknown = world.run("jobs", *what.split(), name)
+        assert (unknown.exit_code, "no batch" in unknown.stderr, unknown.stdout) == (2, True, "")
+    assert "1 job cancelled" in world.did("jobs", "cancel", f"{batch}/00001")
+    assert stat.S_IMODE(Path(world.queue).stat().st_mode) == 0o600
+    Path(world.queue).parent.chmod(0o777)
+    refused = world.run("jobs")
+    assert refused.exit_code == 2
+    assert "Other users can write" in refused.stderr
+
+
+def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
+    world.scans(2)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables:
+        for name in ("first", "second", "third"):
+            claims = Claims(tables, name)
+            taken = claims.take(SchedulingClass("normal"))
+            assert taken is not None
+            assert taken.job == f"{batch}/00001"
+            claims.take_over(claims.held()[name])
+    told = world.work()
+    assert JobEnded(f"{batch}/00001", "000.nii", None) in told
+    poison, harmless = world.jobs(batch)
+    assert (poison["state"], harmless["state"]) == ("given up", "done")
+    assert "3 workers died of it" in poison["reason"]
+    assert "given up: 000.nii" in world.did("jobs", batch)
+    assert "000.nii" in world.run("jobs", "summary", batch).stderr
+
+
+def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld) -> None:
+    world.scans(3)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+        inputs = tables.inputs
+        for number, payload in (("00001", '{"version": 99}'), ("00002", "damaged")):
+            stored = json.dumps({"positionalArgs": [payload], "namedArgs": {}})
+            where = inputs.c.workflow_uuid == f"{batch}/{number}"
+            writing.execute(sa.update(inputs).where(where).values(inputs=stored))
+    world.output.write_text("a file stands where the folder should be")
+    world.work()
+    newer, damaged, lost = world.jobs(batch)
+    assert "newer version" in newer["reason"]
+    assert "cannot be read" in damaged["reason"]
+    assert lost["reason"].startswith("write: ")
+    assert world.run("jobs", "summary", batch).exit_code == 1
+    assert "newer version" in world.did("jobs", batch)
+
+
+def test_a_damaged_row_is_set_aside_and_stops_nothing(world: QueueWorld) -> None:
+    world.scans(5)
+    batch = world.submit()
+    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+        inputs = tables.inputs
+        one, two, three = (f"{batch}/0000{number}" for number in (1, 2, 3))
+        writing.execute(sa.update(inputs).where(inputs.c.workflow_uuid == one).values(inputs="{"))
+        writing.execute(sa.delete(inputs).where(inputs.c.workflow_uuid == two))
+        number = '{"positionalArgs": ["{\\"version\\": 1, \\"output\\": 7}"]}'
+        where = inputs.c.workflow_uuid == three
+        writing.execute(sa.update(inputs).where(where).values(inputs=number))
+    assert "5 queued" in world.did("jobs", batch)
+    world.work()
+    rows = world.jobs(batch)
+    assert [row["state"] for row in rows] == ["failed"] * 3 + ["done"] * 2
+    assert all("This job cannot be read" in row["reason"] for row in rows[:3])
+    assert batch in world.did("jobs")
+    assert "2 translated, 3 failed" in world.run("jobs", "summary", batch).stdout
+    assert "3 jobs queued again" in world.did("jobs", "retry", batch)
+    assert "3 jobs cancelled" in world.did("jobs", "cancel", batch)
+    assert world.run("jobs", "summary", f"{batch}/00001").exit_code == 2

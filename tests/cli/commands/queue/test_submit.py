@@ -1,0 +1,88 @@
+"""What submit and watch queue, what they do not, and what they say."""
+
+from pathlib import Path
+
+from support.batch_world import scan
+from support.dicom_phantoms import Phantom
+from support.queue_world import QueueWorld
+from support.waiting import eventually
+
+from cuda_cyclegan.pipelines.jobs.queue.liveness import life
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+
+
+def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    done = world.run("submit", *paths)
+    batch = done.stdout.strip()
+    assert done.stderr.splitlines()[-1] == (
+        f"No worker is running; to begin: cuda-cyclegan worker; to look: cuda-cyclegan jobs {batch}"
+    )
+    with life(queue_place(world.queue), "cpu"):
+        again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
+    assert "1 worker is running; to look: cuda-cyclegan jobs " in again.stderr
+    assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
+
+
+def test_what_cannot_be_done_along_with_another_is_not_queued_and_said(world: QueueWorld) -> None:
+    world.inputs.mkdir()
+    for name in ("a.mha", "a.nrrd"):
+        (world.inputs / name).touch()
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    submitted = world.run("submit", *paths, "--format", "nifti")
+    assert submitted.exit_code == 1
+    assert "1 study queued" in submitted.stderr
+    assert "a.nrrd is not queued: its result would overwrite that of a.mha" in submitted.stderr
+    assert len(world.jobs(submitted.stdout.strip())) == 1
+
+
+def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -> None:
+    world.scans(1)
+    paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
+    submitted = world.run("submit", *paths, "--format", "dicom")
+    assert submitted.exit_code == 1
+    assert "000.nii is not queued: it is no DICOM series" in submitted.stderr
+    Phantom().write(world.inputs / "ct")
+    submitted = world.run("submit", *paths, "--format", "dicom")
+    assert submitted.exit_code == 1
+    assert "1 study queued" in submitted.stderr
+
+
+def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
+    world.inputs.mkdir()
+    paths = ["--model", str(world.model), "--output", str(world.output)]
+    watch = world.start("watch", str(world.inputs), *paths, "--settle", "0.5")
+    scan(world.inputs / "a.nii")
+    eventually(lambda: world.run("jobs").stdout.count(" 1 ") == 1)
+    scan(world.inputs / "b.nii")
+    eventually(lambda: len(world.did("jobs").splitlines()) == 5)
+    watch.terminate()
+    _, log = watch.communicate()
+    assert log.count("1 study queued") == 2
+    assert log.splitlines()[0].endswith(f" watching {world.inputs}")
+    world.work()
+    assert world.made() == {"a.nii", "b.nii"}
+
+
+def test_what_is_open_already_is_not_queued_again(world: QueueWorld) -> None:
+    world.scans(2)
+    old = world.submit()
+    world.did("jobs", "cancel", old)
+    new = world.submit()
+    assert "0 jobs queued again, 2 for equal work open already" in world.did("jobs", "retry", old)
+    world.did("jobs", "cancel", f"{new}/00001")
+    assert "1 job queued again, 1 for equal work open already" in world.did("jobs", "retry", old)
+
+
+def test_a_full_disk_of_the_queue_is_told(world: QueueWorld, small_disk: Path) -> None:
+    small_disk.chmod(0o700)
+    world.queue = str(small_disk / "queue.db")
+    world.scans(1)
+    refused = world.run(
+        *("submit", str(world.inputs), "--model", str(world.model)),
+        *("--output", str(world.output)),
+    )
+    assert refused.exit_code == 2
+    assert "disk or server is there and not full" in refused.stderr
+    assert "Traceback" not in refused.stderr

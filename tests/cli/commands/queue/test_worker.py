@@ -1,0 +1,208 @@
+"""Worker processes as people start and stop them."""
+
+import json
+import os
+import re
+import signal
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from support.batch_world import scan
+from support.queue_world import QueueWorld, children, handles, spares
+from support.waiting import eventually
+
+
+def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None:
+    world.scans(20)
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: len(world.made()) >= 3)
+    [child] = children(worker.pid)
+    os.kill(child, signal.SIGKILL)
+    eventually(lambda: len(world.made()) == 20)
+    eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
+    [successor] = children(worker.pid)
+    assert successor != child
+    worker.terminate()
+    _, log = worker.communicate()
+    assert worker.returncode == 0
+    assert "killed by SIGKILL" in log
+    assert not [path for path in world.output.rglob("*") if path.name.endswith(".part")]
+
+
+def test_a_process_that_waits_for_anothers_end_may_be_killed_itself(world: QueueWorld) -> None:
+    world.scans(20)
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: len(world.made()) >= 3 and len(spares(worker.pid)) == 1)
+    [child], [spare] = children(worker.pid), spares(worker.pid)
+    os.kill(spare, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+    eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
+    [successor] = children(worker.pid)
+    assert successor not in (child, spare)
+    worker.terminate()
+    worker.communicate()
+    assert worker.returncode == 0
+    assert not any(Path(f"/proc/{process}").exists() for process in (child, spare, successor))
+
+
+def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: QueueWorld) -> None:
+    world.scans(60, (40, 40, 40))  # work for longer than a worker pauses between its questions
+    batch = world.submit()
+    world.did("jobs", "pause")
+    first, second = world.start("worker"), world.start("worker")
+    for worker in (first, second):
+        assert worker.stderr is not None
+        assert any("waiting for jobs that may start" in line for line in worker.stderr)
+    world.did("jobs", "resume")
+    eventually(lambda: len({job["worker"] for job in world.jobs(batch) if job["worker"]}) == 2)
+    first.send_signal(signal.SIGTERM)
+    _, log = first.communicate()
+    assert first.returncode == 0
+    assert log.count(" started") == log.count(" translated") + log.count(" interrupted")
+    assert log.count(" interrupted") <= 1  # one that was read ahead
+    eventually(lambda: all(job["state"] == "done" for job in world.jobs(batch)))
+    second.send_signal(signal.SIGINT)
+    _, other = second.communicate()
+    assert log.count(" translated") + other.count(" translated") == 60
+    lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
+    written = [json.loads(line) for line in lines]
+    assert sum(entry["status"] == "written" for entry in written) == 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_worker_that_is_stopped_while_it_starts_ends(
+    world: QueueWorld, number: signal.Signals
+) -> None:
+    worker = world.start("worker", "--device", "cpu")
+    eventually(lambda: handles(worker.pid, signal.SIGHUP))
+    assert children(worker.pid) == []
+    worker.send_signal(number)
+    assert worker.wait(timeout=20) == 0
+
+
+def test_ctrl_c_while_a_worker_starts_is_told_without_a_traceback(world: QueueWorld) -> None:
+    """A terminal sends it to every process."""
+    worker = world.start("worker", "--device", "cpu", start_new_session=True)
+    eventually(lambda: handles(worker.pid, signal.SIGHUP))
+    os.killpg(worker.pid, signal.SIGINT)
+    _, log = worker.communicate(timeout=20)
+    assert worker.returncode == 0
+    assert "Traceback" not in log
+
+
+def test_a_worker_says_that_nothing_may_start_now(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit("--at", "2100-01-01T00:00")
+    worker = world.start("worker", "--device", "cpu", "--until-empty")
+    _, log = worker.communicate()
+    assert worker.returncode == 0
+    told = (
+        " cpu: no job is left that may start now; 1 job waits until 2100-01-01 00:00; --wait waits"
+    )
+    assert log.endswith(f"{told}\n")
+
+
+def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld) -> None:
+    world.scans(1)
+    soon = datetime.now() + timedelta(seconds=4)
+    batch = world.submit("--at", soon.isoformat())
+    log = ended(world, "--until-empty", "--wait")
+    assert re.search(r"waiting for jobs that may start; 1 job waits until \d{4}-\d\d-\d\d ", log)
+    assert log.endswith(" cpu: no job is left that may start now\n")
+    assert [job["state"] for job in world.jobs(batch)] == ["done"]
+    assert world.run("worker", "--wait").exit_code == 2
+
+
+def test_a_worker_does_the_jobs_of_one_batch_only(world: QueueWorld) -> None:
+    world.scans(2)
+    first = world.submit()
+    second = world.submit("--overlap", "0.5")
+    log = ended(world, "--until-empty", "--only", second)
+    assert log.count(" translated") == 2
+    assert {job["state"] for job in world.jobs(second)} == {"done"}
+    assert {job["state"] for job in world.jobs(first)} == {"queued"}
+    unknown = world.run("worker", "--only", "20261121-aaaaaa")
+    assert (unknown.exit_code, "holds no batch" in unknown.stderr) == (2, True)
+
+
+def test_a_worker_names_studies_and_its_status_tells_failures_if_asked(world: QueueWorld) -> None:
+    world.scans(1)
+    (world.inputs / "empty.nii").touch()
+    batch = world.submit()
+    log = ended(world, "--until-empty", "--fail-on-error", status=1)
+    assert re.search(rf" cpu: {batch}/00001 translated: 000.nii, \d\.\d\d s$", log, re.MULTILINE)
+    assert re.search(rf" cpu: {batch}/00002 failed: empty.nii.*: unreadable: ", log)
+    world.did("jobs", "retry", batch)
+    ended(world, "--until-empty")
+
+
+def test_a_pause_is_what_a_worker_waits_for(world: QueueWorld) -> None:
+    world.scans(1)
+    world.submit()
+    world.did("jobs", "pause")
+    log = ended(world, "--until-empty")
+    assert "now; paused: no job starts until 'jobs resume'; 1 job queued; --wait waits" in log
+
+
+def ended(world: QueueWorld, *options: str, status: int = 0) -> str:
+    """What a worker on the CPU logged until its end."""
+    worker = world.start("worker", "--device", "cpu", *options)
+    _, log = worker.communicate(timeout=120)
+    assert worker.returncode == status, log
+    return log
+
+
+def test_a_worker_whose_parent_is_killed_ends(world: QueueWorld) -> None:
+    worker = world.start("worker")
+    eventually(lambda: len(children(worker.pid)) == 1)
+    [child] = children(worker.pid)
+    worker.kill()
+    worker.wait()
+    eventually(lambda: not Path(f"/proc/{child}").exists())
+
+
+def test_cancelling_stops_a_running_job_and_leaves_nothing(world: QueueWorld) -> None:
+    scan(world.inputs / "large.nii", shape=(320, 320, 320))
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    world.did("jobs", "cancel", batch)
+    assert worker.stderr is not None
+    assert any(" interrupted" in line for line in worker.stderr)
+    assert world.jobs(batch)[0]["state"] == "cancelled"
+    assert world.made() == set()
+    world.scans(1)
+    world.submit()
+    eventually(lambda: "000.nii" in world.made())
+
+
+def test_a_second_signal_hands_the_job_back(world: QueueWorld) -> None:
+    scan(world.inputs / "large.nii", shape=(320, 320, 320))
+    batch = world.submit()
+    worker = world.start("worker")
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    worker.terminate()
+    assert worker.stderr is not None
+    next(line for line in worker.stderr if "once more" in line)
+    worker.terminate()
+    worker.communicate()
+    assert worker.returncode == 0
+    assert world.jobs(batch)[0]["state"] == "queued"
+    assert world.made() == set()
+
+
+def test_a_closed_terminal_ends_all_processes_in_order(world: QueueWorld) -> None:
+    """SIGHUP comes to each of them; the first one ends last."""
+    scan(world.inputs / "large.nii", shape=(200, 200, 200))
+    batch = world.submit()
+    worker = world.start("worker", start_new_session=True)
+    eventually(lambda: world.jobs(batch)[0]["state"] == "running")
+    [child] = children(worker.pid)
+    os.killpg(worker.pid, signal.SIGHUP)
+    worker.communicate()
+    assert worker.returncode == 0
+    assert not Path(f"/proc/{child}").exists()
+    assert world.jobs(batch)[0]["state"] in ("done", "queued")  # as far as the network had come

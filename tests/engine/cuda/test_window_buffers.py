@@ -1,0 +1,157 @@
+"""What a streamed window keeps on the card, and what happens where there is no memory for it."""
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fake_card import Card, FakeBuffer, FakeStream
+from support.numerics_models import FunctionGenerator, through, translated
+from support.streamed_window import (
+    FakeGenerator,
+    KeepingGenerator,
+    bent,
+    edges,
+    replace_buffers,
+    streamed,
+)
+
+from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.cuda import window_buffers
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.engine.sliding_window import PatchGrid, ring_rows
+from cuda_cyclegan.pipelines.settings import Blend
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+from cuda_cyclegan.pipelines.study.tiling import tile
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_buffers(monkeypatch)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(edges, st.sampled_from(get_args(Blend))), min_size=2, max_size=5),
+    st.integers(0, 10**6),
+)
+def test_arrays_of_all_sizes_follow_each_other(arrays: list[Any], seed: int) -> None:
+    patch, card = (8, 6, 6), Card(seed)
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(window_buffers, "Stream", card.stream)
+        generator = KeepingGenerator(bent)
+        generator.on(card, patch, 2, None)
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            for extents, blend in arrays:
+                array = np.random.default_rng(seed).uniform(-1, 1, (1, *extents))
+                array = array.astype(np.float32)
+                window = SlidingWindow(tile(extents, patch, 0.5), blend, "minimum")
+                here = translated(array, FunctionGenerator(bent), window.tiling, blend, "minimum")
+                there = through(array, generator, window)
+                np.testing.assert_array_equal(there, here)
+
+
+def test_weights_stay_on_the_card_for_studies_that_are_alike() -> None:
+    card, sent, upload = Card(0), list[int](), FakeStream.upload_now
+
+    def counted(stream: FakeStream, target: int, content: bytes) -> None:
+        sent.append(len(content))
+        upload(stream, target, content)
+
+    window = SlidingWindow(tile((20, 18, 12), (8, 8, 8), 0.25), "gaussian", "edge")
+    other = SlidingWindow(tile((30, 18, 12), (8, 8, 8), 0.25), "constant", "edge")
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(window_buffers, "Stream", card.stream)
+        fake.setattr(FakeStream, "upload_now", counted)
+        generator = KeepingGenerator(bent)
+        generator.on(card, (8, 8, 8), 1, None)
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            for following in (window, window, other, window):
+                array = np.ones((1, *following.tiling.extents), np.float32)
+                through(array, generator, following)
+    assert sent.count(8 * 8 * 8 * 4) == 3
+
+
+def test_without_room_for_the_least_the_tiles_are_handed_over_one_by_one() -> None:
+    array = np.ones((1, 20, 6, 6), np.float32)
+    window = SlidingWindow(tile((20, 6, 6), (8, 6, 6), 0.5), "gaussian", "edge")
+    here = translated(array, FunctionGenerator(bent), window.tiling)
+    np.testing.assert_array_equal(streamed(array, window, bent, most=-1), here)
+
+
+def test_why_the_host_had_to_blend_is_told() -> None:
+    extents, patch = (20, 6, 6), (8, 6, 6)
+    window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+    array = np.ones((1, *extents), np.float32)
+    for most in (None, 0, -1):
+        card = Card(0)
+        with pytest.MonkeyPatch.context() as fake:
+            fake.setattr(window_buffers, "Stream", card.stream)
+            generator = FakeGenerator(bent).on(card, patch, 1, most)
+            ends = Stored(array), Stored(np.empty_like(array))
+            notes = translate_array(*ends, generator, window, Stopwatch(), lambda _: None)
+        told = [note for note in notes if "blended on the host" in note and "are left" in note]
+        assert len(notes) == len(told) == (most == -1)
+
+
+def test_without_memory_to_pin_the_host_blends_and_later_arrays_have_what_they_need() -> None:
+    """The second array needs larger slots, of which only some are there; the third small ones."""
+    patch, pinned, most = (8, 6, 6), list[FakeBuffer](), iter([9, 9, 9, 9, 9, 9, 0, 9, 9, 9, 9])
+
+    class Scarce(FakeBuffer):
+        def __init__(self, size: int) -> None:
+            if not next(most):
+                raise DeviceMemoryError("The host has no memory left that can be pinned.")
+            super().__init__(size)
+
+        def __enter__(self) -> "FakeBuffer":
+            pinned.append(self)
+            return super().__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            pinned.remove(self)
+            super().__exit__(*error)
+
+    card = Card(0)
+    with pytest.MonkeyPatch.context() as fake:
+        fake.setattr(window_buffers, "Stream", card.stream)
+        fake.setattr(window_buffers, "PinnedBuffer", Scarce)
+        generator = KeepingGenerator(bent)
+        generator.on(card, patch, 1, None)
+        with window_buffers.open_window_buffers(generator.compiled) as opened:  # type: ignore[attr-defined]
+            generator.keep(opened)
+            told: list[int] = []
+            for extents in ((20, 6, 6), (20, 16, 16), (20, 6, 6)):
+                array = np.random.default_rng(0).uniform(-1, 1, (1, *extents)).astype(np.float32)
+                window = SlidingWindow(tile(extents, patch, 0.5), "gaussian", "edge")
+                made = np.empty_like(array)
+                ends, tiles = (Stored(array), Stored(made)), list[int]()
+                notes = translate_array(*ends, generator, window, Stopwatch(), tiles.append)
+                told.append(len(notes))
+                assert sum(tiles) == len(window.tiling)
+                here = translated(array, FunctionGenerator(bent), window.tiling)
+                np.testing.assert_array_equal(made, here)
+                assert len(pinned) == (0 if notes else 4)
+    assert told == [0, 1, 0]
+    assert pinned == []
+
+
+def test_memory_does_not_grow_with_the_depth() -> None:
+    sizes = [
+        laid_out(window, ring_rows(window, spare=True), (1, 1))[1]
+        for depth in (400, 4000)
+        for window in [
+            PatchGrid(
+                (depth, 64, 64),
+                (32, 32, 32),
+                tile((depth, 64, 64), (32, 32, 32), 0.25).origins,
+                (0, 1, 2),
+            )
+        ]
+    ]
+    assert sizes[1] < 1.05 * sizes[0]  # the tiles are spread by a row more or less

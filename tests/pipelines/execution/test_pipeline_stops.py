@@ -1,0 +1,129 @@
+"""What an interrupt leaves of studies on their way to the disk."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pipeline_world import PipelineWorld, threads_at_work
+from support.waiting import ENOUGH
+
+from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.io import writing
+from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
+from cuda_cyclegan.pipelines.progress.events import (
+    StudyStarted,
+    TilesDone,
+)
+from cuda_cyclegan.pipelines.report.report import StudyReport
+from cuda_cyclegan.pipelines.results import storing
+from cuda_cyclegan.pipelines.results.manifest import load
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> PipelineWorld:
+    return PipelineWorld(tmp_path)
+
+
+def test_an_interrupt_keeps_what_the_network_has_done_with(world: PipelineWorld) -> None:
+    """The third study is in the network; the first two are stored, the fourth is only read."""
+    runs = iter(range(9))
+
+    def network(patches: FloatArray) -> FloatArray:
+        if next(runs) == 2:
+            raise KeyboardInterrupt
+        return patches
+
+    rows = world.run(network)
+    assert [row.status for row in rows] == ["translated", "translated", "interrupted"]
+    assert world.made() == ["a.nii", "b.nii"]
+    begun = [event.study for event in world.events if isinstance(event, TilesDone)]
+    assert set(begun) == {"a.nii", "b.nii", "c.nii"}
+    started = [event for event in world.events if isinstance(event, StudyStarted)]
+    assert len(started) <= 4
+
+
+@dataclass
+class Interruption:
+    """The first study comes to a place on its way to the disk; then a signal comes and no patience
+    is left. Anything that stands there goes on at the latest when the run is over.
+
+    last_moment: seconds for what is in place. is_cut: all parts are removed.
+    """
+
+    monkeypatch: pytest.MonkeyPatch
+    last_moment: float
+    is_there: threading.Event = field(default_factory=threading.Event)
+    is_cut: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def stand_at(self, module: Any, name: str, until: Callable[[], object]) -> None:
+        real = getattr(module, name)
+
+        def stand(*arguments: Any) -> Any:
+            self.is_there.set()
+            until()
+            return real(*arguments)
+
+        self.monkeypatch.setattr(module, name, stand)
+
+    def run(self, world: PipelineWorld) -> list[StudyReport]:
+        runs = iter(range(9))
+
+        def network(patches: FloatArray) -> FloatArray:
+            if next(runs) == 1:
+                assert self.is_there.wait(ENOUGH)
+                raise KeyboardInterrupt
+            return patches
+
+        remove = study_pipeline.remove_parts_of_this_process
+
+        def remove_and_tell(folder: Path) -> int:
+            removed = remove(folder)
+            self.is_cut.set()
+            return removed
+
+        self.monkeypatch.setattr(study_pipeline, "remove_parts_of_this_process", remove_and_tell)
+        self.monkeypatch.setattr(batch, "PATIENCE", 0.0)
+        self.monkeypatch.setattr(batch, "LAST_MOMENT", self.last_moment)
+        rows = world.run(network)
+        self.is_over.set()
+        for thread in threads_at_work():
+            thread.join(ENOUGH)
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(stages, "finish_study"), (storing, "write")], ids=["finish", "write"]
+)
+def test_who_comes_to_the_disk_after_a_stop_leaves_nothing_there(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    stop = Interruption(monkeypatch, last_moment=0.0)
+    stop.stand_at(module, name, lambda: stop.is_over.wait(ENOUGH))
+    rows = stop.run(world)
+    assert [row.status for row in rows] == ["interrupted"] * 2
+    files = [path.name for path in (world.root / "results").rglob("*") if path.is_file()]
+    assert files == ["manifest.jsonl"]
+    assert [row.status for row in world.run()] == ["translated"] * 5
+
+
+def test_a_result_whose_part_a_stop_removes_is_no_failure(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Interruption(monkeypatch, last_moment=ENOUGH)
+    stop.stand_at(writing, "write_voxels", lambda: stop.is_cut.wait(ENOUGH))
+    assert [row.status for row in stop.run(world)] == ["interrupted"] * 2
+    assert world.made() == []
+
+
+def test_a_result_that_is_in_place_at_a_stop_is_recorded(
+    world: PipelineWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Interruption(monkeypatch, last_moment=ENOUGH)
+    stop.stand_at(storing, "files_at", lambda: stop.is_cut.wait(ENOUGH))
+    assert [row.status for row in stop.run(world)] == ["translated", "interrupted"]
+    assert world.made() == ["a.nii"]
+    assert load(world.root / "results")["a.nii"].status == "written"

@@ -1,0 +1,120 @@
+"""Signals to a batch that several processes share."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import children_of, processes_left, runs
+from support.shared_batch_world import NAMES, SharedBatchWorld
+from support.waiting import ENOUGH, eventually
+from support.worker_generators import Opener
+
+from cuda_cyclegan.pipelines.execution.messages import StopStoring
+from cuda_cyclegan.pipelines.execution.supervisor import Supervisor
+from cuda_cyclegan.pipelines.progress.events import (
+    Event,
+    StudyDone,
+    TilesDone,
+)
+from cuda_cyclegan.pipelines.results.manifest import load
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SharedBatchWorld:
+    return SharedBatchWorld(tmp_path)
+
+
+def test_an_interrupt_stops_all_workers_and_the_next_run_does_the_rest(
+    world: SharedBatchWorld,
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, holding=2)
+    hear, world.hear = world.hear, interrupt  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.5)
+        rows = world.run(opener, opener)
+    world.hear = hear  # type: ignore[method-assign]
+    made = world.made()
+    assert 1 <= len(made) < 6
+    assert [row.name for row in rows if row.status == "translated"] == made
+    assert processes_left() == []
+    assert world.parts() == []
+    opener.let_go()
+    again = world.run(opener, opener)
+    assert sum(row.status == "up to date" for row in again) == len(made)
+    assert world.made() == NAMES
+
+
+def test_results_that_are_in_place_at_a_stop_are_recorded(
+    world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone) and world.made() and (error := next(interrupts, None)):
+            raise error
+
+    opener = Opener(world.calls, recording_late=True)
+    stop = Supervisor.stop
+
+    def stop_and_let_go(supervisor: Any, order: Any) -> None:
+        stop(supervisor, order)
+        if isinstance(order, StopStoring):
+            opener.let_go()
+
+    monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.shared_batch.LAST_MOMENT", ENOUGH)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.0)
+    world.run(opener, opener)
+    written = [name for name, e in load(world.output).items() if e.status == "written"]
+    assert sorted(written) == world.made() != []
+    assert processes_left() == []
+
+
+def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
+    world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, TilesDone):
+            raise KeyboardInterrupt
+
+    opener = Opener(world.calls, holding=0)
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", 0.1)
+    rows = world.run_suspects(NAMES, opener, opener)
+    assert {row.status for row in rows} == {"interrupted"}
+    assert processes_left() == []
+
+
+def test_a_service_managers_signal_leaves_the_workers_to_their_holder(
+    world: SharedBatchWorld,
+) -> None:
+    opener = Opener(world.calls, together=2)
+
+    def terminate(event: Event) -> None:
+        if isinstance(event, StudyDone):
+            for worker in processes_left():
+                os.kill(worker, signal.SIGTERM)
+
+    world.hear = terminate  # type: ignore[method-assign]
+    rows = world.run(opener, opener)
+    assert [row.status for row in rows] == ["translated"] * 6
+    assert len(opener.processes()) == 2
+
+
+def test_workers_end_when_their_holder_is_gone(world: SharedBatchWorld) -> None:
+    holder = os.fork()
+    if holder == 0:
+        opener = Opener(world.calls, holding=0)
+        world.run(opener, opener)
+    eventually(lambda: len(children_of(holder)) == 2)
+    workers = children_of(holder)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    eventually(lambda: not any(map(runs, workers)))

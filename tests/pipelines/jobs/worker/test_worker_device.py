@@ -1,0 +1,177 @@
+"""The device of a worker: its open program, its loss, and who is blamed for a death."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+from support.batch_world import scan
+from support.numerics_models import FunctionGenerator
+from support.queue_world import QueueWorld
+from support.waiting import ENOUGH
+from support.watched_calls import watch_calls
+
+from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.devices import Device
+from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
+from cuda_cyclegan.engine.network.graph import FloatArray, Network, Triple
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.worker import warm_device
+from cuda_cyclegan.pipelines.jobs.worker.messages import (
+    TuningBegan,
+    TuningEnded,
+    WorkerEvent,
+    WorkerSettings,
+)
+from cuda_cyclegan.pipelines.jobs.worker.process import work
+from cuda_cyclegan.pipelines.study import translation as study_run
+
+
+class Card:
+    """A GPU with room for one program, on which one run of the usual precision overflows.
+
+    Each program is tuned when it is opened for the first time.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, overflows_at: int) -> None:
+        self.log: list[str] = []
+        self._tuned: set[Precision] = set()
+        self._runs, self._overflows_at = iter(range(99)), overflows_at
+        device = Device("cuda", "fp16", ("fp16", "bf16"))
+        patch.setattr(warm_device, "choose_device", lambda *_: device)
+        patch.setattr(warm_device, "open_generator", self.open)
+
+    @contextmanager
+    def open(
+        self, _: Network, __: Device, precision: Precision, ___: Triple, progress: Progress
+    ) -> Iterator[FunctionGenerator]:
+        if precision not in self._tuned:
+            progress("convolution 3x3x3", 0.0)
+            progress("convolution 7x7x7", 0.5)
+            progress("", 1.0)
+        self._tuned.add(precision)
+
+        def run(patches: FloatArray) -> FloatArray:
+            if precision == "fp16" and next(self._runs) == self._overflows_at:
+                raise PrecisionOverflowError("A value left the range of fp16.")
+            return patches
+
+        self.log.append(f"open {precision}")
+        yield FunctionGenerator(run)
+        self.log.append(f"close {precision}")
+
+
+def test_a_job_that_overflows_has_the_card_alone_and_the_next_one_as_before(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = Card(monkeypatch, overflows_at=0)
+    world.scans(4)
+    batch = world.submit()
+    told = world.work()
+    assert world.states(batch) == ["done"] * 4
+    notes = [job["result"]["notes"] for job in world.jobs(batch)]
+    assert sum(map(len, notes)) == 1
+    there = ["open fp16", "close fp16", "open bf16", "close bf16", "open fp16", "close fp16"]
+    assert card.log == there
+    tuning = [event for event in told if isinstance(event, TuningBegan | TuningEnded)]
+    assert tuning == [TuningBegan(), ANY, TuningBegan(), ANY]
+    assert [event.plans for event in tuning if isinstance(event, TuningEnded)] == [2, 2]
+
+
+def test_a_program_stays_open_from_job_to_job(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between those that do not travel together."""
+    card = Card(monkeypatch, overflows_at=-1)
+    world.scans(2)
+    for overlap in ("0", "0.5"):
+        world.submit("--overlap", overlap, "--overwrite")
+    world.work()
+    assert card.log == ["open fp16", "close fp16"]
+
+
+def test_jobs_with_other_settings_take_turns(world: QueueWorld) -> None:
+    world.scans(2)
+    paths = [str(world.inputs), "--model", str(world.model)]
+    for name, overlap in (("a", "0"), ("b", "0.5")):
+        direct, queued = world.folder / f"direct-{name}", world.folder / f"queued-{name}"
+        world.did("translate", *paths, "--output", str(direct), "--overlap", overlap)
+        world.did("submit", *paths, "--output", str(queued), "--overlap", overlap)
+    world.work()
+    for name in "ab":
+        for made in ("000.nii", "001.nii"):
+            direct = world.folder / f"direct-{name}" / made
+            assert (world.folder / f"queued-{name}" / made).read_bytes() == direct.read_bytes()
+
+
+def test_a_job_is_blamed_for_deaths_that_it_had_alone(world: QueueWorld) -> None:
+    world.scans(4)
+    scan(world.inputs / "001.nii", shape=(40, 18, 16))
+    batch = world.submit()
+
+    def status(read_ahead: int) -> int:
+        poison = ["support.queue_poison", world.queue, "1", str(read_ahead)]
+        command = [sys.executable, "-m", *poison]
+        return subprocess.run(command, cwd=Path(__file__).parents[3], check=False).returncode
+
+    died_in_company = died_alone = -signal.SIGKILL
+    assert [status(2), status(1), status(1)] == [died_in_company, died_alone, 0]
+    poison = world.jobs(batch)[1]
+    assert poison["state"] == "given up"
+    assert "1 workers died of it" in poison["reason"]
+    others = [job for job in world.jobs(batch) if job is not poison and job["study"] != "001.nii"]
+    assert [(job["state"], job["tries"]) for job in others] == [("done", 1)] * 3
+
+
+def test_a_lost_device_fails_the_job_that_had_it_alone(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_is_read = threading.Event()
+
+    def lose(number: int) -> None:
+        if number == 0:
+            assert second_is_read.wait(ENOUGH)
+        if number < 2:
+            raise CudaError("cuStreamSynchronize", "ECC error", "start again", is_sticky=True)
+
+    watch_calls(monkeypatch, "prepare_study", lambda number: number == 1 and second_is_read.set())
+    watch_calls(monkeypatch, "infer_study", lose)
+    world.scans(3)
+    batch = world.submit()
+
+    def end() -> str:
+        told: list[WorkerEvent] = []
+        settings = WorkerSettings(until_empty=True)
+        return work(queue_place(world.queue), "cpu", settings, told.append)
+
+    assert end() == "restart"
+    assert world.states(batch) == ["queued"] * 3
+    assert end() == "restart"
+    assert world.states(batch) == ["failed", "queued", "queued"]
+    assert "ECC error" in world.jobs(batch)[0]["reason"]
+    assert end() == "empty"
+    assert world.states(batch) == ["failed", "done", "done"]
+
+
+def test_a_failure_in_the_network_has_the_process_replaced(
+    world: QueueWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> None:
+        if number == 0:
+            raise CudaError("cuLaunchKernel", "invalid value", "report it")
+
+    watch_calls(monkeypatch, "translate_array", fail, where=study_run)
+    world.scans(2)
+    batch = world.submit()
+    told: list[WorkerEvent] = []
+    place, settings = queue_place(world.queue), WorkerSettings(until_empty=True)
+    assert work(place, "cpu", settings, told.append) == "restart"
+    assert world.states(batch)[0] == "failed"
+    assert work(place, "cpu", settings, told.append) == "empty"
+    assert world.states(batch) == ["failed", "done"]

@@ -1,0 +1,85 @@
+"""Five studies of one tile each that go through the stages of a batch."""
+
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from support.batch_world import scan
+from support.numerics_models import CARD, FunctionGenerator, card
+
+from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.model.model import Model
+from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.io.discovery import discover
+from cuda_cyclegan.pipelines.execution.batch import run_batch
+from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
+from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
+from cuda_cyclegan.pipelines.progress.events import (
+    Event,
+)
+from cuda_cyclegan.pipelines.report.report import StudyReport
+from cuda_cyclegan.pipelines.results.manifest import Manifest, Recipe
+from cuda_cyclegan.pipelines.results.resume import Planner
+from cuda_cyclegan.pipelines.results.storing import Store
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+
+OPTIONS = TranslateOptions((16, 16, 16), overlap=0.0, precision="fp32")
+RECIPE = Recipe("model", "settings")
+PLENTY = 1 << 30
+
+
+@dataclass
+class PipelineWorld:
+    """Five studies of one tile each."""
+
+    root: Path
+    events: list[Event] = field(default_factory=list[Event])
+
+    def __post_init__(self) -> None:
+        for seed, name in enumerate("abcde"):
+            scan(self.root / "scans" / f"{name}.nii", seed, (16, 16, 16))
+
+    def run(
+        self,
+        network: Callable[[FloatArray], FloatArray] = lambda p: p,
+        concurrency: Concurrency | None = None,
+    ) -> list[StudyReport]:
+        opened: Any = nullcontext(FunctionGenerator(network))
+        return self.run_opened(lambda *_: opened, concurrency)
+
+    def run_opened(
+        self,
+        opened: Callable[[Precision, Progress], Any],
+        concurrency: Concurrency | None = None,
+        precision: Precision = "fp32",
+    ) -> list[StudyReport]:
+        self.events.clear()
+        graph = FunctionGenerator().graph
+        empty: Any = None
+        model = Model(card(patch=(16, 16, 16)), Network(graph, {}), empty, empty, "")
+        output = self.root / "results"
+        with Manifest(output) as manifest:
+            planner = Planner(output, manifest.entries, RECIPE, overwrite=False)
+            planned = planner.plan(discover([self.root / "scans"], output).studies)
+            task = StudyTask(
+                model,
+                replace(OPTIONS, precision=precision),
+                opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
+                Store(manifest, RECIPE, CARD),
+            )
+            line = StudyPipeline(task, planned, concurrency or Concurrency(PLENTY))
+            return list(run_batch(planned, line, self.hear))
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event)
+
+    def made(self) -> list[str]:
+        return sorted(path.name for path in (self.root / "results").glob("*.nii"))
+
+
+def threads_at_work() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name.split()[0] in ("read", "infer", "write")]

@@ -1,0 +1,33 @@
+"""What runs on this machine."""
+
+import os
+from pathlib import Path
+
+
+def children_of(process: int) -> list[int]:
+    """Those that it started itself, also those that have ended and were not waited for."""
+    try:
+        return [
+            int(child)
+            for task in Path(f"/proc/{process}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def descendants(process: int) -> list[int]:
+    """Children of a process and theirs."""
+    return [one for child in children_of(process) for one in (child, *descendants(child))]
+
+
+def processes_left() -> list[int]:
+    """Children of this process."""
+    return children_of(os.getpid())
+
+
+def runs(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,106 @@
+"""Streamed sliding windows over a fake card's queues."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from support.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram
+from support.numerics_models import FunctionGenerator
+
+from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
+from cuda_cyclegan.engine.cuda import streamed_window, window_buffers
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.engine.sliding_window import ring_rows
+from cuda_cyclegan.pipelines.stopwatch import Stopwatch
+from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
+
+IN_NUMPY = FakeKernels()
+edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
+
+
+class FakeGenerator(FunctionGenerator):
+    """A generator whose card is a fake; least: whether it has memory for the least only."""
+
+    def on(
+        self, card: Card, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY
+    ) -> "FakeGenerator":
+        stream = card.stream()
+        program = FakeProgram(stream, (batch, 1, *patch), self.function)
+        made: Any = streamed_window.Compiled(
+            program,  # type: ignore[arg-type]
+            kernels,
+            stream,  # type: ignore[arg-type]
+            threading.Lock(),
+            batch,
+            (1, 1),
+        )
+        object.__setattr__(self, "compiled", made)
+        object.__setattr__(self, "most", most)
+        return self
+
+    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        size = [
+            laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
+        ]
+        most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
+        with window_buffers.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
+            return opened.run(source, window, target, opened.place(window, most), on_tiles)
+
+
+class KeepingGenerator(FakeGenerator):
+    """One that keeps its window buffers, as the real one does."""
+
+    def keep(self, opened: window_buffers.WindowBuffers) -> "KeepingGenerator":
+        object.__setattr__(self, "opened", opened)
+        return self
+
+    def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        kept: window_buffers.WindowBuffers = self.opened  # type: ignore[attr-defined]
+        return kept.run(source, window, target, kept.place(window, 1 << 40), on_tiles)
+
+
+def replace_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and buffers of the card by fakes, and slots so small that arrays need several."""
+    monkeypatch.setattr(streamed_window, "CudaEvent", FakeEvent)
+    monkeypatch.setattr(window_buffers, "DeviceBuffer", FakeBuffer)
+    monkeypatch.setattr(window_buffers, "PinnedBuffer", FakeBuffer)
+    for module in (streamed_window, window_buffers):
+        monkeypatch.setattr(module, "SLOT_BYTES", 256)
+
+
+def streamed(array: Any, window: SlidingWindow, function: Any, **choices: Any) -> Any:
+    made = np.empty_like(array)
+    run_window_into(Stored(array), Stored(made), window, function, **choices)
+    return made
+
+
+def run_window_into(
+    source: Stored,
+    target: Stored,
+    window: SlidingWindow,
+    function: Any,
+    *,
+    seed: int = 0,
+    batch: int = 1,
+    most: int | None = None,
+    kernels: Any = IN_NUMPY,
+) -> None:
+    card = Card(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(window_buffers, "Stream", card.stream)
+        generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most, kernels)
+        tiles: list[int] = []
+        translate_array(source, target, generator, window, Stopwatch(), tiles.append)
+    assert sum(tiles) == len(window.tiling)
+
+
+def bent(given_patches: Any) -> Any:
+    """Something that depends on the place in the patch, so that no tile is like its neighbour.
+
+    And on other voxels, so that what fills a patch beyond the array counts.
+    """
+    ramp = np.linspace(0.5, 1.5, given_patches[0].size, dtype=np.float32)
+    turned = np.roll(given_patches, (1, 2, 1), axis=(2, 3, 4))
+    return np.sin(given_patches * 3) * ramp.reshape(given_patches[0].shape) + turned / 4
