@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from .files.own_files import is_record
 from .files.parts import is_part
 from .formats.nifti import header_beside
 from .links import LinkRule, is_of_system, leads_into_system
@@ -132,7 +133,7 @@ class FileSearch:
             return [], []
         self._met.add(folder)
         try:
-            paths = sorted(path for path in folder.iterdir() if not is_part(path.name))
+            paths = sorted(path for path in folder.iterdir() if not _is_own(path.name))
         except OSError as error:
             reason = f"the folder cannot be opened: {error.strerror}"
             self.closed.append(Skipped(folder, reason, missed=True))
@@ -204,6 +205,11 @@ class FileSearch:
 
     def _skip(self, path: Path, reason: str, *, missed: bool = False) -> None:
         self.skipped.append(Skipped(path, reason, missed))
+
+
+def _is_own(name: str) -> bool:
+    """Whether this program keeps something there that is neither a scan nor a result."""
+    return is_part(name) or is_record(name)
 
 
 _Branch: TypeAlias = tuple[Path, frozenset[_Place]]

@@ -44,8 +44,10 @@ from .report.failures import failure_of
 from .report.report import BatchReport, ModelName, Skip, StudyReport
 from .results.aliases import with_aliases
 from .results.earlier_results import discover_scans
-from .results.manifest import Manifest, ManifestEntry, OutputPlace, Recipe, load
+from .results.manifest import Manifest, ManifestEntry, Recipe, load
 from .results.named_result import named_result
+from .results.record_folder import OutputPlace
+from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 
@@ -181,8 +183,8 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
                 event = DeviceOpened(event.device, job.devices[0].note)
             listen(event)
 
-        if manifest.remark:
-            listen(Remark(manifest.remark))
+        for remark in remarks(manifest, planned):
+            listen(Remark(remark))
         listen(BatchStarted(planned))
         rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
         rows = _without_lost(rows, manifest.place)

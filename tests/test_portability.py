@@ -20,7 +20,10 @@ PLACES = {
     "engine.cores": "os.sched_getaffinity",
     "engine.cuda.driver": "os.sysconf",
     "engine.probe.cudnn_copies": "/proc/self/maps",
-    "io.files.disk": "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate",
+    "io.files.disk": (
+        "os.O_DIRECTORY os.POSIX_FADV_DONTNEED os.posix_fadvise os.posix_fallocate "
+        "/proc/self/mountinfo"
+    ),
     "io.files.locks": "fcntl os.O_DIRECTORY os.O_NOFOLLOW /proc/sys/kernel/random/boot_id",
     "io.files.machine_memory": "os.sysconf",
     "io.files.own_files": (

@@ -39,7 +39,7 @@ def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         for part in parts:
             flush(part)
             _refuse_folder(target.parent / part.name)
-        with gate():
+        with gate(parts):
             for part in parts:
                 part.replace(target.parent / part.name)
         _flush_folder(target.parent)
@@ -58,10 +58,11 @@ def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         yield new
         # Together: a file system answers many waiting flushes with one write of its journal.
         with ThreadPoolExecutor(FLUSHING_THREADS) as pool:
-            list(pool.map(flush, new.iterdir()))
+            files = sorted(new.iterdir())
+            list(pool.map(flush, files))
         flush(new)
         try:
-            with gate():
+            with gate(files):
                 if os.path.lexists(target):
                     target.replace(old)
                 new.replace(target)

@@ -1,6 +1,9 @@
-"""What the system is asked to do with a file: store it now, drop it from memory, keep its room."""
+"""What the system is asked to do with a file: store it now, drop it from memory, keep its room; and
+whether a folder is where a file system begins.
+"""
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,3 +40,17 @@ def reserve(descriptor: int, size: int) -> None:
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
+
+
+def is_mounted(folder: Path) -> bool:
+    """Whether a folder, by its real path, is a mount point.
+
+    On Linux also one that shows another folder of the same file system.
+    """
+    if os.path.ismount(folder):
+        return True
+    escaped = re.sub(rb"[ \t\n\\]", lambda met: b"\\%03o" % met[0][0], os.fsencode(folder))
+    with suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        return any(mount.split(b" ")[4] == escaped for mount in mounts)
+    return False

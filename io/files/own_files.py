@@ -4,8 +4,17 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+RECORD = ".cuda-cyclegan"
+"""Name of the folder with the record of an output folder, and the end of its name beside it."""
+
+
+def is_record(name: str) -> bool:
+    """Whether a folder of this name holds the record of an output folder."""
+    return name.startswith(".") and name.endswith(RECORD)
 
 
 def open_unlinked(path: Path, flags: int, mode: int = 0o600) -> int:
@@ -33,6 +42,27 @@ def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
         return file
     os.close(file)
     raise PermissionError(errno.EPERM, f"it belongs to another user ({owner})", str(path))
+
+
+@contextmanager
+def held_folder(folder: Path) -> Generator[tuple[int, int]]:
+    """Device and inode of a folder, which no other one gets during the block. Raises OSError.
+
+    Systems that cannot open folders, as Windows, do not use their numbers again so soon.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        yield identity(folder.stat())
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield identity(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Device and inode, by which a file or folder is known while it is there."""
+    return status.st_dev, status.st_ino
 
 
 def read_at(descriptor: int, size: int, place: int) -> bytes:

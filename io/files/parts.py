@@ -14,7 +14,7 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -28,8 +28,11 @@ SUFFIX = ".part"
 ABANDONED_AFTER_SECONDS = 24 * 3600
 _NO_LOCKS = "unlocked"
 
-Gate: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Entered for each step that makes a part or moves it into place; refuses it by raising."""
+Gate: TypeAlias = Callable[[Sequence[Path]], AbstractContextManager[object]]
+"""Entered for each step that makes a part or moves it into place; refuses it by raising.
+
+It is told the files, complete and on disk, that are about to move; none when a part is made.
+"""
 
 
 @contextmanager
@@ -39,7 +42,7 @@ def part_beside(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
     Missing parent folders of `target` are made. Raises OSError.
     """
     with ExitStack() as stack:
-        with gate():
+        with gate(()):
             target.parent.mkdir(parents=True, exist_ok=True)
             part = _made_in(target.parent, stack)
         try:

@@ -17,7 +17,8 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..progress.events import DeviceOpened
-from ..results.manifest import ManifestEntry, OutputPlace, Recipe
+from ..results.manifest import ManifestEntry, Recipe
+from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy
 from ..results.storing import Record, Store
 from ..settings import TranslateOptions

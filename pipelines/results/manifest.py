@@ -1,6 +1,6 @@
 """The manifest: what this program made in an output folder, from which bytes and with what.
 
-One JSON object a line in `<output>/.cuda-cyclegan/manifest.jsonl`; the newest line about an output
+One JSON object a line in `manifest.jsonl` of its record's folder; the newest line about an output
 counts. Lines are appended and synced, so that a kill at any moment loses at most the last one. What
 does not parse stays in the file, and is copied into one beside it when it is first met.
 """
@@ -11,20 +11,18 @@ import json
 import os
 import threading
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, parse
-from ...io.errors import WriteError
 from ...io.files.locks import lock, wait_for_lock
-from ...io.files.own_files import open_own, open_unlinked, read_at
+from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..errors import OutputFolderError
+from .record_folder import NAME, OutputPlace, found_record, made_record
 
-FOLDER = ".cuda-cyclegan"
-NAME = "manifest.jsonl"
 ASIDE = "manifest.unreadable"
 VERSION = 1
 
@@ -42,7 +40,7 @@ class FileState:
     changed_ns is the inode's change time, which a copy that keeps dates cannot forge.
 
     name: without folder. size: bytes. modified_ns: time of modification, in nanoseconds since 1970.
-    sha256: of the bytes.
+    sha256: of the bytes; "" of a file that was about to appear, whose name and date alone count.
     """
 
     name: str
@@ -58,6 +56,18 @@ class FileState:
             status = os.fstat(file.fileno())
             sha256 = sha256 or _sha256(file)
         return cls(path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sha256)
+
+    @classmethod
+    def coming(cls, part: Path) -> Self:
+        """What will be known of a file once it was moved into place. Raises OSError."""
+        status = part.stat()
+        return cls(part.name, status.st_size, status.st_mtime_ns, changed_ns=0, sha256="")
+
+    def is_of(self, path: Path) -> bool:
+        """Whether a file has this name, size and date. Raises OSError."""
+        status = path.stat()
+        marks = path.name, status.st_size, status.st_mtime_ns
+        return marks == (self.name, self.size, self.modified_ns)
 
     def again(self, path: Path) -> Self:
         """The state now; reads the file only if its marks differ. Raises OSError."""
@@ -83,11 +93,12 @@ class Recipe:
 class ManifestEntry:
     """One line: an output's place below the output folder, and how it came about.
 
-    "writing" stands before a file appears, so that whatever a killed run left at that place is
-    known to be ours.
+    "writing" stands before a file appears, and tells by which marks what a killed run left at that
+    place is known to be ours.
 
     status: how far it came. program: version that made it. recipe: what it was made with. inputs:
-    states of the files before they were read. outputs: of those that were written.
+    states of the files before they were read. outputs: of those that were written; of "writing",
+    those that may stand there, none in lines of version 0.1.
     """
 
     output: str
@@ -104,9 +115,11 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     An output whose line is lost counts as foreign, which is the safe side.
     Raises OutputFolderError if a manifest is there and cannot be read.
     """
-    path = output / FOLDER / NAME
+    record = found_record(output)
+    if record is None:
+        return {}
     try:
-        with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
+        with os.fdopen(open_unlinked(record / NAME, os.O_RDONLY), "rb") as file:
             content = file.read()
     except FileNotFoundError:
         return {}
@@ -116,69 +129,48 @@ def load(output: Path) -> dict[str, ManifestEntry]:
     return entries
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPlace:
-    """Where an open manifest stands, known again by its file as long as somebody holds it open.
-
-    output: the folder. file: device and inode of the manifest.
-    """
-
-    output: Path
-    file: tuple[int, int]
-
-    def check(self) -> None:
-        """Raise WriteError if the folder was moved, removed or replaced under the run."""
-        try:
-            status = os.lstat(self.output / FOLDER / NAME)
-            if (status.st_dev, status.st_ino) == self.file:
-                return
-        except OSError:
-            pass
-        raise WriteError(
-            f"The output folder {self.output}, or the manifest in it, was moved or removed during "
-            "the run; put it back if you can, and run the same again."
-        )
-
-
 class Manifest:
     """An output folder's manifest, opened for one run and locked against all others.
 
     shared: open it along with other sharers, such as the workers of a queue, but never along with
     a run that wants it alone; `refresh` then shows what the others appended.
-    entries: the newest of every output. kept_aside: how many lines that do not parse were met for
-    the first time when it was opened.
+    record: its folder, once it is open. entries: the newest of every output. kept_aside: how many
+    lines that do not parse were met for the first time when it was opened.
     """
 
     def __init__(self, output: Path, *, shared: bool = False) -> None:
-        self.output = output
+        self.output, self.record = output, Path()
         self.entries: dict[str, ManifestEntry] = {}
         self.kept_aside = 0
         self._shared = shared
         self._descriptor = -1
+        self._place: OutputPlace | None = None
+        self._open_files = ExitStack()
         self._read_to = 0
         self._one_at_a_time, self._flushing = threading.Lock(), threading.Lock()
         self._appended = self._on_disk = 0
 
     def __enter__(self) -> Self:
-        try:
-            (self.output / FOLDER).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unusable(error, self.output) from error
-        try:
-            self._descriptor = self._open(NAME)
-        except OSError as error:
-            raise _unusable(error) from error
-        try:
-            self._lock()
-            with self._alone():
-                self._end_torn_line()
-                self._keep_aside(self.refresh())
-        except OSError as error:
-            os.close(self._descriptor)
-            raise _unusable(error) from error
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        with ExitStack() as opened:
+            try:
+                self.output.mkdir(parents=True, exist_ok=True)
+                folder = opened.enter_context(held_folder(self.output))
+                self.record = made_record(self.output)
+            except OSError as error:
+                raise _unusable(error, self.output) from error
+            try:
+                self._descriptor = self._open(NAME)
+                opened.callback(os.close, self._descriptor)
+                self._place = OutputPlace(
+                    self.output, self.record, (folder, identity(os.fstat(self._descriptor)))
+                )
+                self._lock()
+                with self._alone():
+                    self._end_torn_line()
+                    self._keep_aside(self.refresh())
+            except OSError as error:
+                raise _unusable(error) from error
+            self._open_files = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,7 +178,7 @@ class Manifest:
         # hands, the descriptor could become another file's.
         if self._one_at_a_time.acquire(timeout=1):
             if self._flushing.acquire(timeout=1):
-                os.close(self._descriptor)
+                self._open_files.close()
                 self._descriptor = -1
                 self._flushing.release()
             self._one_at_a_time.release()
@@ -196,17 +188,17 @@ class Manifest:
         """What the user should know about the lines that were kept aside, if there are any."""
         if not self.kept_aside:
             return None
-        path = self.output / FOLDER / NAME
         return (
-            f"{path} has damaged lines ({self.kept_aside}), which are kept in {ASIDE} beside it; "
-            "results that they told of count as not made by this program."
+            f"{self.record / NAME} has damaged lines ({self.kept_aside}), which are kept in "
+            f"{ASIDE} beside it; results that they told of count as not made by this program."
         )
 
     @property
     def place(self) -> OutputPlace:
-        """Where this manifest stands; it must be open."""
-        status = os.fstat(self._descriptor)
-        return OutputPlace(self.output, (status.st_dev, status.st_ino))
+        """Where this manifest stands; it must have been opened."""
+        if self._place is None:
+            raise RuntimeError("a manifest that is not open stands nowhere")
+        return self._place
 
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
@@ -290,9 +282,7 @@ class Manifest:
 
     def _open(self, name: str) -> int:
         """A file of this folder's record, to be read and appended to. Raises OSError."""
-        return open_own(
-            self.output / FOLDER / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666
-        )
+        return open_own(self.record / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode=0o666)
 
 
 def _sha256(file: FileIO) -> str:
@@ -324,6 +314,6 @@ def _entry(fields: Json) -> ManifestEntry:
 
 def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
     return OutputFolderError(
-        f"{path or error.filename or FOLDER} cannot be used ({error.strerror}); choose another "
+        f"{path or error.filename or NAME} cannot be used ({error.strerror}); choose another "
         "output folder or make it writable."
     )

@@ -34,7 +34,7 @@ class PlannedStudy:
     entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
     of the older result, which would not show the new one. aliases: the same scan under other names,
     for which the result is stored again. study: its files. target: place of the result. action:
-    what will be done.
+    what will be done. earlier: of the files that are known to be ours.
     """
 
     study: Study
@@ -45,6 +45,7 @@ class PlannedStudy:
     refreshed: ManifestEntry | None = None
     stale: Path | None = None
     aliases: "tuple[PlannedStudy, ...]" = ()
+    earlier: tuple[FileState, ...] = ()
 
     @property
     def refusal(self) -> Failure | None:
@@ -125,7 +126,9 @@ class Planner:
         entry = self.entries.get(str(study.name))
         if study.obstacle:
             return PlannedStudy(study, target, "refuse", study.obstacle.reason)
-        due = PlannedStudy(study, target, "translate", stale=self._stale(target, entry))
+        earlier = entry.outputs if entry else ()
+        stale = self._stale(target, entry)
+        due = PlannedStudy(study, target, "translate", stale=stale, earlier=earlier)
         wanted = (*places(target), preview_of(target)) if self.preview else places(target)
         standing = [file for file in wanted if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
@@ -137,9 +140,11 @@ class Planner:
             missing = entry is not None and entry.status == "written"
             return replace(due, reason="its result was deleted" if missing else None)
         if entry is None or entry.status == "failed":
-            return _refused(due, standing[0], "was not made by this program")
+            return _refused(due, standing[0], _FOREIGN)
         ours = replace(due, replaces=True)
         if entry.status == "writing":
+            if foreign := _foreign(standing, earlier):
+                return _refused(due, foreign, _FOREIGN)
             return replace(ours, reason="an earlier run was stopped while writing it")
         return self._judge(ours, entry)
 
@@ -148,7 +153,7 @@ class Planner:
         picture = preview_of(ours.target)
         pictures = tuple(state for state in entry.outputs if state.name == picture.name)
         if self.preview and not pictures and os.path.lexists(picture):
-            return _refused(ours, picture, "was not made by this program")
+            return _refused(ours, picture, _FOREIGN)
         unasked = () if self.preview else pictures
         recorded = tuple(state for state in entry.outputs if state not in unasked)
         try:
@@ -184,6 +189,30 @@ class Planner:
                 if state.name == picture.name and state.again(picture).sha256 == state.sha256:
                     return picture
         return None
+
+
+_FOREIGN = "was not made by this program"
+
+
+def _foreign(standing: Iterable[Path], ours: Sequence[FileState]) -> Path | None:
+    """A file that no killed run put there, among those that stand in the place of a result.
+
+    Version 0.1 told no marks of what it was writing; there the place alone counts.
+    """
+    if not ours:
+        return None
+    for place in standing:
+        for file in files_at(place) if place.is_dir() else [place]:
+            if not any(_is_of(state, file) for state in ours):
+                return file
+    return None
+
+
+def _is_of(state: FileState, file: Path) -> bool:
+    try:
+        return state.is_of(file)
+    except OSError:
+        return False
 
 
 def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:

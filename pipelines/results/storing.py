@@ -2,10 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
@@ -16,9 +17,13 @@ from ...io.writing import files_at, places, write
 from ..errors import OccupiedError
 from ..report.writing import program_version
 from ..study.translation import Translated
-from .manifest import FileState, ManifestEntry, OutputPlace, Recipe
+from .manifest import FileState, ManifestEntry, Recipe
 from .output_file import save
+from .record_folder import OutputPlace
 from .resume import PlannedStudy, preview_of
+
+Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Passed by each step that makes a part of a result appear, or appear whole."""
 
 
 class Record(Protocol):
@@ -50,7 +55,7 @@ class Store:
         planned: PlannedStudy,
         made: Translated,
         inputs: tuple[FileState, ...],
-        gate: Gate = nullcontext,
+        barrier: Barrier = nullcontext,
     ) -> None:
         """Write a result and record it; inputs: the states of the files before they were read.
 
@@ -61,10 +66,10 @@ class Store:
             status="writing",
             program=program_version(),
             recipe=self.recipe,
-            inputs=inputs,
+            inputs=(),
         )
         place, target = self.record.place, planned.target
-        gate = _gate_of(place, gate)
+        gate = self._gate(replace(entry, outputs=planned.earlier), place, barrier)
         files = (*places(target), preview_of(target)) if made.preview else places(target)
         appeared = [file for file in files if os.path.lexists(file)]
         if appeared and not planned.replaces:
@@ -74,7 +79,6 @@ class Store:
             )
         try:
             place.check()
-            self.record.append(entry)
             if planned.stale:
                 planned.stale.unlink(missing_ok=True)
             if made.preview:
@@ -84,7 +88,7 @@ class Store:
             written = [*files_at(target), *pictures]
             outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
             place.check()
-            self.record.append(replace(entry, status="written", outputs=outputs))
+            self.record.append(replace(entry, status="written", inputs=inputs, outputs=outputs))
         except OSError as error:
             raise WriteError(f"{target} was not stored: {advice(error)}.") from error
         finally:
@@ -94,6 +98,23 @@ class Store:
                     if made.preview:
                         preview_of(target).unlink(missing_ok=True)
                     self.record.append(replace(entry, status="failed"))
+
+    def _gate(self, writing: ManifestEntry, place: OutputPlace, barrier: Barrier) -> Gate:
+        """What tells the record of files before they appear, and refuses an output folder that is
+        not the one of the run; writing: with the states of what may stand there already.
+        """
+        known = list(writing.outputs)
+
+        @contextmanager
+        def announced(coming: Sequence[Path]) -> Generator[None]:
+            if coming:
+                known.extend(map(FileState.coming, coming))
+                self.record.append(replace(writing, outputs=tuple(known)))
+            with barrier():
+                place.check()
+                yield
+
+        return announced
 
     def _model_name(self) -> str:
         """The model's name, with what every reader of a result must know of it."""
@@ -110,15 +131,3 @@ class Store:
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
         )
-
-
-def _gate_of(place: OutputPlace, gate: Gate) -> Gate:
-    """A gate that also refuses steps in an output folder that is not the one of the run."""
-
-    @contextmanager
-    def checked() -> Generator[None]:
-        with gate():
-            place.check()
-            yield
-
-    return checked

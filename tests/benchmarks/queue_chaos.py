@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from support import queue_postgres
-from support.batch_world import scan
+from support.batch_world import recorded, scan
 from support.queue_world import QueueWorld, children
 
 PATIENCE = 300.0
@@ -138,8 +138,7 @@ def _accounts(
     for worker in workers:
         for (job, end), count in worker.ends.items():
             translated[job] += count * (end == "translated")
-    lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines]
+    entries = recorded(world.output)
     written = Counter(entry["output"] for entry in entries if entry["status"] == "written")
     names = {row["job"]: row["study"] for row in rows}
     twice = {name for name, count in written.items() if count > 1}

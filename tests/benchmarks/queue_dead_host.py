@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from support import queue_postgres
-from support.batch_world import scan
+from support.batch_world import recorded, scan
 from support.queue_world import COMMAND, QueueWorld, children
 
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
@@ -100,8 +100,7 @@ def measure(server: queue_postgres.Server, folder: Path, how: str) -> dict[str, 
             )
         this.says(" translated")
         [job] = world.jobs(batch)
-        manifest = world.output / ".cuda-cyclegan" / "manifest.jsonl"
-        entries = [json.loads(line) for line in manifest.read_text().splitlines()]
+        entries = recorded(world.output)
         written = sum(entry["status"] == "written" for entry in entries)
         return {**found, "state": job["state"], "worker": job["worker"], "times written": written}
     finally:

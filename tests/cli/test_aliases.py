@@ -1,6 +1,5 @@
 """Scans that are there under several names: each name gets its result, and one is computed."""
 
-import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pydicom as _pydicom
 import pytest
-from support.batch_world import identity_model, scan, tiny_model
+from support.batch_world import identity_model, recorded, scan, tiny_model
 from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner, Result
 
@@ -42,8 +41,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
 
 
 def manifest(world: Path) -> dict[str, Any]:
-    lines = (world / "out" / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
-    return {row["output"]: row for row in map(json.loads, lines)}
+    return {row["output"]: row for row in recorded(world / "out")}
 
 
 @pytest.mark.parametrize("link", ["hard", "symbolic", "folder"])

@@ -22,7 +22,7 @@ if workers == "2":
     translate.choose_devices = lambda *_: devices
 def lose():
     if how == "without its manifest":
-        shutil.rmtree(os.path.join(output, ".cuda-cyclegan"))
+        shutil.rmtree(os.path.join(os.path.dirname(output), ".results.cuda-cyclegan"))
         return
     os.rename(output, output + ".moved")
     if how == "removed":

@@ -246,7 +246,7 @@ def gate_for(steps: int, after: Callable[[], object] = lambda: None) -> Gate:
     left = iter(range(steps))
 
     @contextmanager
-    def gate() -> Generator[None]:
+    def gate(_: object) -> Generator[None]:
         if next(left, None) is None:
             raise Refused
         yield

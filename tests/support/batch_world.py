@@ -1,6 +1,7 @@
 """A small world for batch tests: real scan files, bad ones of every kind, and a tiny model."""
 
 import gzip
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cuda_cyclegan.engine.model.model import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 nibabel: Any = _nibabel
 SHAPE = (20, 18, 16)
@@ -36,6 +38,13 @@ def stored(path: Path, voxels: "np.ndarray[Any, Any]") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     nibabel.Nifti1Image(voxels, np.eye(4)).to_filename(path)
     return path
+
+
+def recorded(output: Path) -> list[dict[str, Any]]:
+    """All that the record of an output folder holds, line by line."""
+    record = found_record(output)
+    lines = (record / NAME).read_text().splitlines() if record else []
+    return [json.loads(line) for line in lines]
 
 
 def bad_scans(folder: Path) -> dict[str, str]:

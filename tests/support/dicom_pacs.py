@@ -1,4 +1,4 @@
-"""A real PACS on loopback: Orthanc, with its own storage, for one test."""
+"""Real receivers on loopback, for one test: Orthanc with its own storage, and dcmtk's storescp."""
 
 import json
 import socket
@@ -28,12 +28,6 @@ class Pacs:
         command = [judge("storescu"), "-aec", "ORTHANC", "127.0.0.1", str(self.dicom_port)]
         subprocess.run([*command, *files], check=True, capture_output=True)
 
-    def store_folder(self, folder: Path) -> None:
-        """Send the DICOM files of a folder, as docs/dicom.md says; raises CalledProcessError."""
-        options = ["+sd", "+r", "+sp", "*.dcm", "-aec", "ORTHANC"]
-        command = [judge("storescu"), *options, "127.0.0.1", str(self.dicom_port), folder]
-        subprocess.run(command, check=True, capture_output=True)
-
     def ask(self, path: str) -> Any:
         """The JSON answer of the REST interface."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}") as answer:
@@ -48,6 +42,32 @@ class Pacs:
                 one["MainDicomTags"]["SeriesInstanceUID"]: len(one["Instances"]) for one in series
             }
         return found
+
+
+def send_folder(folder: Path, port: int, *options: str) -> None:
+    """Send all of a folder, as docs/dicom.md says; raises CalledProcessError."""
+    where = ["-aec", "ORTHANC", "127.0.0.1", str(port), folder]
+    command = [judge("storescu"), "+sd", "+r", *options, *where]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def receiver(folder: Path) -> Generator[int]:
+    """Run storescp, which stores what it is sent in `folder`; its port."""
+    program, port = judge("storescp"), _free_port()
+    folder.mkdir()
+    command = [program, "--output-directory", folder, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            until = time.monotonic() + SECONDS_TO_START
+            echo = [judge("echoscu"), "127.0.0.1", str(port)]
+            while subprocess.run(echo, capture_output=True, check=False).returncode:
+                if time.monotonic() > until or process.poll() is not None:
+                    raise RuntimeError("storescp did not start")
+                time.sleep(0.05)
+            yield port
+        finally:
+            process.terminate()
 
 
 @contextmanager

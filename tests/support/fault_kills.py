@@ -23,7 +23,7 @@ from support.batch_world import scan, tiny_model
 from support.io_files import unpacked
 from support.processes import descendants
 
-from cuda_cyclegan.pipelines.results.manifest import FOLDER
+from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 START = """
 import sys
@@ -98,6 +98,7 @@ class Kills:
             assert self._parts() == []
             assert self._recorded() == set(self.names)
             shutil.rmtree(self._output)
+            shutil.rmtree(self._output.with_name(f".{self._output.name}.cuda-cyclegan"))
         return self.tally
 
     def _killed(self, before: set[str]) -> set[str]:
@@ -216,8 +217,9 @@ class Kills:
         return [path for path in self._output.rglob("*") if path.name.endswith(".part")]
 
     def _entries(self) -> dict[str, str]:
+        record = found_record(self._output)
         try:
-            content = (self._output / FOLDER / "manifest.jsonl").read_text()
+            content = (record / NAME).read_text() if record else ""
         except FileNotFoundError:
             return {}
         entries: list[dict[str, Any]] = []

@@ -13,7 +13,7 @@ from support.batch_world import tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.pipelines.results.manifest import FOLDER
+from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
 
@@ -42,12 +42,18 @@ class World:
         return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
     def files(self) -> dict[str, bytes]:
-        """Everything below the output folder except the manifest."""
+        """Everything below the output folder."""
         return {
             str(path.relative_to(self.output)): path.read_bytes()
             for path in sorted(self.output.rglob("*"))
-            if path.is_file() and path.parent.name != FOLDER
+            if path.is_file()
         }
+
+    def manifest(self) -> bytes:
+        """The record of the output folder, which must be there."""
+        record = found_record(self.output)
+        assert record is not None
+        return (record / NAME).read_bytes()
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """Rows of the JSON report by study."""

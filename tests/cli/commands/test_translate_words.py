@@ -9,8 +9,6 @@ import pytest
 from support.batch_world import scan
 from support.translate_world import COMMAND, World
 
-from cuda_cyclegan.pipelines.results.manifest import FOLDER
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
@@ -56,7 +54,7 @@ class TestWords:
         scan(world.inputs / "new.nii", shape=(20, 16, 16))
         (world.inputs / "broken.nii").touch()
         (world.inputs / "brain.mgz").touch()
-        manifest = (world.output / FOLDER / "manifest.jsonl").read_bytes()
+        manifest = world.manifest()
         result = world.translate("--dry-run", "--overlap", "0")
         assert result.exit_code == 1
         rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
@@ -66,7 +64,7 @@ class TestWords:
         assert "would fail: broken.nii: unreadable: " in result.stdout
         assert f"skipped: {world.inputs / 'brain.mgz'}: " in result.stdout
         assert world.files() == before
-        assert (world.output / FOLDER / "manifest.jsonl").read_bytes() == manifest
+        assert world.manifest() == manifest
 
     def test_a_dry_run_of_a_new_output_makes_no_folder(self, world: World) -> None:
         scan(world.inputs / "a.nii")

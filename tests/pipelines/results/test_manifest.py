@@ -14,13 +14,18 @@ from support.waiting import ENOUGH
 from cuda_cyclegan.io.files import own_files
 from cuda_cyclegan.pipelines.errors import OutputFolderError
 from cuda_cyclegan.pipelines.results.manifest import (
-    FOLDER,
     FileState,
     Manifest,
     ManifestEntry,
     Recipe,
     load,
 )
+from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record, made_record
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
 def entry(output: str, model: str = "m") -> ManifestEntry:
@@ -28,99 +33,106 @@ def entry(output: str, model: str = "m") -> ManifestEntry:
     return ManifestEntry(output, "written", "0.1.0", Recipe(model, "s"), (state,), (state,))
 
 
-def manifest_file(folder: Path) -> Path:
-    return folder / FOLDER / "manifest.jsonl"
+def record_of(output: Path) -> Path:
+    record = found_record(output)
+    assert record is not None
+    return record
 
 
-def test_entries_come_back_and_the_newest_counts(tmp_path: Path) -> None:
-    with Manifest(tmp_path) as manifest:
+def manifest_file(output: Path) -> Path:
+    return record_of(output) / NAME
+
+
+def test_entries_come_back_and_the_newest_counts(output: Path) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii", model="old"))
         manifest.append(entry("b/c.nii"))
         manifest.append(entry("a.nii", model="new"))
-    assert load(tmp_path) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
+    assert load(output) == {"a.nii": entry("a.nii", model="new"), "b/c.nii": entry("b/c.nii")}
 
 
 @pytest.mark.parametrize(
     ("lost", "left"), [(1, {"a.nii", "b.nii"}), (2, {"a.nii"}), (200, {"a.nii"})]
 )
 def test_a_torn_last_line_is_passed_over_and_the_rest_counts(
-    tmp_path: Path, lost: int, left: set[str]
+    output: Path, lost: int, left: set[str]
 ) -> None:
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
         manifest.append(entry("b.nii"))
-    path = manifest_file(tmp_path)
+    path = manifest_file(output)
     os.truncate(path, path.stat().st_size - lost)
 
-    assert set(load(tmp_path)) == left
-    with Manifest(tmp_path) as manifest:
+    assert set(load(output)) == left
+    with Manifest(output) as manifest:
         assert set(manifest.entries) == left
         manifest.append(entry("c.nii"))
-    assert set(load(tmp_path)) == {*left, "c.nii"}
+    assert set(load(output)) == {*left, "c.nii"}
 
 
 @pytest.mark.parametrize(
     "line", [b"garbage", b"[]", b'"x"', b'{"version": 99}', b'{"version": 1}', b"\xff\xfe", b""]
 )
-def test_lines_that_cannot_be_understood_are_passed_over(tmp_path: Path, line: bytes) -> None:
-    with Manifest(tmp_path) as manifest:
+def test_lines_that_cannot_be_understood_are_passed_over(output: Path, line: bytes) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
-    with manifest_file(tmp_path).open("ab") as file:
+    with manifest_file(output).open("ab") as file:
         file.write(line + b"\n")
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         manifest.append(entry("b.nii"))
-    assert set(load(tmp_path)) == {"a.nii", "b.nii"}
+    assert set(load(output)) == {"a.nii", "b.nii"}
 
 
 ASIDE = "manifest.unreadable"
 
 
-def test_lines_that_cannot_be_understood_are_kept_aside_and_told_once(tmp_path: Path) -> None:
-    with Manifest(tmp_path) as manifest:
+def test_lines_that_cannot_be_understood_are_kept_aside_and_told_once(output: Path) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
         assert manifest.remark is None
     damaged = [b"garbage", b'{"version": 99}', b"gar\rbage", b"\xff\xfe", b"[" * 100_000]
-    with manifest_file(tmp_path).open("ab") as file:
+    with manifest_file(output).open("ab") as file:
         file.writelines(line + b"\n" for line in (*damaged, damaged[0]))
-    before = manifest_file(tmp_path).read_bytes()
+    before = manifest_file(output).read_bytes()
 
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         assert manifest.kept_aside == len(damaged)
         assert manifest.remark is not None
         assert f"has damaged lines ({len(damaged)})" in manifest.remark
         manifest.append(entry("b.nii"))
-    assert manifest_file(tmp_path).read_bytes().startswith(before)
-    aside = (tmp_path / FOLDER / ASIDE).read_bytes()
+    assert manifest_file(output).read_bytes().startswith(before)
+    aside = (record_of(output) / ASIDE).read_bytes()
     assert aside == b"".join(line + b"\n" for line in damaged)
 
     for shared in (False, True):
-        with Manifest(tmp_path, shared=shared) as manifest:
+        with Manifest(output, shared=shared) as manifest:
             assert manifest.remark is None
-    assert (tmp_path / FOLDER / ASIDE).read_bytes() == aside
+    assert (record_of(output) / ASIDE).read_bytes() == aside
 
 
-def test_a_torn_line_is_neither_truncated_nor_lost(tmp_path: Path) -> None:
-    with Manifest(tmp_path) as manifest:
+def test_a_torn_line_is_neither_truncated_nor_lost(output: Path) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
         manifest.append(entry("b.nii"))
-    path = manifest_file(tmp_path)
+    path = manifest_file(output)
     os.truncate(path, path.stat().st_size - 30)
     torn = path.read_bytes()
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         assert manifest.kept_aside == 1
         manifest.append(entry("c.nii"))
     assert path.read_bytes().startswith(torn + b"\n")
-    assert (tmp_path / FOLDER / ASIDE).read_bytes() == torn.splitlines()[-1] + b"\n"
+    assert (record_of(output) / ASIDE).read_bytes() == torn.splitlines()[-1] + b"\n"
 
 
-@pytest.mark.parametrize("name", [FOLDER, "manifest.jsonl", "append.lock", ASIDE])
+@pytest.mark.parametrize("name", ["", NAME, "append.lock", ASIDE])
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_is_not_followed(tmp_path: Path, name: str, there: bool) -> None:
-    output, victim = tmp_path / "out", tmp_path / "victim"
-    link = output if name == FOLDER else output / FOLDER
-    link.mkdir(parents=True)
-    link /= name
-    if name == FOLDER:
+@pytest.mark.parametrize("record", ["out/.cuda-cyclegan", ".out.cuda-cyclegan"])
+def test_a_link_is_not_followed(tmp_path: Path, record: str, name: str, there: bool) -> None:
+    """name: of what is a link; "" for the whole record."""
+    output, victim, link = tmp_path / "out", tmp_path / "victim", tmp_path / record / name
+    output.mkdir()
+    link.parent.mkdir(exist_ok=True)
+    if not name:
         victim.mkdir()
     elif there:
         victim.write_bytes(b"somebody's only copy")
@@ -135,80 +147,81 @@ def test_a_link_is_not_followed(tmp_path: Path, name: str, there: bool) -> None:
     ):
         manifest.append(entry("a.nii"))
     assert str(link) in str(refused.value)
-    if name == FOLDER:
+    if not name:
         assert list(victim.iterdir()) == []
     else:
         assert victim.exists() == there
         assert not there or victim.read_bytes() == b"somebody's only copy"
-    if name in (FOLDER, "manifest.jsonl") and (there or name == FOLDER):
+    if name in ("", NAME) and (there or not name):
         with pytest.raises(OutputFolderError, match=refusal):
             load(output)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir()
-    os.mkfifo(manifest_file(tmp_path))
+def test_a_pipe_is_not_waited_for(output: Path) -> None:
+    output.mkdir()
+    made_record(output)
+    os.mkfifo(manifest_file(output))
     with pytest.raises(OutputFolderError, match="not a regular file"):
-        Manifest(tmp_path).__enter__()
+        Manifest(output).__enter__()
     with pytest.raises(OutputFolderError, match="not a regular file"):
-        load(tmp_path)
+        load(output)
 
 
 def test_a_manifest_of_another_user_is_refused_and_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
     if os.geteuid():
         pytest.skip("only root can give a file away")
-    os.chown(manifest_file(tmp_path), 4711, 4711)
+    os.chown(manifest_file(output), 4711, 4711)
     with pytest.raises(OutputFolderError, match=r"belongs to another user \(4711\)"):
-        Manifest(tmp_path).__enter__()
-    assert set(load(tmp_path)) == {"a.nii"}
-    names = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
-    assert names == ["manifest.jsonl"], "the question whose new files are left one behind"
+        Manifest(output).__enter__()
+    assert set(load(output)) == {"a.nii"}
+    names = sorted(path.name for path in record_of(output).iterdir())
+    assert names == [NAME], "the question whose new files are left one behind"
 
     monkeypatch.setattr(own_files, "_owner_of_new_files", lambda _: 4711)  # as a file server may
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         manifest.append(entry("b.nii"))
-    assert set(load(tmp_path)) == {"a.nii", "b.nii"}
+    assert set(load(output)) == {"a.nii", "b.nii"}
 
 
-def test_names_outside_unicode_come_back(tmp_path: Path) -> None:
+def test_names_outside_unicode_come_back(output: Path) -> None:
     name = os.fsdecode(b"\xff\n\x1b[31m.nii")
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
         manifest.append(entry(name))
-    assert set(load(tmp_path)) == {name}
-    assert len(manifest_file(tmp_path).read_bytes().splitlines()) == 1
+    assert set(load(output)) == {name}
+    assert len(manifest_file(output).read_bytes().splitlines()) == 1
 
 
-def test_a_second_run_is_refused_while_the_first_is_open(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_while_the_first_is_open(output: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from cuda_cyclegan.pipelines.results.manifest import Manifest\n"
         "with Manifest(pathlib.Path(sys.argv[1])): pass\n"
     )
-    second = [sys.executable, "-c", program, str(tmp_path)]
-    with Manifest(tmp_path):
+    second = [sys.executable, "-c", program, str(output)]
+    with Manifest(output):
         refused = subprocess.run(second, capture_output=True, text=True, check=False)
     assert "Another run is writing to" in refused.stderr
     subprocess.run(second, check=True)
 
 
-def test_a_full_disk_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Manifest(tmp_path) as manifest:
+def test_a_full_disk_leaves_no_torn_line(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
-        whole = manifest_file(tmp_path).read_bytes()
+        whole = manifest_file(output).read_bytes()
         write = os.write
         monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:20]))
         with pytest.raises(OSError, match="No space left"):
             manifest.append(entry("b.nii"))
-        assert manifest_file(tmp_path).read_bytes() == whole
+        assert manifest_file(output).read_bytes() == whole
         assert set(manifest.entries) == {"a.nii"}
 
 
 def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first flush lasts until all have written their lines."""
     flushed: list[bytes] = []
@@ -221,14 +234,14 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
         return count
 
     def flush(_: int) -> None:
-        content = manifest_file(tmp_path).read_bytes()
+        content = manifest_file(output).read_bytes()
         if not flushed:
             assert all(written.acquire(timeout=ENOUGH) for _ in names)
         flushed.append(content)
 
     monkeypatch.setattr(os, "write", write_and_tell)
     monkeypatch.setattr(os, "fsync", flush)
-    with Manifest(tmp_path) as manifest:
+    with Manifest(output) as manifest:
 
         def append(name: str) -> bool:
             manifest.append(entry(name))
@@ -236,20 +249,20 @@ def test_threads_share_a_flush_and_none_returns_before_its_line_is_on_disk(
 
         with ThreadPoolExecutor(len(names)) as threads:
             assert all(threads.map(append, names))
-    assert len(load(tmp_path)) == len(names)
+    assert len(load(output)) == len(names)
     assert len(flushed) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
+def test_a_folder_that_cannot_be_made_is_one_sentence(output: Path) -> None:
+    output.touch()
     with pytest.raises(OutputFolderError, match="choose another output folder"):
-        Manifest(tmp_path / "file" / "output").__enter__()
+        Manifest(output / "output").__enter__()
 
 
-def test_the_line_is_json_with_a_version(tmp_path: Path) -> None:
-    with Manifest(tmp_path) as manifest:
+def test_the_line_is_json_with_a_version(output: Path) -> None:
+    with Manifest(output) as manifest:
         manifest.append(entry("a.nii"))
-    line = json.loads(manifest_file(tmp_path).read_text())
+    line = json.loads(manifest_file(output).read_text())
     assert set(line) == {"version", "output", "status", "program", "recipe", "inputs", "outputs"}
 
 
@@ -279,28 +292,28 @@ class TestFileState:
         assert state.sha256.startswith("ba7816bf")
 
 
-def test_sharers_see_each_other_and_no_run_that_wants_it_alone(tmp_path: Path) -> None:
-    with Manifest(tmp_path, shared=True) as first, Manifest(tmp_path, shared=True) as second:
+def test_sharers_see_each_other_and_no_run_that_wants_it_alone(output: Path) -> None:
+    with Manifest(output, shared=True) as first, Manifest(output, shared=True) as second:
         first.append(entry("a.nii"))
         second.append(entry("b.nii"))
         first.refresh()
         second.refresh()
         assert set(first.entries) == set(second.entries) == {"a.nii", "b.nii"}
-        with pytest.raises(OutputFolderError, match="Another run"), Manifest(tmp_path):
+        with pytest.raises(OutputFolderError, match="Another run"), Manifest(output):
             pass
     with (
-        Manifest(tmp_path),
+        Manifest(output),
         pytest.raises(OutputFolderError, match="Another run"),
-        Manifest(tmp_path, shared=True),
+        Manifest(output, shared=True),
     ):
         pass
 
 
-def test_a_line_that_a_killed_sharer_tore_spoils_no_later_one(tmp_path: Path) -> None:
-    with Manifest(tmp_path, shared=True) as living:
-        with Manifest(tmp_path, shared=True) as killed:
+def test_a_line_that_a_killed_sharer_tore_spoils_no_later_one(output: Path) -> None:
+    with Manifest(output, shared=True) as living:
+        with Manifest(output, shared=True) as killed:
             killed.append(entry("a.nii"))
-        path = manifest_file(tmp_path)
+        path = manifest_file(output)
         os.truncate(path, path.stat().st_size - 10)
         living.append(entry("b.nii"))
-    assert set(load(tmp_path)) == {"b.nii"}
+    assert set(load(output)) == {"b.nii"}

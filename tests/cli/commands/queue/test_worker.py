@@ -1,6 +1,5 @@
 """Worker processes as people start and stop them."""
 
-import json
 import os
 import re
 import signal
@@ -8,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.batch_world import scan
+from support.batch_world import recorded, scan
 from support.queue_world import QueueWorld, children, handles, spares
 from support.waiting import eventually
 
@@ -67,9 +66,7 @@ def test_two_workers_share_a_folder_and_stop_at_the_end_of_their_jobs(world: Que
     second.send_signal(signal.SIGINT)
     _, other = second.communicate()
     assert log.count(" translated") + other.count(" translated") == 60
-    lines = (world.output / ".cuda-cyclegan" / "manifest.jsonl").read_text().splitlines()
-    written = [json.loads(line) for line in lines]
-    assert sum(entry["status"] == "written" for entry in written) == 60
+    assert sum(entry["status"] == "written" for entry in recorded(world.output)) == 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -1,0 +1,87 @@
+"""Where the record of an output folder lives: beside it, in the hidden `.NAME.cuda-cyclegan`.
+
+Who sends, validates or packs a folder of results takes every file in it, and dcmtk's storescu stops
+at the first that is no DICOM; so that folder holds results only. By its real path it is one folder,
+and has one record and one lock, however it is spelled or linked to. Inside it, as `.cuda-cyclegan`,
+the record stays where it is found there, as version 0.1 made it, and where none can live beside it:
+the parent cannot be written, or the folder is mounted by itself, as a container's volume is, so
+that what lies beside it is not there the next time.
+
+A folder may be moved or replaced without its record. Nothing is lost by that: an entry speaks of
+files with the hash or the marks that it tells, and whatever else stands there is somebody else's.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...io.errors import WriteError
+from ...io.files.disk import is_mounted
+from ...io.files.own_files import RECORD, identity
+
+NAME = "manifest.jsonl"
+
+
+def found_record(output: Path) -> Path | None:
+    """The folder of an output folder's record; None if there is none yet."""
+    inside, beside = _inside(output), _beside(output)
+    if os.path.lexists(inside):
+        return inside
+    return beside if beside and os.path.lexists(beside) and not is_mounted(_real(output)) else None
+
+
+def made_record(output: Path) -> Path:
+    """The same, of an output folder that is there; made if need be. Raises OSError."""
+    if found := found_record(output):
+        return found
+    beside = _beside(output)
+    if beside and not is_mounted(_real(output)):
+        with suppress(OSError):
+            beside.mkdir(exist_ok=True)
+            return beside
+    inside = _inside(output)
+    inside.mkdir(exist_ok=True)
+    return inside
+
+
+def is_inside(record: Path) -> bool:
+    """Whether a record's folder is one of those that stand among the results."""
+    return record.name == RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """An output folder and its record while both are held open, and so are known again.
+
+    output, record: the folders. held: device and inode of the output folder and of the manifest.
+    """
+
+    output: Path
+    record: Path
+    held: tuple[tuple[int, int], tuple[int, int]]
+
+    def check(self) -> None:
+        """Raise WriteError if either was moved, removed or replaced under the run."""
+        with suppress(OSError):
+            folder, manifest = os.stat(self.output), os.lstat(self.record / NAME)  # noqa: PTH116
+            if (identity(folder), identity(manifest)) == self.held:
+                return
+        raise WriteError(
+            f"The output folder {self.output}, or the record of it ({self.record}), was moved or "
+            "removed during the run; put it back if you can, and run the same again."
+        )
+
+
+def _inside(output: Path) -> Path:
+    return _real(output) / RECORD
+
+
+def _beside(output: Path) -> Path | None:
+    """None for the root of a file system."""
+    real = _real(output)
+    return real.with_name(f".{real.name}{RECORD}") if real.name else None
+
+
+def _real(output: Path) -> Path:
+    return Path(os.path.realpath(output))

@@ -1,0 +1,35 @@
+"""What the owner of an output folder should know about it, before a batch."""
+
+from collections.abc import Iterator, Sequence
+
+from ...io.search import SUFFIXES, suffix_of
+from .manifest import Manifest
+from .record_folder import is_inside
+from .resume import PlannedStudy
+
+
+def remarks(manifest: Manifest, planned: Sequence[PlannedStudy]) -> Iterator[str]:
+    """One sentence each; manifest: open. planned: what is to be done in its folder."""
+    output, record = manifest.output, manifest.record
+    if manifest.remark:
+        yield manifest.remark
+    if is_inside(record) and any(map(_is_series, planned)):
+        yield (
+            f"{output} holds not only results but also the record of them, {record}; leave that "
+            "out when you send the folder."
+        )
+    if not manifest.entries and any(_is_occupied(study) for study in planned):
+        yield (
+            f"There is no record of what {output} holds, so none of it counts as made by this "
+            f"program; if the folder was moved or renamed, put the record that lay beside it in "
+            f"place of {record}."
+        )
+
+
+def _is_series(planned: PlannedStudy) -> bool:
+    """Whether the result is a series of DICOM."""
+    return planned.study.format == "dicom" and suffix_of(planned.target) not in SUFFIXES
+
+
+def _is_occupied(planned: PlannedStudy) -> bool:
+    return planned.refusal is not None and planned.refusal.kind == "occupied"
