@@ -27,16 +27,21 @@ def table(report: BatchReport, columns: int | None) -> Iterator[str]:
     return _table(report, rows, ()).lines(columns)
 
 
+def unproven(report: BatchReport) -> str:
+    """What the reader of results must know of a model that nothing vouches for."""
+    return (
+        f"model {printable(report.model.name)} is unproven: nothing shows that it computes what "
+        "its training code did"
+    )
+
+
 def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]:
     """What the batch came to, in a few sentences.
 
     not_reached: what the studies without a row are called.
     """
     if report.model.is_unproven:
-        yield (
-            f"note: model {printable(report.model.name)} is unproven: nothing shows that it "
-            "computes what its training code did"
-        )
+        yield f"note: {unproven(report)}"
     for row in report.translated():
         for note in row.notes:
             yield f"note: {printable(row.name)}: {note}"

@@ -8,6 +8,7 @@ from ...io.search import Skipped
 from ..translate import Request, check_channels
 from .links import refused_link
 from .queue.job import StudyJob
+from .queue.state import NOT_RECORDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +16,14 @@ class Submission:
     """The jobs of a request, what among its inputs is no study, and studies that cannot be done.
 
     refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
-    results of the model are recorded.
+    results of the model are recorded. established: by what it is known how it computes, in words.
     """
 
     jobs: tuple[StudyJob, ...]
     skipped: tuple[Skipped, ...]
     refused: dict[str, str]
     models: tuple[str, ...] = ()
+    established: str = NOT_RECORDED
 
 
 def jobs_of(request: Request) -> Submission:
@@ -52,4 +54,5 @@ def jobs_of(request: Request) -> Submission:
     any_link = replace(options, links="all")
     jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
-    return Submission(jobs, found.skipped, refused, model.known_as)
+    established = model.card.established.in_words
+    return Submission(jobs, found.skipped, refused, model.known_as, established)

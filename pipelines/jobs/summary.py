@@ -25,7 +25,9 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
     return BatchReport(
-        model=ModelName(Path(first.model).stem, Path(first.model), first.model_sha256),
+        model=ModelName(
+            Path(first.model).stem, Path(first.model), first.model_sha256, rows[0].established
+        ),
         options=first.options,
         device=", ".join(sorted(workers)),
         output=Path(first.output),

@@ -82,7 +82,13 @@ def submit(
             complain(f"No study found in {where}; name scan files, or folders that hold some.")
             raise typer.Exit(Exit.NO_STUDY)
         with open_queue(queue_place(queue), create=True) as jobs:
-            submitted = jobs.submit(found.jobs, scheduling, name=name, not_before=not_before)
+            submitted = jobs.submit(
+                found.jobs,
+                scheduling,
+                name=name,
+                not_before=not_before,
+                established=found.established,
+            )
             workers = jobs.workers()
     if submitted.added:
         say(submitted.batch, sys.stdout)

@@ -20,9 +20,7 @@ from ...render.terminal.text import counted, printable
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
-    from ....pipelines.jobs.queue.job import StudyJob
-    from ....pipelines.jobs.queue.queue import Queue
-    from ....pipelines.jobs.queue.state import SchedulingClass
+    from ....pipelines.jobs.queue.state import Submitted
     from ....pipelines.jobs.submission import Submission
 
 EXAMPLE = """\b
@@ -78,7 +76,11 @@ def watch(
                     found = jobs_of(request)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
                         _log(f"{left_out} is not queued: {flagged(reason)}")
-                    _take(arrivals.complete(found.jobs, found.models), jobs, scheduling, name)
+                    if ready := arrivals.complete(found.jobs, found.models):
+                        established = found.established
+                        _log_batch(
+                            jobs.submit(ready, scheduling, name=name, established=established)
+                        )
                 except (ScanError, QueueLostError, OSError) as error:
                     _log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
@@ -88,11 +90,9 @@ def _missed(found: "Submission") -> dict[str, str]:
     return {str(skip.path): skip.reason for skip in found.skipped if skip.missed}
 
 
-def _take(ready: "list[StudyJob]", jobs: "Queue", scheduling: "SchedulingClass", name: str) -> None:
-    if ready:
-        submitted = jobs.submit(ready, scheduling, name=name)
-        if submitted.added:
-            _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
+def _log_batch(submitted: "Submitted") -> None:
+    if submitted.added:
+        _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
 
 
 def _log(text: str) -> None:

@@ -11,7 +11,7 @@ from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import small_preview
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
-from ..batch_summary import STATUS
+from ..batch_summary import STATUS, unproven
 from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
@@ -111,6 +111,8 @@ def _batch(one: StoredReport) -> Iterator[Child]:
         f"{batch.started.replace('T', ' ')} on {one.machine.host}, {batch.device}",
         class_="faint",
     )
+    if batch.model.is_unproven:
+        yield element("p", f"Note: {unproven(batch)}.")
     yield _figures(batch)
     yield from _failures(batch)
     if batch.translated():

@@ -18,6 +18,7 @@ from .location import QueuePlace
 from .rows import NAMES, job_row, seconds_of, state_of
 from .state import (
     ENDED_BADLY,
+    NOT_RECORDED,
     OPEN,
     BatchCount,
     JobRow,
@@ -66,8 +67,13 @@ class Queue:
         *,
         name: str = "",
         not_before: datetime | None = None,
+        established: str = NOT_RECORDED,
     ) -> Submitted:
-        """Add jobs as one batch, all or none; those whose work is open already are left out."""
+        """Add jobs as one batch, all or none; those whose work is open already are left out.
+
+        established: by what it is known how their model computes, in words.
+        """
+        attributes = {"name": name, "lane": str(scheduling), "established": established}
         keys = {job.key(): job for job in jobs}
         batch = f"{datetime.now():%Y%m%d}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
         with self._tables.told():
@@ -76,7 +82,7 @@ class Queue:
                 known = self._open_keys()
                 new = [(key, job) for key, job in keys.items() if key not in known]
                 rows = [
-                    (_options(f"{batch}/{number:05}", scheduling, key, name, not_before), job)
+                    (_options(f"{batch}/{number:05}", attributes, key, not_before), job)
                     for number, (key, job) in enumerate(new, start=1)
                 ]
                 try:
@@ -224,16 +230,16 @@ class Queue:
 
 
 def _options(
-    job: str, scheduling: SchedulingClass, key: str, name: str, not_before: datetime | None
+    job: str, attributes: dict[str, Any], key: str, not_before: datetime | None
 ) -> EnqueueOptions:
     options = EnqueueOptions(
         workflow_name="translate_study",
-        queue_name=str(scheduling),
+        queue_name=attributes["lane"],
         workflow_id=job,
         app_version=VERSION,
         deduplication_id=key,
         priority=_WITH_OTHERS,
-        attributes={"name": name, "lane": str(scheduling)},
+        attributes=attributes,
     )
     if not_before is not None:
         options["delay_seconds"] = max(not_before.timestamp() - time.time(), 0.0)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .state import JobRow, JobState, SchedulingClass, json_object
+from .state import NOT_RECORDED, JobRow, JobState, SchedulingClass, json_object
 
 STATES: dict[str, JobState] = {
     "DELAYED": "waiting",
@@ -26,10 +26,11 @@ def job_row(
 ) -> JobRow:
     """One job as the tables have it, in the order of its fields; times are in milliseconds."""
     submitted, not_before, started, ended, inputs, result = rest
+    about = json_object(attributes)
     return JobRow(
         job=job,
         state=state_of(status),
-        scheduling=SchedulingClass.parse(str(json_object(attributes).get("lane"))),
+        scheduling=SchedulingClass.parse(str(about.get("lane"))),
         tries=whole(tries),
         worker=None if worker is None else str(worker),
         submitted=seconds_of(submitted) or 0.0,
@@ -38,6 +39,7 @@ def job_row(
         ended=seconds_of(ended),
         payload=payload_of(inputs),
         result=json_object(result) if ended else {},
+        established=str(about.get("established", NOT_RECORDED)),
     )
 
 

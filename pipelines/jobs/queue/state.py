@@ -66,6 +66,10 @@ class OpenJobs:
     until: float | None = None
 
 
+NOT_RECORDED = "not recorded"
+"""Of jobs that were submitted before it was: by what it is known how a model computes."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """One job as the queue knows it; times are seconds since 1970.
@@ -73,7 +77,7 @@ class JobRow:
     job: `<batch>/<number>`. tries: as of a `Claim`. worker: the last one that took it. result: what
     the worker recorded, as `study_row.to_json` makes it; empty until it ended. state: where it
     stands. scheduling: its class. submitted, started, ended: None before. not_before: None for any
-    time. payload: the job as JSON.
+    time. payload: the job as JSON. established: by what it is known how its model computes.
     """
 
     job: str
@@ -87,6 +91,7 @@ class JobRow:
     ended: float | None
     payload: str
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    established: str = NOT_RECORDED
 
     @property
     def batch(self) -> str:

@@ -13,6 +13,7 @@ from support import torch_generators as made  # noqa: E402
 from support.batch_world import scan  # noqa: E402
 from support.dicom_phantoms import Phantom  # noqa: E402
 from support.model_folder import ZEROS, ModelFolder  # noqa: E402
+from support.queue_world import QueueWorld  # noqa: E402
 
 from cuda_cyclegan.cli.app import app  # noqa: E402
 
@@ -34,6 +35,32 @@ def translated(folder: Path, said: str) -> Result:
     words = [folder / "in", "--model", models.output, "--output", folder / "out"]
     report = ["--report", folder / "report.json", "--device", "cpu"]
     return CliRunner().invoke(app, ["translate", *map(str, [*words, *report])])
+
+
+@pytest.mark.parametrize(("said", "counts"), [("--unproven", 1), (ZEROS, 0)])
+def test_a_batch_of_jobs_says_so_in_words_json_and_page(
+    tmp_path: Path, said: str, counts: int
+) -> None:
+    translated(tmp_path, said)
+    (tmp_path / "jobs").mkdir()
+    world = QueueWorld(tmp_path / "jobs")
+    world.model, world.inputs = ModelFolder(tmp_path).output, tmp_path / "in"
+    batch, page, report = world.submit(), tmp_path / "page.html", tmp_path / "report.json"
+    report.unlink()
+
+    def summary() -> str:
+        shown = world.did("jobs", "summary", batch, "--report", str(report), "--html", str(page))
+        assert json.loads(report.read_text())["model"]["established"] == (
+            "unproven" if counts else "code mfazampour"
+        )
+        assert page.read_text().count("is unproven: nothing shows") == counts
+        report.unlink()
+        page.unlink()
+        return shown
+
+    assert summary().count("is unproven") == counts
+    world.work()
+    assert summary().count("is unproven") == counts
 
 
 def told(folder: Path) -> tuple[str, str]:
