@@ -6,9 +6,11 @@ usual networks do, and goes on from the closest by one change at a time; what fi
 with all readings that are one change away from it.
 """
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import inf
 
 import numpy as np
 
@@ -34,6 +36,9 @@ _STRIDES = ("2,2,2", "1,2,2", "2,2,1")
 _DILATIONS = (1, 2)
 _EXPANDED, _DEEPEST, _MOST_TRIALS = 3, 5, 400
 _FLOPS = 4 * MOST_FLOPS
+MOST_SECONDS = 300.0
+"""After which a search looks for no further reading; one that was found is still compared."""
+
 _SMALL = 1 << 31
 """FLOPs up to which a second thread is not worth its start."""
 
@@ -62,16 +67,19 @@ class _Found:
 
 
 def resolve(
-    recognised: Recognised, reference_input: FloatArray, reference_output: FloatArray
+    recognised: Recognised,
+    reference_input: FloatArray,
+    reference_output: FloatArray,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Recognised:
     """The same checkpoint read as the reference proves it; both arrays are [N, C, D, H, W].
 
-    Raises CheckpointError if no reading computes the reference, if several do and differ on this
-    patch, or if one does that contradicts what the user says.
+    clock: tells seconds. Raises CheckpointError if no reading computes the reference, if several do
+    and differ on this patch, or if one does that contradicts what the user says.
     """
     searches: list[_Search] = []
     for candidate in _directions(recognised):
-        search = _Search(candidate, reference_input, reference_output)
+        search = _Search(candidate, reference_input, reference_output, clock)
         searches.append(search)
         if found := search.run(candidate.choices.said()):
             return _proven(candidate, found)
@@ -100,11 +108,18 @@ def _directions(recognised: Recognised) -> Iterator[Recognised]:
 class _Search:
     """Tries readings of one network; remembers what was tried."""
 
-    def __init__(self, recognised: Recognised, patch: FloatArray, output: FloatArray) -> None:
+    def __init__(
+        self,
+        recognised: Recognised,
+        patch: FloatArray,
+        output: FloatArray,
+        clock: Callable[[], float],
+    ) -> None:
         self._match = recognised.match
         self._code_reading = recognised.reading if recognised.choices.code else None
         self.said = recognised.choices.said()
         self._patch, self._output = patch, output
+        self._limit = _TimeLimit(clock)
         self._tried: dict[object, list[_Trial]] = {}
         self._first: _Trial | None = None
         self._flops = 0.0
@@ -146,6 +161,7 @@ class _Search:
             best = min(best, self._try(around, allowed), key=lambda trial: trial.error)
         if best.error > TOLERANCE:
             return None
+        self._limit.lift()  # else it would depend on the machine whether two readings fit
         self._try(changes(self._match, best.reading), allowed)
         return self._decided(allowed)
 
@@ -219,7 +235,8 @@ class _Search:
             yield _Trial(reading, error, made if error <= TOLERANCE else None)
 
     def _has_budget(self) -> bool:
-        return len(self._tried) < _MOST_TRIALS and self._flops < _FLOPS
+        within = len(self._tried) < _MOST_TRIALS and self._flops < _FLOPS
+        return within and not self._limit.is_over()
 
     def _decided(self, allowed: "_Allowed") -> _Found:
         """The trial that fits best, unless another fits as well; raises CheckpointError then."""
@@ -259,11 +276,37 @@ class _Search:
                 f"closest: {_said(self._match, singles[0].reading, usual)}, "
                 f"{singles[0].error:.2g} away."
             )
+        if not self._has_budget():
+            text += (
+                f" The search ended there, after {self._limit.spent():.0f} s; with a smaller "
+                "reference patch it comes further."
+            )
         return text + (
             " Either the training code computes something that is not among them, or the reference "
             "was made otherwise than by this checkpoint's test code in float32 on the CPU, without "
             "dropout and without any processing."
         )
+
+
+class _TimeLimit:
+    """Of one search."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begin = clock()
+        self._end = self._begin + MOST_SECONDS
+
+    def spent(self) -> float:
+        """Seconds so far."""
+        return self._clock() - self._begin
+
+    def is_over(self) -> bool:
+        """Whether no more may be begun."""
+        return self._clock() >= self._end
+
+    def lift(self) -> None:
+        """Let what follows take its time."""
+        self._end = inf
 
 
 class _Allowed:

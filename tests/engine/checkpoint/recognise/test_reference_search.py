@@ -1,5 +1,6 @@
 """A reference proves the one reading that computes it, whatever the training code had changed."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # n
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.recognised import Recognised  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.reference_search import resolve  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.reference_search import (  # noqa: E402
+    MOST_SECONDS,
+    resolve,
+)
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 nn = torch.nn
@@ -226,6 +230,35 @@ def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     recognised = reference_case(module, tmp_path, Choices())
     with pytest.raises(CheckpointError, match=r"No reading .* Either the training code computes"):
         resolve(recognised, *pair_of(module, 1, 16))
+
+
+def passing(seconds: float) -> Callable[[], float]:
+    """A clock that goes on by so much whenever it is asked."""
+    return partial(next, itertools.count(0.0, seconds))
+
+
+def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
+    tmp_path: Path,
+) -> None:
+    module = made.trained(UNKNOWN["circular padding"]())
+    recognised = reference_case(module, tmp_path, Choices())
+    with pytest.raises(CheckpointError) as raised:
+        resolve(recognised, *pair_of(module, 1, 16), clock=passing(MOST_SECONDS / 4))
+    tried = re.search(r"of (\d) networks that it can be, the closest \(", str(raised.value))
+    assert tried
+    assert 1 <= int(tried[1]) <= 4
+    assert re.search(r"ended there, after \d{3} s; with a smaller reference", str(raised.value))
+
+
+def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
+    tmp_path: Path,
+) -> None:
+    module = made.trained(ResNet().made())
+    recognised = reference_case(module, tmp_path, Choices())
+    for clock in (passing(0.0), passing(MOST_SECONDS)):
+        resolved = resolve(recognised, *pair_of(module, 1, 16), clock=clock)
+        [told] = [fact.reason for fact in resolved.told if fact.subject == "reference"]
+        assert "the next best reading (" in told
 
 
 @pytest.mark.parametrize(
