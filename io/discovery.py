@@ -5,10 +5,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from .choice import EVERYTHING, Choice, OutputFormat
 from .dicom.discovery import dicom_studies, find_series, without_directory
-from .dicom.series import Series
 from .errors import ScanError
 from .formats.nifti import image_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
@@ -17,6 +17,9 @@ from .links import LinkRule
 from .search import SUFFIXES, FileSearch, Skipped, is_folder, is_there, suffix_of
 from .volume import Obstacle, Study
 from .writing import places
+
+if TYPE_CHECKING:
+    from .dicom.series import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Discovery:
     studies: tuple[Study, ...]
     skipped: tuple[Skipped, ...]
     ignored: int = 0
-    series: tuple[Series, ...] = ()
+    series: "tuple[Series, ...]" = ()
 
 
 def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERYTHING) -> Discovery:

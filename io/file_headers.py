@@ -7,7 +7,7 @@ import numpy as np
 
 from .errors import UnreadableScanError, UnsupportedScanError
 from .files.header_limits import check_start
-from .formats import nifti, nrrd_metaimage
+from .formats.geometry import Grid
 from .reading import causes_named
 from .volume import Study
 
@@ -40,8 +40,7 @@ def read_file_header(study: Study) -> FileHeader:
         with causes_named(study.files[0]):
             for file in study.files:
                 check_start(file)
-            read = nifti.read_grid if study.format == "nifti" else nrrd_metaimage.read_grid
-            grid = read(study)
+            grid = _read_grid(study)
     except UnreadableScanError as error:
         return FileHeader(unreadable=str(error))
     except UnsupportedScanError as error:
@@ -50,3 +49,13 @@ def read_file_header(study: Study) -> FileHeader:
     spacing = tuple(float(length) for length in lengths)
     volumes = math.prod(grid.extents[3:])
     return FileHeader(grid.extents[:3], spacing, volumes, notes=grid.notes)
+
+
+def _read_grid(study: Study) -> Grid:
+    if study.format == "nifti":
+        from .formats import nifti
+
+        return nifti.read_grid(study)
+    from .formats import nrrd_metaimage
+
+    return nrrd_metaimage.read_grid(study)

@@ -3,7 +3,6 @@
 from collections.abc import Hashable
 from pathlib import Path
 
-from .dicom.series import Series
 from .search import suffix_of
 from .volume import Study
 
@@ -19,5 +18,13 @@ def source_of(study: Study) -> Hashable:
         return study.name
     places = tuple((state.st_dev, state.st_ino) for state in states)
     suffixes = suffix_of(study.files[0]), suffix_of(Path(study.name))
-    content = study.series.content if isinstance(study.series, Series) else None
-    return study.format, suffixes, places, content
+    return study.format, suffixes, places, _content(study)
+
+
+def _content(study: Study) -> Hashable:
+    """What of a DICOM series makes its results; None of other studies."""
+    if study.format != "dicom":
+        return None
+    from .dicom.series import Series
+
+    return study.series.content if isinstance(study.series, Series) else None

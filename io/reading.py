@@ -1,4 +1,7 @@
-"""Read a study's voxels and geometry; every failure becomes one sentence that tells its cause."""
+"""Read a study's voxels and geometry; every failure becomes one sentence that tells its cause.
+
+What reads a format is loaded with the first study of it.
+"""
 
 import errno
 from collections.abc import Generator
@@ -9,11 +12,10 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from .dicom import reading as dicom
 from .errors import UnreadableScanError
 from .files.header_limits import check_start
 from .files.streams import GZIP_ERRORS, TooManyBytesError
-from .formats import nifti, nrrd_metaimage
+from .formats import nifti
 from .volume import Empty, Study, Volume
 
 nibabel: Any = _nibabel  # typed only in part
@@ -34,7 +36,11 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
         if study.format == "nifti":
             return nifti.read(study, volume_index, empty)
         if study.format == "dicom":
+            from .dicom import reading as dicom
+
             return dicom.read(study, volume_index, empty)
+        from .formats import nrrd_metaimage
+
         return nrrd_metaimage.read(study, volume_index)
 
 

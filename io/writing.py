@@ -9,13 +9,9 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from .dicom.derived.source import mending_notes
-from .dicom.derived.writing import write_series
-from .dicom.reading import DicomHeader
 from .errors import WriteError
 from .files.atomic import Gate, whole_file, whole_files, whole_folder
 from .files.streams import is_gzip_name, open_reader, open_writer, write_voxels
-from .formats import nrrd_metaimage
 from .formats.nifti import (
     Header,
     SpmHeader,
@@ -61,10 +57,14 @@ def write(
     if volume.format == "dicom":
         if derivation is None:
             raise TypeError("a DICOM series cannot be written without its derivation")
+        from .dicom.derived.writing import write_series
+
         with whole_folder(target, gate) as folder:
             write_series(volume, folder, derivation)
         return {}
     if volume.format != "nifti":
+        from .formats import nrrd_metaimage
+
         with whole_files(target, gate) as part:
             nrrd_metaimage.write(volume, part, target)
         return {}
@@ -89,7 +89,9 @@ def write(
 
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     """What a user should know of how `write` stores a result of this volume at `target`."""
-    if isinstance(volume.header, DicomHeader) and not is_single_file(target):
+    if volume.format == "dicom" and not is_single_file(target):
+        from .dicom.derived.source import mending_notes
+
         return mending_notes(volume.header)
     return ()
 

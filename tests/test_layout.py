@@ -73,7 +73,7 @@ MAY_IMPORT = {
     ),
     "cli.commands": (
         "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
-        "engine.checkpoint.recognise engine.model io.choice io.errors pipelines.doctor "
+        "engine.checkpoint.recognise engine.model io.choice io.errors io.formats pipelines.doctor "
         "pipelines.dry_run pipelines.model_import pipelines.progress pipelines.report "
         "pipelines.results pipelines.translate"
     ),
@@ -90,9 +90,9 @@ MAY_IMPORT = {
     ),
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
-        "cli.render.terminal engine.model engine.options io.choice io.links pipelines.config "
-        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.model_import "
-        "pipelines.results pipelines.settings pipelines.translate"
+        "cli.render.terminal engine.model engine.options io.choice io.formats io.links "
+        "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "pipelines.model_import pipelines.results pipelines.settings pipelines.translate"
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
@@ -169,7 +169,7 @@ MAY_IMPORT = {
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
-    "io.writing": "io.dicom io.dicom.derived io.errors io.files io.formats io.volume",
+    "io.writing": "io.dicom.derived io.errors io.files io.formats io.volume",
     "pipelines": "",
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -188,7 +188,7 @@ MAY_IMPORT = {
     "pipelines.errors": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.files pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "io.files io.formats pipelines.host pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",

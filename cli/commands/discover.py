@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ...io.choice import FEWEST_SLICES
+from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..errors import Exit, complain, told
 from ..options.translate import (
     AllowUneven,
@@ -61,6 +62,7 @@ def discover(
     links = links_of(follow=follow_links)
     choice = Filters(modality, series, min_slices, allow_uneven, show_phi, links).choice()
     with stop_signals(), told(verbose=verbose):
+        import_nibabel_alone()
         from ...pipelines.results.earlier_results import discover_scans
         from ..render import discovery
 

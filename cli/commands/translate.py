@@ -136,7 +136,6 @@ class _View:
         """A listener for the batch's events: bars on a terminal, lines elsewhere."""
         from rich.console import Console
 
-        from ..render.progress_bars import LiveProgress
         from ..render.progress_lines import PlainLines
 
         terminal = cast("TextIO", LastingStream(sys.stderr))
@@ -144,6 +143,8 @@ class _View:
         if self.quiet or not console.is_terminal or console.is_dumb_terminal:
             yield PlainLines(quiet=self.quiet, verbose=self.verbose)
             return
+        from ..render.progress_bars import LiveProgress
+
         with LiveProgress(console, verbose=self.verbose) as live:
             yield live
 

@@ -10,6 +10,7 @@ import typer
 
 from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
+from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
 from ...pipelines.settings import TranslateOptions
 from .translate import (
@@ -93,6 +94,7 @@ class StudyOptions:
         choice, options = filters.choice(), self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
+        import_nibabel_alone()
         from ...pipelines.results.named_result import is_result_file  # late: these load libraries
         from ...pipelines.translate import Request
 

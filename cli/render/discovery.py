@@ -5,15 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...io.dicom.series import Series
 from ...io.discovery import Discovery
 from ...io.file_headers import FileHeader, read_file_header
 from ...io.volume import Study
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable
+
+if TYPE_CHECKING:
+    from ...io.dicom.series import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def _notes(found: Found) -> Iterator[str]:
             yield f"note: {name}: {header.volumes} volumes; --volume N takes one"
 
 
-def _row(series: Series, show_phi: bool) -> Row:
+def _row(series: "Series", show_phi: bool) -> Row:
     return Row(
         _name(series),
         [
@@ -115,7 +117,7 @@ def _grid(extents: Iterable[int], spacing: Iterable[float]) -> tuple[str, str]:
     return "x".join(map(str, extents)), "x".join(f"{length:.3g}" for length in spacing)
 
 
-def _name(series: Series) -> str:
+def _name(series: "Series") -> str:
     return printable(str(Path(series.folder) / series.label))
 
 
@@ -155,7 +157,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
     }
 
 
-def _series(series: Series, show_phi: bool) -> dict[str, Any]:
+def _series(series: "Series", show_phi: bool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "label": series.label,
         "folder": str(series.folder),

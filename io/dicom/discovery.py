@@ -1,21 +1,80 @@
 """DICOM series among the files that a search has met."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from ..choice import Choice
-from ..search import IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
+from ..search import DICOM_SUFFIXES, IMAGE_SUFFIXES, SUFFIXES, FileSearch, Skipped, suffix_of
 from ..volume import Obstacle, Study
-from .headers import Headers, Unreadable, content_of, has_dicom_suffix, scan
-from .members import members_of, naming
-from .series import Series, assemble
+from .file_starts import (
+    Unreadable,
+    content_of,
+    has_dicom_suffix,
+    has_preamble,
+    is_data_set,
+    naming,
+    not_dicom,
+)
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .series import Series
 
 DIRECTORY = "DICOMDIR"
 START_BYTES = 4096
 """Of a file that should be DICOM, by which it is told what it is instead."""
+SCANNING_THREADS = 4
+"""They hide the latency of network disks; parsing itself shares the interpreter."""
+_MOST_HEADERS_BYTES = 1 << 15
+"""What of a header is asked for ends within so many bytes, nearly always."""
 
 
-def find_series(search: FileSearch, choice: Choice) -> list[Series]:
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM.
+
+    instances: the readable files of DICOM. unreadable: those that are damaged.
+    """
+
+    instances: "tuple[Instance, ...]"
+    unreadable: tuple[Unreadable, ...]
+    others: tuple[Path, ...]
+
+
+def scan(files: Sequence[Path]) -> Headers:
+    """Read the headers of those files that are DICOM, in their order."""
+    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
+        found = list(pool.map(_read, files, chunksize=16))
+    known = [each for each in found if each is not None]
+    return Headers(
+        tuple(each for each in known if not isinstance(each, Unreadable)),
+        tuple(each for each in known if isinstance(each, Unreadable)),
+        tuple(path for path, each in zip(files, found, strict=True) if each is None),
+    )
+
+
+def _read(path: Path) -> "Instance | Unreadable | None":
+    """Of one file; what knows DICOM's headers is loaded with the first that may have one."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_MOST_HEADERS_BYTES)
+            old = not has_preamble(start)
+            if not old or is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
+                from .headers import read_header
+
+                return read_header(path, file, start, old)
+        return not_dicom(path, start)
+    except OSError as error:
+        reason = f"it cannot be opened: {error.strerror or error}"
+        return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
+    except MemoryError:
+        return Unreadable(path, "its header promises more than this machine's memory holds")
+
+
+def find_series(search: FileSearch, choice: Choice) -> "list[Series]":
     """All DICOM series among the files without a telling name; all others are accounted for."""
     headers = scan(sorted(search.unnamed))
     namings = _namings(headers) if headers.others or search.unopened else frozenset[str]()
@@ -41,6 +100,11 @@ def find_series(search: FileSearch, choice: Choice) -> list[Series]:
     closed = [Unreadable(skip.path, skip.reason) for skip in search.closed]
     search.skipped += [Skipped(bad.file, bad.reason, missed=True) for bad in unreadable]
     search.skipped += search.closed
+    if not headers.instances:
+        return []
+    from .members import members_of
+    from .series import assemble
+
     series = assemble(members_of(headers.instances, unreadable, closed), choice)
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
@@ -58,7 +122,7 @@ def _content_of(path: Path) -> str:
         return f"it cannot be opened: {error.strerror}"
 
 
-def dicom_studies(series: Iterable[Series], root: Path) -> list[Study]:
+def dicom_studies(series: "Iterable[Series]", root: Path) -> list[Study]:
     """A study for each series that is or should be a volume; reading it tells what is wrong.
 
     Its result is a folder beside where the series' files lie together.
@@ -83,7 +147,7 @@ def without_directory(path: Path) -> Path:
     return path.parent if path.name.upper() == DIRECTORY and path.is_file() else path
 
 
-def _skipped(series: Series) -> Skipped:
+def _skipped(series: "Series") -> Skipped:
     images = f"{series.images} image{'s' if series.images > 1 else ''}"
     kind = ", ".join(filter(None, (series.modality, images, series.kind)))
     return Skipped(series.files[0], f"{series.label} ({kind}): {series.told}")

@@ -2,18 +2,15 @@
 
 import io
 import os
-import zlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from ..files.header_limits import GZIP_MAGIC
-from ..search import DICOM_SUFFIXES
 from .enhanced import DIMENSIONS, PER_FRAME, SHARED, enhanced_frames
+from .file_starts import Unreadable, not_dicom
 from .instance import (
     Contrast,
     DataSet,
@@ -29,11 +26,6 @@ from .instance import (
 from .kinds import NO_PLACE, is_directory, is_enhanced, obstacle
 from .library import PARSING_ERRORS, read_partial, tag_of
 
-SCANNING_THREADS = 4
-"""They hide the latency of network disks; parsing itself shares the interpreter."""
-_MAGIC_AT, _MAGIC = 128, b"DICM"
-_MOST_HEADERS_BYTES = 1 << 15
-"""What of a header is asked for ends within so many bytes, nearly always."""
 _TAGS = (
     *("SpecificCharacterSet", "ImageType", "SOPClassUID", "SOPInstanceUID", "Modality"),
     *("Manufacturer", "SeriesDescription", "PatientID", "StudyInstanceUID", "SeriesInstanceUID"),
@@ -48,67 +40,23 @@ _LAST_GROUP = 0x0028
 """Everything about a single image stands before it; behind it, private groups can be vast."""
 _LAST_OF_FRAMES = 0x7FDF
 """What describes the frames of an enhanced object stands before it, and before the pixels."""
-_FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
-"""With which a data set begins that has no preamble, in either order of bytes."""
-_FIRST_KINDS = (b"UL", b"CS", b"UI", b"OB", b"DA")
 _UNPACKED = (ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A file that is DICOM, or should be, and cannot be taken; and why.
+def read_header(
+    path: Path, file: BinaryIO, start: bytes, old: bool
+) -> Instance | Unreadable | None:
+    """What a file's header tells; None for an index of DICOM, and for what is no DICOM after all.
 
-    series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
-    name by itself, says that it is DICOM. reason: in words for the report.
+    start: its first bytes. old: whether it has no preamble. Raises OSError and MemoryError.
     """
-
-    file: Path
-    reason: str
-    series: str = ""
-    is_dicom: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Headers:
-    """What a scan of files came to; others: the files that are not DICOM, or an index of DICOM.
-
-    instances: the readable files of DICOM. unreadable: those that are damaged.
-    """
-
-    instances: tuple[Instance, ...]
-    unreadable: tuple[Unreadable, ...]
-    others: tuple[Path, ...]
-
-
-def scan(files: Sequence[Path]) -> Headers:
-    """Read the headers of those files that are DICOM, in their order."""
-    with ThreadPoolExecutor(SCANNING_THREADS) as pool:
-        found = list(pool.map(_read, files, chunksize=16))
-    return Headers(
-        tuple(each for each in found if isinstance(each, Instance)),
-        tuple(each for each in found if isinstance(each, Unreadable)),
-        tuple(path for path, each in zip(files, found, strict=True) if each is None),
-    )
-
-
-def _read(path: Path) -> Instance | Unreadable | None:
     try:
-        with path.open("rb") as file:
-            start = file.read(_MOST_HEADERS_BYTES)
-            old = start[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC
-            if not old or _is_data_set(start) or path.suffix.lower() in DICOM_SUFFIXES:
-                return _taken(path, file, start, old)
-        return _not_dicom(path, start)
-    except OSError as error:
-        reason = f"it cannot be opened: {error.strerror or error}"
-        return Unreadable(path, reason, is_dicom=has_dicom_suffix(path))
-    except MemoryError:
-        return Unreadable(path, "its header promises more than this machine's memory holds")
+        return _read(path, file, start, old)
     except PARSING_ERRORS as error:
         return Unreadable(path, f"its header is damaged ({type(error).__name__}); copy it again")
 
 
-def _taken(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
+def _read(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Unreadable | None:
     dataset, pixels_at = _short_header(start, old) or _header(file, old, _LAST_GROUP, _TAG_NUMBERS)
     if number(dataset, "NumberOfFrames", 1) > 1 or is_enhanced(dataset):
         tags = [*_TAG_NUMBERS, tag_of(SHARED), tag_of(PER_FRAME), tag_of(DIMENSIONS)]
@@ -117,7 +65,7 @@ def _taken(path: Path, file: BinaryIO, start: bytes, old: bool) -> Instance | Un
     if instance is None and is_directory(word(dataset.file_meta, "MediaStorageSOPClassUID")):
         return None
     if instance is None and old:
-        return _not_dicom(path, start)
+        return not_dicom(path, start)
     if trouble := _unfinished(dataset, is_whole=pixels_at is not None):
         return Unreadable(path, trouble, _whole_series_uid(dataset))
     if instance is None:
@@ -134,48 +82,6 @@ def _whole_series_uid(dataset: DataSet) -> str:
     """Of a header that may end in the middle of it, as only the last element of a cut file may."""
     is_whole = max(dataset.keys(), default=0) > tag_of("SeriesInstanceUID")
     return word(dataset, "SeriesInstanceUID") if is_whole else ""
-
-
-def _is_data_set(start: bytes) -> bool:
-    """Whether a file begins as data sets did before there was a preamble."""
-    return start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS
-
-
-def _not_dicom(path: Path, start: bytes) -> Unreadable | None:
-    """None for a file that need not be DICOM."""
-    if _is_packed(start):
-        return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
-    if _MAGIC in start[:_MAGIC_AT]:
-        return Unreadable(path, "its first bytes are missing; copy it again")
-    if has_dicom_suffix(path):
-        return Unreadable(path, content_of(start))
-    return None
-
-
-def has_dicom_suffix(path: Path) -> bool:
-    """Whether a name by itself says that a file is DICOM."""
-    return path.name.lower().endswith(DICOM_SUFFIXES)
-
-
-def _is_packed(start: bytes) -> bool:
-    if start[: len(GZIP_MAGIC)] != GZIP_MAGIC:
-        return False
-    try:
-        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _MAGIC_AT + 4)
-    except zlib.error:
-        return False
-    return unpacked[_MAGIC_AT:] == _MAGIC
-
-
-def content_of(start: bytes) -> str:
-    """What a file that should be DICOM holds instead, by its first bytes."""
-    if not start:
-        return "it is empty; copy it again"
-    if start.lstrip().startswith(b"<"):
-        return "it is a page of the web, not DICOM; fetch it again"
-    if not any(start):
-        return "it holds only zeros; copy it again"
-    return "it is not DICOM although its name says so, or is damaged; copy it again"
 
 
 def _unfinished(dataset: DataSet, *, is_whole: bool) -> str | None:

@@ -1,7 +1,6 @@
 """Which files belong to a series: its copies elsewhere, and its slices that cannot be read."""
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ..search import DICOM_SUFFIXES
-from .headers import Unreadable
+from .file_starts import Unreadable, naming
 from .instance import Instance
-
-_UID = re.compile(r"\d+(\.\d+){3,}")
-_RANDOM = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[0-9a-f]{8,}")
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(eq=False)
@@ -69,14 +64,6 @@ def members_of(
         for members in _around(lost, found):
             members.lost.append(lost)
     return found
-
-
-def naming(path: Path) -> str:
-    """How a file is named, which it has in common with the other slices of its series."""
-    name = path.name.lower()
-    for pattern, mark in ((_UID, "uid"), (_RANDOM, "random"), (_DIGITS, "#")):
-        name = pattern.sub(mark, name)
-    return name
 
 
 def _places(same: Sequence[Instance]) -> Iterator[Members]:

@@ -1,10 +1,20 @@
-"""Pixels of DICOM frames: unpacked, in whole bits, with the line that makes values of them."""
+"""Pixels of DICOM frames: unpacked, in whole bits, with the line that makes values of them, and how
+lossy their packing is, which a header may not tell.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydicom.uid import JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1
+from pydicom.uid import (
+    HTJ2K,
+    JPEG2000,
+    JPEGBaseline8Bit,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSNearLossless,
+)
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..volume import AnyArray
@@ -14,6 +24,15 @@ from .library import PARSING_ERRORS, pydicom
 
 _END_OF_IMAGE = b"\xff\xd9"
 _JPEG = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1)
+_ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLSNearLossless)
+_METHODS = {
+    JPEGBaseline8Bit: "ISO_10918_1",
+    JPEGExtended12Bit: "ISO_10918_1",
+    JPEGLSNearLossless: "ISO_14495_1",
+    JPEG2000: "ISO_15444_1",
+    HTJ2K: "ISO_15444_15",
+}
+"""Defined terms of PS3.3 C.7.6.1.1.5.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +147,24 @@ def _undecodable(dataset: DataSet, path: Path, error: Exception) -> Exception:
         f"{path} is truncated or damaged: its pixels ({syntax.name}) cannot be unpacked; "
         "copy or export it again."
     )
+
+
+def tell_losses(dataset: DataSet) -> None:
+    """Add to a header, which has its pixels still, how lossy they are packed."""
+    syntax = dataset.file_meta.get("TransferSyntaxUID")
+    if syntax not in _METHODS:
+        return
+    if syntax in _ALWAYS_LOSSY:
+        dataset.LossyImageCompression = "01"
+    if word(dataset, "LossyImageCompression") != "01":
+        return
+    if not word(dataset, "LossyImageCompressionMethod"):
+        dataset.LossyImageCompressionMethod = _METHODS[syntax]
+    if not word(dataset, "LossyImageCompressionRatio"):
+        dataset.LossyImageCompressionRatio = f"{_compression_ratio(dataset):.4g}"
+
+
+def _compression_ratio(dataset: DataSet) -> float:
+    values = number(dataset, "Rows") * number(dataset, "Columns")
+    values *= number(dataset, "NumberOfFrames", 1) * number(dataset, "SamplesPerPixel", 1)
+    return max(1.0, values * number(dataset, "BitsAllocated", 16) / 8 / len(dataset.PixelData))

@@ -12,12 +12,11 @@ from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import pick_volume
 from ..files.machine_memory import memory_of_machine
 from ..volume import AnyArray, Empty, Study, Volume
-from .compression import tell_losses
 from .enhanced import FrameGroups, frame_groups
 from .geometry import grid_of
 from .instance import DataSet, Frame, Stack
 from .library import PARSING_ERRORS, pydicom
-from .pixels import Scale, decode, padding_mask, scale_of
+from .pixels import Scale, decode, padding_mask, scale_of, tell_losses
 from .resampling import even_grid, resampled
 from .series import Series
 

@@ -18,9 +18,9 @@ from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
 from .plan import StudyPlan, plan_study
 from .preparation import Prepared, prepare
-from .preview import Slice, draw_preview, mid_slices
 from .seam_score import SeamScore
 from .seams import seam_score
+from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
 
 OnTiles: TypeAlias = Callable[[int, int], None]
@@ -151,6 +151,8 @@ def finish_study(
         volume = finish(study.prepared, inferred.made, empty)
         preview = seams = None
         if options.preview:
+            from .preview import draw_preview  # late, as it takes a library for pictures
+
             preview = draw_preview(study.slices, mid_slices(volume), model.card)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from math import ceil, floor, prod
 from typing import Any, TypeAlias
 
 import numpy as np
-import SimpleITK as _SimpleITK
 
 from ....engine.network.graph import FloatArray, Triple
 from ...errors import PreparationError
-
-sitk: Any = _SimpleITK  # the package ships no types
 
 VoxelSpacing: TypeAlias = tuple[float, float, float]
 ResampledRows: TypeAlias = Callable[[int, int], FloatArray]
@@ -54,6 +52,7 @@ class Resampling:
 
         Beyond the outermost voxel centres the outermost values continue.
         """
+        sitk: Any = import_module("SimpleITK")  # late, as few scans need it; it ships no types
         first = self._origin(0) + start * self.steps[0]
         last = self._origin(0) + (stop - 1) * self.steps[0]
         lowest = min(max(floor(first), 0), self.extents[0] - 1)

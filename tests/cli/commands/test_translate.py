@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -169,23 +167,6 @@ class TestBadInput:
             assert r"\udcff[bold]\x1b[2J.nii" in result.output
             if "--quiet" not in options:
                 assert r"[red]a\nb\x1b[31m\u202e.nii" in result.stdout
-
-
-def test_help_and_version_import_nothing_heavy() -> None:
-    heavy = (
-        "'numpy', 'rich', 'onnx', 'onnxruntime', 'nibabel', 'SimpleITK', 'safetensors', 'isal', "
-        "'pydicom'"
-    )
-    program = (
-        "import sys\nfrom cuda_cyclegan.cli.app import app\n"
-        "try: app(sys.argv[1:])\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        f"print(sorted({{{heavy}}} & {{*sys.modules}}))"
-    )
-    for arguments in (["--help"], ["translate", "--help"], ["discover", "--help"], ["--version"]):
-        command = [sys.executable, "-c", program, *arguments]
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert out.splitlines()[-1] == "[]"
 
 
 def test_several_devices_make_the_same_files_as_one(

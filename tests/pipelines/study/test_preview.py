@@ -14,8 +14,8 @@ from cuda_cyclegan.pipelines.study.preview import (
     difference_shades,
     draw_preview,
     grey_shades,
-    mid_slices,
 )
+from cuda_cyclegan.pipelines.study.slices import mid_slices
 
 WAYS = [
     np.array([[s if a == o else 0 for a in range(3)] for o, s in zip(order, signs, strict=True)]).T

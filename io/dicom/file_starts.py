@@ -1,0 +1,86 @@
+"""What the name and first bytes of a file tell of whether it is DICOM, told without pydicom."""
+
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..files.header_limits import GZIP_MAGIC
+from ..search import DICOM_SUFFIXES
+
+_MAGIC_AT, _MAGIC = 128, b"DICM"
+_FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
+"""With which a data set begins that has no preamble, in either order of bytes."""
+_FIRST_KINDS = (b"UL", b"CS", b"UI", b"OB", b"DA")
+_UID = re.compile(r"\d+(\.\d+){3,}")
+_RANDOM = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[0-9a-f]{8,}")
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that is DICOM, or should be, and cannot be taken; and why.
+
+    series: its SeriesInstanceUID, if that much could be read. is_dicom: whether its content, or its
+    name by itself, says that it is DICOM. reason: in words for the report.
+    """
+
+    file: Path
+    reason: str
+    series: str = ""
+    is_dicom: bool = True
+
+
+def has_preamble(start: bytes) -> bool:
+    """Whether a file begins as DICOM files do."""
+    return start[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
+
+
+def is_data_set(start: bytes) -> bool:
+    """Whether a file begins as data sets did before there was a preamble."""
+    return start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS
+
+
+def not_dicom(path: Path, start: bytes) -> Unreadable | None:
+    """What is wrong with a file that is none; None if it need not be."""
+    if _is_packed(start):
+        return Unreadable(path, "it is DICOM packed with gzip; unpack it (gunzip) first")
+    if _MAGIC in start[:_MAGIC_AT]:
+        return Unreadable(path, "its first bytes are missing; copy it again")
+    if has_dicom_suffix(path):
+        return Unreadable(path, content_of(start))
+    return None
+
+
+def has_dicom_suffix(path: Path) -> bool:
+    """Whether a name by itself says that a file is DICOM."""
+    return path.name.lower().endswith(DICOM_SUFFIXES)
+
+
+def _is_packed(start: bytes) -> bool:
+    if start[: len(GZIP_MAGIC)] != GZIP_MAGIC:
+        return False
+    try:
+        unpacked = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, _MAGIC_AT + 4)
+    except zlib.error:
+        return False
+    return unpacked[_MAGIC_AT:] == _MAGIC
+
+
+def content_of(start: bytes) -> str:
+    """What a file that should be DICOM holds instead, by its first bytes."""
+    if not start:
+        return "it is empty; copy it again"
+    if start.lstrip().startswith(b"<"):
+        return "it is a page of the web, not DICOM; fetch it again"
+    if not any(start):
+        return "it holds only zeros; copy it again"
+    return "it is not DICOM although its name says so, or is damaged; copy it again"
+
+
+def naming(path: Path) -> str:
+    """How a file is named, which it has in common with the other slices of its series."""
+    name = path.name.lower()
+    for pattern, mark in ((_UID, "uid"), (_RANDOM, "random"), (_DIGITS, "#")):
+        name = pattern.sub(mark, name)
+    return name

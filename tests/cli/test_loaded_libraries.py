@@ -1,0 +1,129 @@
+"""Which libraries each command loads: those that its work needs, as every other one costs time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+from support.batch_world import scan, tiny_model
+from support.dicom_phantoms import Phantom
+
+WATCHED = {
+    *("PIL", "SimpleITK", "cuda", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib", "nibabel"),
+    *("numpy", "onnx", "onnxruntime", "psycopg", "pydicom", "rich", "safetensors", "sqlalchemy"),
+    "torch",
+}
+TO_FIND = {"isal", "nibabel", "numpy", "rich"}
+"""Studies in NIfTI files, and to list them."""
+TO_PLAN = {*TO_FIND, "safetensors"}
+ON_THE_CPU = {*TO_PLAN, "onnx", "onnxruntime"}
+LOADED = """
+import sys
+{before}
+from cuda_cyclegan.cli.app import app
+try: app(sys.argv[1:])
+except SystemExit as end: status = end.code
+print(status, *sorted({watched!r} & {{*sys.modules}}))
+"""
+UNTIL_A_CARD_OPENS = """
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.errors import DeviceUnavailableError
+devices.choose_devices = lambda *_: (devices.Device("cuda", "fp16", ("fp16", "fp32")),)
+def is_opened(*_): raise DeviceUnavailableError("here a card would open")
+devices.open_generator = is_opened
+"""
+
+
+def loaded(*arguments: object, before: str = "", status: int = 0) -> set[str]:
+    """Of the watched libraries, after a command in a process of its own."""
+    program = LOADED.format(before=before, watched=WATCHED)
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    ended, *found = done.stdout.splitlines()[-1].split()
+    assert int(ended) == status, done.stderr
+    return set(found)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    return scan(tmp_path / "scans" / "a.nii.gz")
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> tuple[object, ...]:
+    """Options of a batch, but for its inputs."""
+    model = tiny_model(tmp_path / "model.safetensors")
+    return "--model", model, "--output", tmp_path / "results", "--device", "cpu"
+
+
+@pytest.mark.parametrize(
+    "command", ["--help", "--version", "translate --help", "discover --help", "model --help"]
+)
+def test_help_and_version_load_none(command: str) -> None:
+    assert loaded(*command.split()) == set()
+
+
+def test_discover_reads_nifti_without_the_libraries_of_other_formats(study: Path) -> None:
+    assert loaded("discover", study) == TO_FIND
+
+
+def test_files_beside_the_scans_are_told_from_dicom_without_its_library(study: Path) -> None:
+    (study.parent / "a.json").write_text("{}")
+    (study.parent / "README").write_bytes(bytes(200))
+    assert loaded("discover", study.parent) == TO_FIND
+
+
+def test_dicom_loads_its_library(tmp_path: Path) -> None:
+    Phantom().write(tmp_path / "scans")
+    assert "pydicom" in loaded("discover", tmp_path / "scans")
+
+
+def test_a_plan_opens_no_device(study: Path, batch: tuple[object, ...]) -> None:
+    assert loaded("plan", study, *batch) == TO_PLAN
+
+
+def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> None:
+    assert loaded("translate", study, *batch) == ON_THE_CPU
+
+
+def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
+    found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
+    assert found == ON_THE_CPU - {"onnx", "onnxruntime"}
+
+
+def test_a_preview_takes_the_library_of_pictures(study: Path, batch: tuple[object, ...]) -> None:
+    assert loaded("translate", study, *batch, "--preview") == {*ON_THE_CPU, "PIL"}
+
+
+def test_nrrd_takes_simpleitk(tmp_path: Path, batch: tuple[object, ...]) -> None:
+    image = SimpleITK.GetImageFromArray(np.arange(4096, dtype=np.int16).reshape(16, 16, 16))
+    SimpleITK.WriteImage(image, tmp_path / "a.nrrd")
+    assert "SimpleITK" in loaded("translate", tmp_path / "a.nrrd", *batch)
+
+
+def test_nibabel_lacks_nothing_in_programs_that_import_it_themselves() -> None:
+    program = (
+        "import cuda_cyclegan.io.reading, nibabel, pydicom\n"
+        "from cuda_cyclegan.io.formats.nibabel_alone import import_nibabel_alone\n"
+        "import_nibabel_alone()\n"
+        "assert nibabel.nifti1.have_dicom and pydicom.Dataset"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_dicom_in_a_nifti_header_is_kept(
+    tmp_path: Path, batch: tuple[object, ...], study: Path
+) -> None:
+    """nibabel would read it through pydicom, which it is loaded without."""
+    content = b"\x10\x00\x10\x00PN\x04\x00A^B "
+    header = nibabel.nifti1.Nifti1Header()
+    header.extensions.append(nibabel.nifti1.Nifti1Extension(2, content))
+    voxels = nibabel.load(study).get_fdata().astype(np.int16)
+    nibabel.Nifti1Image(voxels, np.eye(4), header).to_filename(study)
+    assert "pydicom" not in loaded("translate", study, *batch)
+    made = nibabel.load(tmp_path / "results" / study.name)
+    [extension] = made.header.extensions
+    assert extension.content.rstrip(b"\0") == content
