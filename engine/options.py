@@ -1,5 +1,6 @@
 """What a user may choose about the engine; imports nothing heavy, for the command line."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -27,6 +28,22 @@ class CudaLimits:
     tune: Effort = "full"
     tune_seconds: float = TUNING_SECONDS
     batch: int | None = None
+
+
+_DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)")
+
+
+def device_name(text: str) -> str:
+    """auto, cpu, cuda, cuda:0 or cuda:0,1; gpu stands for cuda, and a number for a card's.
+
+    Raises ValueError for all else.
+    """
+    found = _DEVICE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N and cuda:N,M.")
+    if numbers := found[1] or found[2]:
+        return f"cuda:{numbers}"
+    return "cuda" if text == "gpu" else text
 
 
 NO_LIMITS = CudaLimits()

@@ -4,6 +4,7 @@ PipelineError
 ├── PreparationError   a volume cannot be brought into, or back from, the model's world
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── VerificationError  a result is not what a second computation gives
+├── UndecidedError     a checkpoint does not tell all that must be known of it
 ├── SettingsError      what was asked for does not fit the model or the device
 ├── OutputFolderError  the output folder cannot be used at all
 ├── QueueError         the job queue cannot be used, or does not hold what was asked for
@@ -29,6 +30,17 @@ class OccupiedError(PipelineError):
 
 class VerificationError(PipelineError):
     """A result is not what a second computation gives; this study fails and the batch goes on."""
+
+
+class UndecidedError(PipelineError):
+    """Something must be said of a checkpoint before it can become a model.
+
+    fields: of CardDraft and Choices, that are to be said.
+    """
+
+    def __init__(self, message: str, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.fields = fields
 
 
 class SettingsError(PipelineError):

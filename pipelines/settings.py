@@ -11,6 +11,9 @@ from ..io.links import Links
 
 Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 
+MOST_OVERLAP = 0.9
+"""Of tiles: with more, nearly all of the work is done again and again."""
+
 METHOD = 1
 """Raised whenever the program begins to make other voxels from equal settings."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import Progress, cache_folder
-from ..engine.devices import Device, Precision, choose_devices, open_generator
+from ..engine.devices import Device, Precision, open_generator
 from ..engine.generator import Generator
 from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network, Triple
@@ -19,15 +19,13 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
-from .errors import SettingsError
+from .decisions import decided
 from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
 from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
-from .patch_memory import check_patch_memory
-from .precision import chosen_precision
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import (
     HostRates,
@@ -149,14 +147,7 @@ def open_job(request: Request) -> Job:
     Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
     model = load_model(request.model)
-    check_channels(model)
-    devices = choose_devices(request.device, request.limits)
-    patch = request.options.patch or model.card.patch
-    precision = chosen_precision(request.options.precision, devices, request.device)
-    model.network.graph.check_patch(patch)
-    if devices[0].kind == "cpu":
-        check_patch_memory(model.network.graph, patch, available_memory())
-    options = replace(request.options, patch=patch, precision=precision)
+    devices, options = decided(model, request.device, request.limits, request.options)
     return Job(request, model, devices, options, request.search())
 
 
@@ -296,14 +287,3 @@ def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
     cores = usable_cores() // sharing
     readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)
     return Concurrency(memory, readers=max(1, readers), networks=2, writers=max(1, writers))
-
-
-def check_channels(model: Model) -> None:
-    """Raise SettingsError for a model that does not make one channel from one."""
-    card = model.card
-    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
-        raise SettingsError(
-            f"Model {card.name} takes {len(card.input_channels)} and makes "
-            f"{len(card.output_channels)} channels; only models of one channel can translate a "
-            "study so far."
-        )

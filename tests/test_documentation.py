@@ -38,6 +38,11 @@ def examples(page: Path) -> Iterator[str]:
                 yield line
 
 
+def python_of(page: Path) -> str:
+    """All ```python blocks of a page, one after another."""
+    return "".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+
+
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A folder with all that the pages speak of, small."""
@@ -65,6 +70,18 @@ def test_every_example_runs_as_it_is_written(page: Path, workplace: Path) -> Non
             Path(workplace / words[words.index("--output") + 1]).unlink(missing_ok=True)
         done = run(words, workplace)
         assert done.returncode == 0, f"{example}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=lambda p: p.name)
+def test_python_runs_as_it_is_written(page: Path, workplace: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", python_of(page)],
+        cwd=workplace,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def run(words: list[str], workplace: Path) -> "subprocess.CompletedProcess[str]":

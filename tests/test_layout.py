@@ -155,6 +155,7 @@ MAY_IMPORT = {
     "engine.telemetry": "",
     "io": "",
     "io.choice": "io.links",
+    "io.conversion": "io.errors io.formats io.volume",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
     "io.dicom.derived": "io.dicom io.errors io.volume",
     "io.discovery": (
@@ -171,11 +172,22 @@ MAY_IMPORT = {
     "io.volume": "",
     "io.writing": "io.dicom.derived io.errors io.files io.formats io.volume",
     "pipelines": "",
+    "pipelines.api": (
+        "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "
+        "engine.network engine.options engine.recovery io.choice io.conversion io.discovery "
+        "io.errors io.volume pipelines.decisions pipelines.errors pipelines.model_import "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
+    ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
         "engine.options pipelines.execution pipelines.host pipelines.precision pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
+    "pipelines.decisions": (
+        "engine.devices engine.model engine.options pipelines.errors pipelines.host "
+        "pipelines.patch_memory pipelines.precision pipelines.settings"
+    ),
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
         "engine.onnxruntime engine.options engine.probe engine.telemetry io.files "
@@ -193,8 +205,8 @@ MAY_IMPORT = {
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
-        "engine.decoding engine.model io.links io.search pipelines.errors pipelines.jobs.queue "
-        "pipelines.report pipelines.results pipelines.translate"
+        "engine.decoding engine.model io.links io.search pipelines.decisions pipelines.errors "
+        "pipelines.jobs.queue pipelines.report pipelines.results pipelines.translate"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
@@ -238,9 +250,9 @@ MAY_IMPORT = {
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
-        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.errors "
-        "pipelines.execution pipelines.host pipelines.patch_memory pipelines.precision "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings"
+        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.decisions "
+        "pipelines.execution pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings"
     ),
 }
 """Which unit may import which. A new edge is a decision,
@@ -302,4 +314,10 @@ def test_every_package_is_installed() -> None:
 
 
 def test_the_root_holds_no_other_module() -> None:
-    assert [path.name for path in ROOT.glob("*.py")] == ["__main__.py"]
+    assert sorted(path.name for path in ROOT.glob("*.py")) == ["__init__.py", "__main__.py"]
+
+
+def test_the_root_package_hands_on_the_public_names_alone() -> None:
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    told = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert {node.module for node in told} <= {"pipelines", "pipelines.api"}

@@ -11,7 +11,7 @@ import typer
 from ...engine.options import Effort, Precision
 from ...io.choice import Choice, OutputFormat
 from ...io.links import Links
-from ...pipelines.settings import Blend
+from ...pipelines.settings import MOST_OVERLAP, Blend
 from .help_panels import DICOM, INPUT, REPORTS, RESULT, SPEED
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
@@ -113,7 +113,7 @@ Overlap: TypeAlias = Annotated[
     typer.Option(
         metavar="0..0.9",
         min=0.0,
-        max=0.9,
+        max=MOST_OVERLAP,
         help="Share of a tile's edge that neighbours share.",
         rich_help_panel=RESULT,
     ),

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import typer
 
-from ...engine.options import CudaLimits, Effort
+from ...engine.options import CudaLimits, Effort, device_name
 
-_DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
@@ -16,15 +15,10 @@ _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 def checked_device(text: str) -> str:
     """auto, cpu, cuda, cuda:0 or cuda:0,1; gpu stands for cuda, and a number for a card's."""
-    found = _DEVICE.fullmatch(text)
-    if found is None:
-        raise typer.BadParameter(
-            f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N and cuda:N,M.",
-            param_hint="'--device'",
-        )
-    if numbers := found[1] or found[2]:
-        return f"cuda:{numbers}"
-    return "cuda" if text == "gpu" else text
+    try:
+        return device_name(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--device'") from None
 
 
 def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, int] | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -155,8 +156,13 @@ def encode_model(
     return b"".join((len(text).to_bytes(8, "little"), text, data))
 
 
-def load_model(path: Path) -> Model:
-    """Read a model file; raises ModelFileError if it is not one, is damaged, or is too new."""
+def load_model(path: str | PathLike[str]) -> Model:
+    """Read a model file; raises ModelFileError if it is not one, is damaged, or is too new.
+
+    >>> load_model("t1-to-t2.safetensors").card.source
+    'T1'
+    """
+    path = Path(path)
     try:
         if not path.exists():
             raise ModelFileError(f"Model {path} does not exist; check the name of the model file.")

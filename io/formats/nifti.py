@@ -191,7 +191,7 @@ def affine_of(header: Header, path: Path) -> Affine:
     """
     with np.errstate(invalid="ignore"):  # of a NaN that signals
         affine: Affine = np.asarray(header.get_best_affine(), dtype=np.float64)
-    affine[:3] *= MILLIMETRES[_unit(header)]
+    affine[:3] *= MILLIMETRES[unit_of(header)]
     scale = np.abs(affine[:3, :3]).max()
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3] / (scale or 1)) < 3:
         raise UnreadableScanError(
@@ -201,14 +201,14 @@ def affine_of(header: Header, path: Path) -> Affine:
     return affine
 
 
-def _unit(header: Header) -> str:
-    """Of lengths; the codes that have no meaning say nothing, as the unknown unit does."""
+def unit_of(header: Header) -> str:
+    """Of lengths in a header; codes without a meaning say nothing, as the unknown unit does."""
     return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
 
 
 def _geometry_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     """What about the place of the voxels has to be believed."""
-    notes = *unit_notes(_unit(header)), *shear_notes(affine)
+    notes = *unit_notes(unit_of(header)), *shear_notes(affine)
     if "sform_code" not in header:
         return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
     if int(header["sform_code"]) == int(header["qform_code"]) == 0:

@@ -29,9 +29,9 @@ from ..stopwatch import Span, Stopwatch
 from ..study.translation import (
     InferredStudy,
     OnTiles,
+    OpenModel,
     PreparedStudy,
     Translated,
-    Translator,
     finish_study,
     infer_study,
     plan_read_study,
@@ -251,9 +251,9 @@ class StudyStages:
     ) -> InferredStudy:
         task = self._task
         outcome = generator.do(
-            lambda opened: infer_study(
+            lambda network: infer_study(
                 study,
-                Translator(task.model, opened, task.options),
+                OpenModel(task.model, network, task.options),
                 ticket.watch,
                 on_tiles,
                 self._arrays.empty,

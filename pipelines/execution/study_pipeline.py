@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
-from ..progress.events import DeviceOpened, Event, Remark, Tuning
+from ..progress.events import DeviceOpened, Event, told_while_opening
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
 from .outcomes import BatchEvents, Outcomes
@@ -172,7 +172,7 @@ class StudyPipeline:
             raise
 
     def _tune(self, what: str, share: float | None) -> None:
-        self._events.tell(Remark(what) if share is None else Tuning(what, share))
+        self._events.tell(told_while_opening(what, share))
 
     def _infer(self, generator: SharedGenerator) -> None:
         while (loaded := self._next_loaded()) is not None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from ...engine.model.model import load_model
 from ...io.search import Skipped
-from ..translate import Request, check_channels
+from ..decisions import check_channels
+from ..translate import Request
 from .links import refused_link
 from .queue.job import StudyJob
 from .queue.state import NOT_RECORDED

@@ -90,6 +90,11 @@ class Remark:
     text: str
 
 
+def told_while_opening(what: str, share: float | None) -> Remark | Tuning:
+    """The event for what a device says as it is opened; share: None with a sentence to keep."""
+    return Remark(what) if share is None else Tuning(what, share)
+
+
 Event: TypeAlias = (
     Remark | BatchStarted | Tuning | DeviceOpened | StudyStarted | TilesDone | Worked | StudyDone
 )

@@ -28,8 +28,8 @@ OnTiles: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Translator:
-    """What stays the same from study to study.
+class OpenModel:
+    """A model that is ready to compute, and how: the same from study to study.
 
     model: with its card. generator: its network, open. options: with none left open.
     """
@@ -111,7 +111,7 @@ def prepare_study(
 
 def infer_study(
     study: PreparedStudy,
-    translator: Translator,
+    opened: OpenModel,
     watch: Stopwatch,
     on_tiles: OnTiles,
     empty: Empty = np.empty,
@@ -127,10 +127,10 @@ def infer_study(
         done += tiles
         on_tiles(done, len(tiling))
 
-    card = translator.model.card
-    window = SlidingWindow(tiling, translator.options.blend, card.small_volume_padding)
+    card = opened.model.card
+    window = SlidingWindow(tiling, opened.options.blend, card.small_volume_padding)
     made = canvas(study.prepared, empty)
-    given, generator = study.prepared.given, translator.generator
+    given, generator = study.prepared.given, opened.generator
     notes = translate_array(given, made.target, generator, window, watch, on_more)
     return InferredStudy(study, made, notes)
 

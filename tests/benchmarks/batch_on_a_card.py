@@ -44,7 +44,7 @@ from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.translation import Translator, infer_study, prepare_study
+from cuda_cyclegan.pipelines.study.translation import OpenModel, infer_study, prepare_study
 from cuda_cyclegan.pipelines.translate import concurrency_of
 
 QUIET_PASSES = 5
@@ -181,7 +181,7 @@ def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     stride = case.model.network.graph.stride
     plan = plan_study(volume, case.model.card, case.options.settings(), stride)
     prepared = prepare_study(volume, plan, case.model, case.options, watch)
-    translator = Translator(case.model, generator, case.options)
+    translator = OpenModel(case.model, generator, case.options)
     infer_study(prepared, translator, watch, lambda *_: None)
     watch = Stopwatch()
     begin = time.perf_counter()

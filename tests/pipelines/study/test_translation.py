@@ -18,7 +18,7 @@ from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
 from cuda_cyclegan.pipelines.study.translation import (
-    Translator,
+    OpenModel,
     finish_study,
     infer_study,
     prepare_study,
@@ -43,7 +43,7 @@ def translate_unchanged(
     generator = FunctionGenerator()
     model = Model(of, Network(generator.graph, {}), empty, empty, "")
     options = TranslateOptions((8, 8, 8), 0.25, precision="fp32")
-    translator = Translator(model, generator, options)
+    translator = OpenModel(model, generator, options)
     study = Study(PurePosixPath(scan.name), (scan,), form)
     watch = Stopwatch()
     volume = read_study(study, options, watch)

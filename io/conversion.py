@@ -1,0 +1,133 @@
+"""Volumes from images that nibabel and SimpleITK hold in memory, and back."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import UnsupportedScanError
+from .formats.geometry import MILLIMETRES
+from .formats.nifti import as_nifti, unit_of
+from .volume import Affine, AnyArray, Volume
+
+if TYPE_CHECKING:
+    from nibabel.nifti1 import Nifti1Image
+    from nibabel.spatialimages import SpatialImage
+    from SimpleITK import Image
+
+_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
+
+def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
+    """A volume of an array, which it shares where it can.
+
+    voxels: [i, j, k], whole or floating-point numbers. affine: (4, 4), from (i, j, k, 1) to
+    millimetres in RAS+. Raises UnsupportedScanError for other shapes and types.
+    """
+    stored, place = np.asarray(voxels), np.array(affine, np.float64)
+    if stored.ndim != 3 or 0 in stored.shape or place.shape != (4, 4):
+        raise UnsupportedScanError(
+            f"A scan is an array [i, j, k] with a (4, 4) affine, not {stored.shape} with "
+            f"{place.shape}; pick one volume of it."
+        )
+    if stored.dtype == np.float16:
+        stored = stored.astype(np.float32)
+    if stored.dtype.kind not in "iuf" or stored.dtype.itemsize > 8:
+        raise UnsupportedScanError(
+            f"A scan holds whole or floating-point numbers, not {stored.dtype}; convert it."
+        )
+    native: AnyArray = stored.astype(stored.dtype.newbyteorder("="), copy=False)
+    return Volume(native, place, None, "nifti")
+
+
+def from_nibabel(image: "SpatialImage") -> Volume:
+    """The volume of a 3D image that nibabel has opened or made, its voxels as they are stored.
+
+    Raises UnsupportedScanError unless it is one volume of plain numbers with an affine.
+
+    >>> import nibabel, numpy
+    >>> image = nibabel.Nifti1Image(numpy.zeros((4, 5, 6), numpy.int16), numpy.eye(4))
+    >>> from_nibabel(image).shape
+    (4, 5, 6)
+    """
+    given: Any = image
+    if given.affine is None:
+        raise UnsupportedScanError("The image has no affine, so nobody knows where it lies.")
+    voxels, slope, intercept = given.dataobj, 1.0, 0.0
+    if hasattr(voxels, "get_unscaled"):  # of a file, whose scaling is applied late
+        voxels, slope, intercept = voxels.get_unscaled(), voxels.slope, voxels.inter
+    affine: Affine = np.array(given.affine, np.float64)
+    affine[:3] *= MILLIMETRES[unit_of(given.header)]
+    read = volume_of(voxels, affine)
+    header = given.header.copy()
+    return Volume(read.voxels, affine, header, "nifti", float(slope), float(intercept))
+
+
+def to_nibabel(volume: Volume) -> "Nifti1Image":
+    """The volume as a NIfTI image in memory, in the header of its file where that was NIfTI.
+
+    Its voxels are those stored, or float32 values where a slope or intercept belongs to them.
+
+    >>> import numpy
+    >>> to_nibabel(volume_of(numpy.ones((4, 5, 6), numpy.int16), numpy.eye(4))).shape
+    (4, 5, 6)
+    """
+    nifti: Any = import_module("nibabel").nifti1
+    kept: Any = volume.header
+    if not isinstance(kept, nifti.Nifti1Header) or unit_of(kept) != "mm":
+        kept = as_nifti(volume).header
+    header = kept.copy()
+    voxels = _unscaled(volume)
+    header.set_data_dtype(voxels.dtype)
+    header.set_slope_inter(1, 0)
+    kind = nifti.Nifti1Image if header.sizeof_hdr == nifti.Nifti1Header.sizeof_hdr else _nifti2()
+    return kind(voxels, volume.affine, header, dtype=voxels.dtype)
+
+
+def _nifti2() -> Any:
+    return import_module("nibabel").Nifti2Image
+
+
+def from_simpleitk(image: "Image") -> Volume:
+    """The volume of a 3D image of SimpleITK, with a copy of its voxels.
+
+    Raises UnsupportedScanError unless it has three axes and one plain number a voxel.
+
+    >>> import SimpleITK
+    >>> from_simpleitk(SimpleITK.Image(4, 5, 6, SimpleITK.sitkInt16)).shape
+    (4, 5, 6)
+    """
+    sitk: Any = import_module("SimpleITK")
+    given: Any = image
+    if given.GetDimension() != 3 or given.GetNumberOfComponentsPerPixel() != 1:
+        raise UnsupportedScanError("The image is no single 3D volume; extract one of it.")
+    affine = np.eye(4)
+    affine[:3, :3] = np.reshape(given.GetDirection(), (3, 3)) * given.GetSpacing()
+    affine[:3, 3] = given.GetOrigin()
+    return volume_of(sitk.GetArrayFromImage(given).T, _LPS_TO_RAS @ affine)
+
+
+def to_simpleitk(volume: Volume) -> "Image":
+    """The volume as an image of SimpleITK, whose axes are x, y, z for [i, j, k], in LPS.
+
+    Its voxels are those stored, or float32 values where a slope or intercept belongs to them.
+
+    >>> import numpy
+    >>> to_simpleitk(volume_of(numpy.ones((4, 5, 6), numpy.int16), numpy.eye(4))).GetSize()
+    (4, 5, 6)
+    """
+    sitk: Any = import_module("SimpleITK")
+    image = sitk.GetImageFromArray(np.ascontiguousarray(_unscaled(volume).T))
+    affine = _LPS_TO_RAS @ volume.affine
+    image.SetSpacing(volume.spacing)
+    image.SetOrigin(affine[:3, 3].tolist())
+    image.SetDirection((affine[:3, :3] / volume.spacing).ravel().tolist())
+    return image
+
+
+def _unscaled(volume: Volume) -> AnyArray:
+    """Its values: the stored voxels themselves where those are the values."""
+    if (volume.slope, volume.intercept) == (1.0, 0.0):
+        return volume.voxels
+    return volume.values()

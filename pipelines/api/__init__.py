@@ -1,0 +1,84 @@
+"""What other programs call: the public names, which the root package hands on.
+
+May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
+"""
+
+from ...engine.checkpoint.recognise.recognition import Choices
+from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
+from ...engine.model.card import (
+    Identity,
+    IntensityMap,
+    MinMax,
+    ModelCard,
+    Percentiles,
+    Window,
+    ZScore,
+)
+from ...engine.model.model import Model, load_model
+from ...engine.options import CudaLimits
+from ...io.conversion import from_nibabel, from_simpleitk, to_nibabel, to_simpleitk
+from ...io.errors import ScanError
+from ...io.volume import Volume
+from ..errors import PipelineError, UndecidedError
+from ..model_import.card_draft import CardDraft
+from ..progress.events import (
+    BatchStarted,
+    DeviceOpened,
+    Event,
+    Remark,
+    StudyDone,
+    StudyStarted,
+    TilesDone,
+    Tuning,
+    Worked,
+)
+from ..report.report import BatchReport, Failure, StudyReport
+from ..report.writing import program_version
+from ..settings import TranslateOptions
+from .checkpoint import import_checkpoint
+from .folder import translate_folder
+from .translator import Translator
+
+__version__ = program_version()
+__all__ = [
+    "BatchReport",
+    "BatchStarted",
+    "CardDraft",
+    "Choices",
+    "CudaLimits",
+    "DeviceOpened",
+    "DeviceUnavailableError",
+    "EngineError",
+    "Event",
+    "Failure",
+    "Identity",
+    "IntensityMap",
+    "MinMax",
+    "Model",
+    "ModelCard",
+    "ModelFileError",
+    "Percentiles",
+    "PipelineError",
+    "Remark",
+    "ScanError",
+    "StudyDone",
+    "StudyReport",
+    "StudyStarted",
+    "TilesDone",
+    "TranslateOptions",
+    "Translator",
+    "Tuning",
+    "UndecidedError",
+    "Volume",
+    "Window",
+    "Worked",
+    "ZScore",
+    "__version__",
+    "from_nibabel",
+    "from_simpleitk",
+    "import_checkpoint",
+    "load_model",
+    "to_nibabel",
+    "to_simpleitk",
+    "translate_folder",
+]

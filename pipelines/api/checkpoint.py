@@ -1,0 +1,70 @@
+"""A training checkpoint becomes a model file."""
+
+from os import PathLike
+from pathlib import Path
+
+from ...engine.checkpoint.recognise.recognition import Choices, Question
+from ...engine.model.model import Model
+from ..errors import UndecidedError
+from ..model_import.card_draft import CardDraft
+from ..model_import.importing import ImportRequest, make_model, survey
+from ..results.output_file import check_free, save
+
+_NOTHING_SAID = Choices()
+
+
+def import_checkpoint(
+    checkpoint: str | PathLike[str],
+    output: str | PathLike[str],
+    card: CardDraft,
+    choices: Choices = _NOTHING_SAID,
+    *,
+    reference: str | PathLike[str] | None = None,
+    replace: bool = False,
+) -> Model:
+    """Make a model of a training checkpoint, write its file, and return it; runs no code in it.
+
+    checkpoint: weights from training. output: the file to make, whole or not at all. card: what the
+    training data were like. choices: what is to be said of the network where the weights do not
+    tell. reference: a file of a patch and what the training code made of it, which proves what the
+    network computes. replace: whether an output that is there may go.
+
+    Raises UndecidedError, with the fields that are to be said; EngineError for a checkpoint that is
+    refused or not understood; SettingsError for what does not fit it; OccupiedError for an output
+    that is there; WriteError.
+
+    >>> model = import_checkpoint(
+    ...     "latest_net_G_A.pth",
+    ...     "t1-to-t2.safetensors",
+    ...     CardDraft(
+    ...         source=("T1",),
+    ...         target=("T2",),
+    ...         axes="RAS",
+    ...         spacing=(1.0, 1.0, 1.0),
+    ...         patch=(32, 32, 32),
+    ...         intensity_in=Percentiles(0, 99.5),
+    ...         intensity_out=Percentiles(0, 99.5),
+    ...     ),
+    ...     reference="reference.npz",
+    ... )
+    >>> model.card.name
+    'T1 to T2'
+    """
+    file, proof = Path(output), Path(reference) if reference is not None else None
+    request = ImportRequest(Path(checkpoint), choices, card, proof)
+    sources = (request.checkpoint, *([proof] if proof else []))
+    check_free(file, replace=replace, sources=sources)
+    found = survey(request)
+    if found.undecided:
+        raise _undecided(request.checkpoint, found.undecided)
+    made = make_model(found)
+    save(file, made.content)
+    return made.model
+
+
+def _undecided(checkpoint: Path, questions: tuple[Question, ...]) -> UndecidedError:
+    asked = "; ".join(f"{question.field}: {question.why}" for question in questions)
+    return UndecidedError(
+        f"{checkpoint} does not tell all; say also {asked}.",
+        tuple(question.field for question in questions),
+    )

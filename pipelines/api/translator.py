@@ -1,0 +1,198 @@
+"""A model that stays open on a device, and translates scans one by one."""
+
+from collections.abc import Generator as Yields
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Self
+
+import numpy.typing as npt
+
+from ...engine.devices import Device, open_generator
+from ...engine.generator import Generator
+from ...engine.model.model import Model
+from ...engine.network.graph import Triple
+from ...engine.options import NO_LIMITS, CudaLimits, Precision
+from ...engine.recovery import Outcome, SharedGenerator, shared_generator
+from ...io.conversion import volume_of
+from ...io.discovery import Discovery, discover
+from ...io.errors import UnreadableScanError, UnsupportedScanError
+from ...io.volume import Study, Volume
+from ..decisions import decided
+from ..errors import SettingsError
+from ..progress.events import DeviceOpened, Listen, TilesDone, told_while_opening
+from ..settings import Blend, TranslateOptions
+from ..stopwatch import Stopwatch
+from ..study.translation import (
+    InferredStudy,
+    OpenModel,
+    finish_study,
+    infer_study,
+    plan_read_study,
+    prepare_study,
+    read_study,
+)
+from .folder import unheard
+
+
+class Translator:
+    """A model on one device, from when it is made until it is closed; a context manager.
+
+    Any number of threads may translate with it at a time. A process must open its own after it was
+    forked.
+
+    >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
+    ...     made = translator.translate_file("scans/a.nii.gz")
+    >>> made.shape
+    (20, 18, 16)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        device: str = "auto",
+        precision: Precision | None = None,
+        *,
+        patch: Triple | None = None,
+        overlap: float = 0.25,
+        blend: Blend = "gaussian",
+        limits: CudaLimits = NO_LIMITS,
+        on_event: Listen = unheard,
+    ) -> None:
+        """Open `model` on a device, which may take seconds, and a minute on a card new to it.
+
+        device: "auto" (a card, or else the CPU), "cpu" or "cuda:N". precision: of the network's
+        arithmetic; None takes fp16 on a card and fp32 on the CPU. patch: extents (D, H, W) of a
+        tile in voxels; None takes those of the training. overlap: share of a tile's edge that
+        neighbours share. blend: weights of overlapping tiles. limits: of what may be taken of a
+        card. on_event: called with Tuning, Remark and DeviceOpened while this opens, and with
+        TilesDone in the thread that translates.
+
+        Raises DeviceUnavailableError or another EngineError, and SettingsError.
+        """
+        asked = TranslateOptions(patch=patch, overlap=overlap, blend=blend, precision=precision)
+        devices, self._options = decided(model, device, limits, asked)
+        if len(devices) > 1:
+            raise SettingsError(f"Device {device} is several; a translator has one.")
+        self.model = model
+        self._on_event = on_event
+        self._settings = self._options.settings()
+        self._opened = ExitStack()
+        with ExitStack() as opening:
+            self._generator: SharedGenerator | None = opening.enter_context(self._open(devices[0]))
+            self.device: str = self._generator.open(self._settings.precision)
+            on_event(DeviceOpened(self.device, devices[0].note))
+            self._opened = opening.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back all that was taken of the device; no thread may be translating."""
+        self._generator = None
+        self._opened.close()
+
+    def translate(self, voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
+        """Translate an array, which stays as it is, onto the same grid.
+
+        voxels: [i, j, k] in the scan's unit, such as HU, whole or floating-point numbers. affine:
+        (4, 4), from (i, j, k, 1) to millimetres in RAS+. The result's `values()` are float32
+        [i, j, k] in the unit of the target scans; its `voxels` are these as a file would store
+        them.
+
+        Raises UnsupportedScanError for arrays of other shapes and types, PreparationError for a
+        scan that the model cannot take, and EngineError.
+
+        >>> import numpy
+        >>> voxels = numpy.random.default_rng(0).integers(0, 900, (20, 18, 16))
+        >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
+        ...     made = translator.translate(voxels, numpy.diag([1.0, 1.0, 1.0, 1.0]))
+        >>> made.values().shape
+        (20, 18, 16)
+        """
+        return self.translate_volume(volume_of(voxels, affine))
+
+    def translate_file(
+        self, path: str | PathLike[str], *, volume_index: int | None = None
+    ) -> Volume:
+        """Translate the one scan of a file or folder; writes nothing.
+
+        path: a NIfTI, NRRD or MetaImage file, or a folder with one DICOM series. volume_index:
+        which volume, from 0, of a file that holds several; None refuses such files.
+
+        Raises ScanError for what cannot be read or is not one scan, PreparationError, EngineError.
+
+        >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
+        ...     made = translator.translate_file("scans/a.nii.gz")
+        >>> to_nibabel(made).affine.shape
+        (4, 4)
+        """
+        study = _only_study(Path(path), discover([Path(path)], None))
+        options = replace(self._options, volume_index=volume_index)
+        volume = read_study(study, options, Stopwatch())
+        return self.translate_volume(volume, str(study.name))
+
+    def translate_volume(self, volume: Volume, name: str = "") -> Volume:
+        """Translate a volume, such as `from_nibabel` makes, onto the same grid.
+
+        name: for the events. Raises PreparationError and EngineError. The notes of the result tell
+        what a user should know of how it was made.
+
+        >>> import nibabel
+        >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
+        >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
+        ...     made = translator.translate_volume(scan)
+        >>> bool((made.affine == scan.affine).all())
+        True
+        """
+        generator = self._generator
+        if generator is None:
+            raise RuntimeError("This translator is closed; make another.")
+        watch = Stopwatch(name)
+        plan = plan_read_study(volume, self.model, self._options, watch)
+        prepared = prepare_study(volume, plan, self.model, self._options, watch)
+
+        def on_tiles(done: int, total: int) -> None:
+            self._on_event(TilesDone(name, done, total))
+
+        def infer(opened: Generator) -> InferredStudy:
+            on = OpenModel(self.model, opened, self._options)
+            return infer_study(prepared, on, watch, on_tiles)
+
+        inferred: Outcome[InferredStudy] = generator.do(infer, self._settings.precision)
+        made = finish_study(inferred.result, self.model, self._options, watch).volume
+        return replace(made, notes=(*made.notes, *inferred.notes, *inferred.result.notes))
+
+    @contextmanager
+    def _open(self, device: Device) -> Yields[SharedGenerator]:
+        """The network on a device, in one precision at a time."""
+
+        def progress(what: str, share: float | None) -> None:
+            self._on_event(told_while_opening(what, share))
+
+        network, patch = self.model.network, self._settings.patch
+        with shared_generator(
+            lambda precision: open_generator(network, device, precision, patch, progress),
+            device.precisions,
+        ) as shared:
+            yield shared
+
+
+def _only_study(path: Path, found: Discovery) -> Study:
+    """The one study of a path. Raises ScanError."""
+    if len(found.studies) == 1:
+        [study] = found.studies
+        if study.obstacle is None:
+            return study
+        raise UnreadableScanError(f"{path} cannot be translated: {study.obstacle.reason}.")
+    if found.studies:
+        names = ", ".join(str(study.name) for study in found.studies[:3])
+        raise UnsupportedScanError(
+            f"{path} holds {len(found.studies)} scans ({names}, ...); name one of them."
+        )
+    reasons = "".join(f": {skip.path}: {skip.reason}" for skip in found.skipped[:1])
+    raise UnreadableScanError(f"{path} holds no scan{reasons}; name a scan.")

@@ -1,0 +1,68 @@
+"""What is decided before anything opens: devices by their name, and what a request leaves open."""
+
+from dataclasses import replace
+from typing import get_args
+
+from ..engine.devices import Device, choose_devices
+from ..engine.model.model import Model
+from ..engine.options import CudaLimits, Precision, device_name
+from .errors import SettingsError
+from .host.memory import available_memory
+from .patch_memory import check_patch_memory
+from .precision import chosen_precision
+from .settings import MOST_OVERLAP, Blend, TranslateOptions
+
+
+def decided(
+    model: Model, device: str, limits: CudaLimits, options: TranslateOptions
+) -> tuple[tuple[Device, ...], TranslateOptions]:
+    """The devices behind a name, and the options with nothing left open.
+
+    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError
+    or SettingsError where model, devices and options do not fit each other.
+    """
+    check_channels(model)
+    _check_said(options)
+    devices = choose_devices(_known_device(device), limits)
+    patch = options.patch or model.card.patch
+    precision = chosen_precision(options.precision, devices, device)
+    model.network.graph.check_patch(patch)
+    if devices[0].kind == "cpu":
+        check_patch_memory(model.network.graph, patch, available_memory())
+    return devices, replace(options, patch=patch, precision=precision)
+
+
+def _known_device(name: str) -> str:
+    try:
+        return device_name(name)
+    except ValueError as error:
+        raise SettingsError(f"Device {error}") from None
+
+
+def _check_said(options: TranslateOptions) -> None:
+    """Raise SettingsError for what no type keeps out."""
+    if not 0 <= options.overlap <= MOST_OVERLAP:
+        raise SettingsError(
+            f"Setting overlap={options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
+        )
+    for setting, said, known in (
+        ("blend", options.blend, get_args(Blend)),
+        ("precision", options.precision, (None, *get_args(Precision))),
+    ):
+        if said not in known:
+            raise SettingsError(
+                f"{said!r} is no {setting}; known are {', '.join(filter(None, known))}."
+            )
+    if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
+        raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+
+
+def check_channels(model: Model) -> None:
+    """Raise SettingsError for a model that does not make one channel from one."""
+    card = model.card
+    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
+        raise SettingsError(
+            f"Model {card.name} takes {len(card.input_channels)} and makes "
+            f"{len(card.output_channels)} channels; only models of one channel can translate a "
+            "study so far."
+        )
