@@ -89,11 +89,12 @@ def write(
 
 def notes_of_result(volume: Volume, target: Path) -> tuple[str, ...]:
     """What a user should know of how `write` stores a result of this volume at `target`."""
-    if volume.format == "dicom" and not is_single_file(target):
-        from .dicom.derived.source import mending_notes
+    if volume.format != "dicom" or is_single_file(target):
+        return ()
+    from .dicom.derived.source import mending_notes
+    from .dicom.reading import DicomHeader
 
-        return mending_notes(volume.header)
-    return ()
+    return mending_notes(volume.header) if isinstance(volume.header, DicomHeader) else ()
 
 
 def files_at(target: Path) -> list[Path]:

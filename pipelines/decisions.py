@@ -43,7 +43,7 @@ def _check_said(options: TranslateOptions) -> None:
     """Raise SettingsError for what no type keeps out."""
     if not 0 <= options.overlap <= MOST_OVERLAP:
         raise SettingsError(
-            f"Setting overlap={options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
+            f"An overlap of {options.overlap:g} is no share from 0 to {MOST_OVERLAP:g}."
         )
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),

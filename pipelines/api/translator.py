@@ -72,17 +72,17 @@ class Translator:
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
         """
         asked = TranslateOptions(patch=patch, overlap=overlap, blend=blend, precision=precision)
-        devices, self._options = decided(model, device, limits, asked)
-        if len(devices) > 1:
+        (on, *others), self._options = decided(model, device, limits, asked)
+        if others:
             raise SettingsError(f"Device {device} is several; a translator has one.")
         self.model = model
         self._on_event = on_event
         self._settings = self._options.settings()
         self._opened = ExitStack()
         with ExitStack() as opening:
-            self._generator: SharedGenerator | None = opening.enter_context(self._open(devices[0]))
+            self._generator: SharedGenerator | None = opening.enter_context(self._open(on))
             self.device: str = self._generator.open(self._settings.precision)
-            on_event(DeviceOpened(self.device, devices[0].note))
+            on_event(DeviceOpened(self.device, on.note))
             self._opened = opening.pop_all()
 
     def __enter__(self) -> Self:
