@@ -1,11 +1,16 @@
 """What holds for every test."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
 from cuda_cyclegan.engine.telemetry import disable_telemetry
+
+# OpenBLAS and OpenMP read it when they are loaded, also in processes that tests start. Their idle
+# threads take whole cores from the tests beside this one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure() -> None:

@@ -21,6 +21,10 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, key_of
+from cuda_cyclegan.pipelines.jobs.queue import liveness
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.worker import process
+from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 
 STORED = Path(__file__).parent / "fixtures" / "version_0_1"
 MODIFIED_NS = 1_700_000_000_000_000_000
@@ -100,8 +104,11 @@ def jobs(queue: str) -> dict[str, dict[str, Any]]:
     return {name: found["jobs"][0] for name, found in shown.items()}
 
 
-def work(queue: str) -> None:
-    did(f"worker --queue {queue} --device cpu --until-empty")
+def work(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do what is left, in this process, which does not wait for one that died long ago."""
+    monkeypatch.setattr(liveness, "GRACE_SECONDS", 0.0)
+    settings = WorkerSettings(until_empty=True)
+    assert process.work(queue_place(queue), "cpu", settings, lambda _: None) == "empty"
 
 
 def test_a_queue_shows_its_jobs_in_every_state(queue: str) -> None:
@@ -130,9 +137,9 @@ def test_a_queue_shows_its_jobs_in_every_state(queue: str) -> None:
 
 
 def test_a_worker_does_the_jobs_that_are_left_as_they_were_asked_for(
-    root: Path, queue: str
+    root: Path, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work(queue)
+    work(queue, monkeypatch)
     states = {name: job["state"] for name, job in jobs(queue).items()}
     assert {states[name] for name in ("queued", "queued-options", "running")} == {"done"}
     assert states["waiting"] == "waiting"
@@ -150,11 +157,13 @@ def test_a_worker_does_the_jobs_that_are_left_as_they_were_asked_for(
     assert result["seams"] if "seams" in result else result["seam_score"]
 
 
-def test_jobs_that_ended_can_be_queued_again(root: Path, queue: str) -> None:
+def test_jobs_that_ended_can_be_queued_again(
+    root: Path, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = batches(queue)
     for name in ("given-up", "cancelled"):
         assert "1 job queued again" in did(f"jobs retry {named[name]} --queue {queue}")
-    work(queue)
+    work(queue, monkeypatch)
     assert {jobs(queue)[name]["state"] for name in ("given-up", "cancelled")} == {"done"}
     assert (root / "queued" / "given-up" / "large-1.nii").exists()
 

@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa:
 
 
 def pair_of(
-    module: "torch.nn.Module", extent: int = 32, evaluate: bool = True
+    module: "torch.nn.Module", extent: int = 16, evaluate: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """A patch with structure, and what the training code makes of it."""
     seed = torch.Generator().manual_seed(3)
