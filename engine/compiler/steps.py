@@ -11,6 +11,8 @@ from .card_properties import CardProperties
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
+ELEMENTS: dict[Precision, str] = {"fp16": "FP16", "bf16": "BF16", "tf32": "FLOAT", "fp32": "FLOAT"}
+"""The numbers that tensors hold, by the kernels' names; no kernel is told more of a precision."""
 
 PATCHES = "patches"
 """Name of the program's input: float32 [N, C, D, H, W]."""

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..compiler.steps import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
 
@@ -62,7 +63,7 @@ def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
     kind = "sm" if wanted in known else "compute"
     return [
         f"--gpu-architecture={kind}_{max(fitting)}",
-        f"-DELEMENT_{precision.upper()}",
+        f"-DELEMENT_{ELEMENTS[precision]}",
         "--std=c++17",
     ]
 

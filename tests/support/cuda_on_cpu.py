@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 from cuda_cyclegan.engine.compiler.launches import launch as launching
+from cuda_cyclegan.engine.compiler.steps import ELEMENTS
+from cuda_cyclegan.engine.options import Precision
 
 FOLDER = Path(__file__).parents[2] / "engine" / "cuda" / "kernels"
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
@@ -31,7 +33,9 @@ class Place(ctypes.Structure):
     _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_int), ("z", ctypes.c_int))
 
 
-def run(launch: launching.Launch, precision: str, folder: Path, grid: tuple[int, int, int]) -> None:
+def run(
+    launch: launching.Launch, precision: Precision, folder: Path, grid: tuple[int, int, int]
+) -> None:
     """Carry out a launch whose addresses are those of host memory; compiled in `folder`."""
     library = folder / f"{launch.kernel}-{precision}.so"
     if not library.exists():
@@ -55,7 +59,7 @@ def run(launch: launching.Launch, precision: str, folder: Path, grid: tuple[int,
             "-pthread",
             "-w",
         ]
-        defines = [f"-DELEMENT_{precision.upper()}", "-D__CUDA_ARCH__=900", f"-I{folder}"]
+        defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900", f"-I{folder}"]
         subprocess.run(["g++", *options, *defines, str(source), "-o", str(library)], check=True)
     function = getattr(ctypes.CDLL(str(library)), f"launch_{launch.kernel}")
     block = Place(*launch.block)

@@ -1,5 +1,4 @@
-// The stored number: __half, __nv_bfloat16 or float, chosen by -DELEMENT_FP16, _BF16, _TF32 or
-// _FP32.
+// The stored number: __half, __nv_bfloat16 or float, chosen by -DELEMENT_FP16, _BF16 or _FLOAT.
 // Tensors are channels-last with channels in whole 16-byte vectors; arithmetic is in float.
 #pragma once
 
@@ -9,8 +8,7 @@ typedef __half Element;
 #elif defined(ELEMENT_BF16)
 #include <cuda_bf16.h>
 typedef __nv_bfloat16 Element;
-#else
-#define ELEMENT_FLOAT
+#elif defined(ELEMENT_FLOAT)
 typedef float Element;
 #endif
 

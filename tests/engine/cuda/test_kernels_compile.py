@@ -10,14 +10,14 @@ from ctypes import sizeof
 
 from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.cuda import nvrtc
-from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled
+from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16", "tf32", "fp32"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
     for chip in (CHIPS[0], CHIPS[-1]):
@@ -97,6 +97,11 @@ def test_headers_in_the_working_directory_are_none_of_the_kernels(tmp_path, monk
         (tmp_path / header.name).write_text("#error")
     monkeypatch.chdir(tmp_path)
     assert compiled("pack", "fp16", (9, 0)) == before
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
+    assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
 
 
 def test_compiled_kernels_are_kept(tmp_path):
