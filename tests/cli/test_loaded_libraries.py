@@ -12,9 +12,9 @@ from support.batch_world import scan, tiny_model
 from support.dicom_phantoms import Phantom
 
 WATCHED = {
-    *("PIL", "SimpleITK", "cuda", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib", "nibabel"),
-    *("numpy", "onnx", "onnxruntime", "psycopg", "pydicom", "rich", "safetensors", "sqlalchemy"),
-    "torch",
+    *("PIL", "SimpleITK", "cuda.bindings", "cudnn", "dbos", "imagecodecs", "isal", "matplotlib"),
+    *("nibabel", "numpy", "onnx", "onnxruntime", "psycopg", "pydicom", "rich", "safetensors"),
+    *("sqlalchemy", "torch"),
 }
 TO_FIND = {"isal", "nibabel", "numpy", "rich"}
 """Studies in NIfTI files, and to list them."""
