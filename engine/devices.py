@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
     from .cuda.generator import CudaOptions
     from .generator import Generator
-    from .network.graph import Network, Triple
+    from .network.graph import Network
+    from .network.layers import Triple
 
 _ALL_PRECISIONS_FROM = (8, 0)
 """The compute capability that brought bf16 and tf32."""

@@ -4,6 +4,7 @@ EngineError
 ├── CheckpointError        a weights file cannot be imported: hostile, unknown or ambiguous
 ├── ModelFileError         a model file is damaged, of another version, or fails its own proof
 ├── PatchShapeError        a patch does not fit the network
+├── UnsupportedLayerError  a device does not compute a layer of the network
 ├── DeviceUnavailableError a device or an installed library is missing
 ├── CudaError              a call of the CUDA driver, NVRTC or cuDNN failed
 ├── DeviceMemoryError      device memory, or pinned memory of the host, does not suffice
@@ -32,6 +33,10 @@ class ModelFileError(EngineError):
 
 class PatchShapeError(EngineError):
     """A patch's extents do not fit the network's stride, kernels or padding."""
+
+
+class UnsupportedLayerError(EngineError):
+    """The network has layers that a device does not compute."""
 
 
 class DeviceUnavailableError(EngineError):

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from .network.graph import FloatArray, Graph
+from .network.graph import Graph
+from .network.layers import FloatArray
 from .scaling import Stored
 from .sliding_window import PatchWindow, Timing
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import PrecisionOverflowError
-from .network.graph import FloatArray
+from .network.layers import FloatArray
 
 VoxelArray: TypeAlias = npt.NDArray[Any]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from .network.graph import FloatArray, Triple
+from .network.layers import FloatArray, Triple
 
 Phase: TypeAlias = Literal["copy in", "cut", "compute", "blend", "copy out"]
 SmallVolumePadding: TypeAlias = Literal["edge", "reflect", "minimum"]

@@ -1,7 +1,8 @@
 """Whether the host's memory suffices for a network on patches of a size, told before a batch."""
 
 from ..engine.network.flops import held_bytes
-from ..engine.network.graph import Graph, Triple
+from ..engine.network.graph import Graph
+from ..engine.network.layers import Triple
 from ..engine.network.patches import largest_patch
 from .errors import SettingsError
 

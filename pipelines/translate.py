@@ -12,7 +12,8 @@ from ..engine.cuda.plan_cache import Progress, cache_folder
 from ..engine.devices import Device, Precision, open_generator
 from ..engine.generator import Generator
 from ..engine.model.model import Model, load_model
-from ..engine.network.graph import Network, Triple
+from ..engine.network.graph import Network
+from ..engine.network.layers import Triple
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 
 from ..cores import usable_cores
 from ..network.flops import flops, layer_flops
-from ..network.graph import INPUT, FloatArray, Network, Triple
+from ..network.graph import INPUT, Network
+from ..network.layers import FloatArray, Triple
 from ..onnxruntime.conversion import OPSET, to_onnx
 from ..onnxruntime.session import CpuGenerator, open_cpu_generator, session, session_options
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse

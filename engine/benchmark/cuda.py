@@ -17,7 +17,8 @@ from ..cuda.plan_cache import TuningCache
 from ..cuda.plan_search import PlanSearch, SearchSettings
 from ..errors import CudaError, DeviceMemoryError
 from ..network.flops import flops, layer_flops
-from ..network.graph import FloatArray, Network
+from ..network.graph import Network
+from ..network.layers import FloatArray
 from ..options import Precision
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse

@@ -7,30 +7,37 @@ repositories' nested modules do.
 import operator
 from collections import Counter
 from importlib import import_module
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from ..network.graph import (
-    INPUT,
+from ..network.graph import INPUT, Network, Node
+from ..network.layers import (
     Add,
     ChannelAffine,
+    Channels,
+    Clip,
     Concat,
     Constant,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     FloatArray,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
-    Network,
-    Node,
+    Multiply,
     Pad,
     PadMode,
+    Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
     Triple,
     Upsample,
@@ -55,6 +62,12 @@ def as_module(network: Network) -> Any:
                 made = graph.call_function(operator.add, inputs)
             case Concat():
                 made = graph.call_function(torch.cat, (inputs, 1))
+            case Subtract():
+                made = graph.call_function(operator.sub, inputs)
+            case Multiply():
+                made = graph.call_function(operator.mul, inputs)
+            case Crop() | Channels() as piece:
+                made = graph.call_function(operator.getitem, (*inputs, _place(piece)))
             case Downsample() as layer:
                 name = node.name.replace(".", "_")
                 root.add_module(name, _downsample(layer, channels[node.name]))
@@ -75,11 +88,13 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
     nn, weights = torch.nn, network.weights
     match node.layer:
         case Conv3d() as conv:
-            kind, sizes = nn.Conv3d, (conv.stride, conv.padding, conv.dilation)
-            return _convolution(kind, conv, sizes, weights)
+            bias = conv.bias is not None
+            sizes = (conv.stride, conv.padding, conv.dilation, conv.groups, bias)
+            return _convolution(nn.Conv3d, conv, sizes, weights)
         case ConvTranspose3d() as conv:
-            kind, sizes = nn.ConvTranspose3d, (conv.stride, conv.padding, conv.output_padding)
-            return _convolution(kind, conv, sizes, weights)
+            bias = conv.bias is not None
+            sizes = (conv.stride, conv.padding, conv.output_padding, conv.groups, bias)
+            return _convolution(nn.ConvTranspose3d, conv, (*sizes, conv.dilation), weights)
         case InstanceNorm(channels, scale, shift, epsilon):
             norm = nn.InstanceNorm3d(channels, epsilon, affine=bool(scale or shift))
             return _affine(norm, scale, shift, weights)
@@ -98,6 +113,18 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
             return nn.LeakyReLU(slope, in_place)
         case Elu(alpha):
             return nn.ELU(alpha, in_place)
+        case PRelu(channels, slope):
+            rectifier = nn.PReLU(channels)
+            _set(rectifier.weight, weights[slope])
+            return rectifier
+        case Softplus():
+            return nn.Softplus()
+        case Clip(low, high):
+            return nn.Hardtanh(-inf if low is None else low, inf if high is None else high)
+        case Pool("largest", kernel, stride, padding):
+            return nn.MaxPool3d(kernel, stride, padding)
+        case Pool(_, kernel, stride, padding, counts_padding):
+            return nn.AvgPool3d(kernel, stride, padding, count_include_pad=counts_padding)
         case Pad(mode, before, after):
             return _padding(mode, before, after)
         case Upsample(mode, factor, align_corners):
@@ -107,7 +134,7 @@ def _module(node: Node, network: Network, *, in_place: bool) -> Any:
             return nn.Tanh()
         case Sigmoid():
             return nn.Sigmoid()
-        case Add() | Concat() | Downsample():
+        case Add() | Subtract() | Multiply() | Concat() | Crop() | Channels() | Downsample():
             raise TypeError(f"{node.name} is no module of torch by itself")
 
 
@@ -117,6 +144,14 @@ def _affine(norm: Any, scale: str | None, shift: str | None, weights: Any) -> An
         _set(norm.weight, weights[scale] if scale else np.ones(channels, np.float32))
         _set(norm.bias, weights[shift] if shift else np.zeros(channels, np.float32))
     return norm
+
+
+def _place(piece: Crop | Channels) -> tuple[slice, ...]:
+    """Where in [N, C, D, H, W] a piece lies."""
+    if isinstance(piece, Channels):
+        return slice(None), slice(piece.first, piece.first + piece.count)
+    ends = zip(piece.before, piece.after, strict=True)
+    return slice(None), slice(None), *(slice(low, -high or None) for low, high in ends)
 
 
 def _downsample(layer: Downsample, channels: int) -> Any:
@@ -132,7 +167,7 @@ def _convolution(
     kind: Any, conv: Conv3d | ConvTranspose3d, sizes: tuple[Any, ...], weights: Any
 ) -> Any:
     channels = conv.in_channels, conv.out_channels
-    module = kind(*channels, conv.kernel, *sizes, bias=conv.bias is not None)
+    module = kind(*channels, conv.kernel, *sizes)
     _set(module.weight, weights[conv.weight])
     if conv.bias is not None:
         _set(module.bias, weights[conv.bias])

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..network.graph import FloatArray
+from ..network.layers import FloatArray
 from ..options import Precision
 from .steps import Convolution
 

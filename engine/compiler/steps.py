@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, TypeAlias
 
-from ..network.graph import Downsample, FloatArray, PadMode, Triple, Upsample
+from ..network.layers import Downsample, FloatArray, PadMode, Triple, Upsample
 from ..options import Precision
 from .card_properties import CardProperties
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..network.graph import ConvTranspose3d, FloatArray, Triple
+from ..network.layers import ConvTranspose3d, FloatArray, Triple
 from ..options import Precision
 
 Slots: TypeAlias = Sequence[int]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ..compiler.steps import Convolution
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
-from ..network.graph import Triple
+from ..network.layers import Triple
 from ..options import Precision
 from ..probe.known_faults import REMEDY, known_fault
 from .driver import Stream

@@ -16,7 +16,8 @@ from ..compiler.memory.fitting import Fitted, MemoryBudget, ProgramRequest, fit,
 from ..compiler.memory.plan import MemoryPlan
 from ..compiler.steps import Convolution, Layout, Step
 from ..errors import CudaError, PatchShapeError, PrecisionOverflowError
-from ..network.graph import FloatArray, Graph, Network, Triple
+from ..network.graph import Graph, Network
+from ..network.layers import FloatArray, Triple
 from ..options import Precision
 from ..probe.cards import cuda_devices
 from ..scaling import Stored

@@ -36,7 +36,7 @@ from ..compiler.steps import (
 )
 from ..compiler.weight_layout import column_operands, encoded, forward, matrix_operands
 from ..errors import DeviceMemoryError
-from ..network.graph import FloatArray, Triple
+from ..network.layers import FloatArray, Triple
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache

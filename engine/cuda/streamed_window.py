@@ -20,7 +20,7 @@ import numpy as np
 from ..compiler.launches.sliding_window import blend, cut, patch_bytes, store_voxels
 from ..compiler.ring_buffers import RingBuffers
 from ..errors import PrecisionOverflowError
-from ..network.graph import Triple
+from ..network.layers import Triple
 from ..scaling import Stored, VoxelArray
 from ..sliding_window import NeededRows, PatchWindow, Phase, Timing, steps
 from .driver import CudaEvent, PinnedBuffer, Stream

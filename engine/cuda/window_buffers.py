@@ -7,7 +7,7 @@ from math import prod
 
 from ..compiler.ring_buffers import RingBuffers, no_room, rings
 from ..errors import CudaError
-from ..network.graph import FloatArray
+from ..network.layers import FloatArray
 from ..scaling import Stored
 from ..sliding_window import PatchGrid, PatchWindow, Timing
 from .driver import DeviceBuffer, PinnedBuffer, Stream

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import Spec, build, out_of_bounds
-from ..network.graph import Triple
+from ..network.layers import Triple
 from ..sliding_window import SmallVolumePadding
 from .architecture_json import architecture_from_json, architecture_to_json
 

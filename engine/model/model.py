@@ -19,7 +19,8 @@ import safetensors.numpy as _safetensors_numpy
 from ..decoding import Json, encode
 from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
-from ..network.graph import LARGEST_WEIGHTS, FloatArray, Graph, Network
+from ..network.graph import LARGEST_WEIGHTS, Graph, Network
+from ..network.layers import FloatArray
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, strict_json
 

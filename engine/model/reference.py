@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from ..errors import ModelFileError
 from ..network.flops import flops, held_bytes
-from ..network.graph import FloatArray, Graph, Network, Triple
+from ..network.graph import Graph, Network
+from ..network.layers import FloatArray, Triple
 from ..onnxruntime.session import open_cpu_generator
 from ..options import Precision
 from .model import Model

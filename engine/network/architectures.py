@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from ..decoding import Tagged
-from .graph import (
-    INPUT,
+from .graph import INPUT, Graph, Node
+from .layers import (
     Add,
     ChannelAffine,
     Concat,
@@ -21,12 +21,10 @@ from .graph import (
     ConvTranspose3d,
     Downsample,
     Elu,
-    Graph,
     GroupNorm,
     InstanceNorm,
     Layer,
     LeakyRelu,
-    Node,
     Pad,
     PadMode,
     Relu,

@@ -2,7 +2,9 @@
 
 from math import prod
 
-from .graph import INPUT, Conv3d, ConvTranspose3d, Downsample, Graph, Node, TensorShape, Triple
+from .graph import INPUT, Graph, Node
+from .layer_shapes import TensorShape
+from .layers import Conv3d, ConvTranspose3d, Downsample, Triple
 
 
 def flops(graph: Graph, patch: Triple) -> int:
@@ -45,12 +47,12 @@ def held_bytes(graph: Graph, patch: Triple) -> int:
 
 def _flops(node: Node, read: TensorShape, made: TensorShape) -> int:
     match node.layer:
-        case Conv3d(kernel=kernel):
+        case Conv3d(kernel=kernel, groups=groups):
             positions = prod(made.extents)
-        case ConvTranspose3d(kernel=kernel):
+        case ConvTranspose3d(kernel=kernel, groups=groups):
             positions = prod(read.extents)
         case Downsample(taps=taps):
             return 2 * made.channels * taps**3 * prod(made.extents)
         case _:
             return 0
-    return 2 * read.channels * made.channels * prod(kernel) * positions
+    return 2 * read.channels * made.channels * prod(kernel) * positions // groups

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from ..errors import PatchShapeError
-from .graph import Graph, Triple
+from .graph import Graph
+from .layers import Triple
 
 _STEPS = 64
 """Sizes that are looked at between nothing and the whole patch."""

@@ -6,26 +6,32 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ..network.graph import (
-    INPUT,
+from ..network.graph import INPUT, Network, Node
+from ..network.layers import (
     Add,
     ChannelAffine,
+    Channels,
+    Clip,
     Concat,
     Constant,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     FloatArray,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
-    Network,
-    Node,
+    Multiply,
     Pad,
     PadMode,
+    Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
     Triple,
     Upsample,
@@ -36,6 +42,7 @@ OPSET = 18
 
 _IR_VERSION = 8
 _PAD_MODES = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
+_TO_THE_END = (1 << 63) - 1
 _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -94,14 +101,27 @@ class _Converter:
                 yield _resize(node, upsample, self._constant(node, "scales", _scales(upsample)))
             case Downsample() as downsample:
                 yield from self._downsample(node, downsample)
+            case Crop() | Channels() as piece:
+                yield self._slice(node, piece)
+            case Pool() as pool:
+                yield _pool(node, pool)
             case LeakyRelu(slope):
                 yield _made(node, "LeakyRelu", node.inputs, alpha=slope)
+            case PRelu(channels, slope):
+                slopes = self._weights[slope].reshape(channels, 1, 1, 1)
+                yield _made(node, "PRelu", [*node.inputs, self._constant(node, "slope", slopes)])
+            case Clip(low, high):
+                yield self._clip(node, low, high)
             case Elu(alpha):
                 yield _made(node, "Elu", node.inputs, alpha=alpha)
             case Concat():
                 yield _made(node, "Concat", node.inputs, axis=1)
-            case Relu() | Tanh() | Sigmoid() | Add() as layer:
+            case Relu() | Softplus() | Tanh() | Sigmoid() | Add() as layer:
                 yield _made(node, type(layer).__name__, node.inputs)
+            case Subtract():
+                yield _made(node, "Sub", node.inputs)
+            case Multiply():
+                yield _made(node, "Mul", node.inputs)
 
     def _weight(self, key: str) -> str:
         self.constants[key] = np.ascontiguousarray(self._weights[key], dtype=np.float32)
@@ -124,11 +144,35 @@ class _Converter:
             "kernel_shape": conv.kernel,
             "strides": conv.stride,
             "pads": (*conv.padding, *conv.padding),
+            "dilations": conv.dilation,
+            "group": conv.groups,
         }
         if isinstance(conv, ConvTranspose3d):
             attributes["output_padding"] = conv.output_padding
             return _made(node, "ConvTranspose", inputs, **attributes)
-        return _made(node, "Conv", inputs, dilations=conv.dilation, **attributes)
+        return _made(node, "Conv", inputs, **attributes)
+
+    def _slice(self, node: Node, piece: Crop | Channels) -> NodeProto:
+        """Ends are counted from behind, so that any extents will do."""
+        if isinstance(piece, Channels):
+            axes, starts, stops = [1], [piece.first], [piece.first + piece.count]
+        else:
+            axes = [axis for axis in range(3) if piece.before[axis] or piece.after[axis]]
+            starts = [piece.before[axis] for axis in axes]
+            stops = [-piece.after[axis] or _TO_THE_END for axis in axes]
+            axes = [2 + axis for axis in axes]
+        names = [
+            self._constant(node, key, np.array(numbers, np.int64))
+            for key, numbers in (("starts", starts), ("stops", stops), ("axes", axes))
+        ]
+        return _made(node, "Slice", [*node.inputs, *names])
+
+    def _clip(self, node: Node, low: float | None, high: float | None) -> NodeProto:
+        ends = [
+            "" if end is None else self._constant(node, key, np.array(end, np.float32))
+            for key, end in (("low", low), ("high", high))
+        ]
+        return _made(node, "Clip", [*node.inputs, *ends])
 
     def _group_norm(self, node: Node, norm: GroupNorm) -> Iterable[NodeProto]:
         """The groups as channels of an instance norm: GroupNormalization differs between opsets."""
@@ -183,6 +227,18 @@ class _Converter:
 
 def _made(node: Node, operator: str, inputs: Iterable[str], **attributes: Any) -> NodeProto:
     return helper.make_node(operator, [*inputs], [node.name], node.name, **attributes)
+
+
+def _pool(node: Node, pool: Pool) -> NodeProto:
+    sizes: dict[str, Any] = {
+        "kernel_shape": pool.kernel,
+        "strides": pool.stride,
+        "pads": (*pool.padding, *pool.padding),
+    }
+    if pool.mode == "largest":
+        return _made(node, "MaxPool", node.inputs, **sizes)
+    counts = int(pool.counts_padding)
+    return _made(node, "AveragePool", node.inputs, count_include_pad=counts, **sizes)
 
 
 def _resize(node: Node, layer: Upsample, scales: str) -> NodeProto:

@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..cores import usable_cores
-from ..network.graph import INPUT, FloatArray, Graph, Network
+from ..network.graph import INPUT, Graph, Network
+from ..network.layers import FloatArray
 
 if TYPE_CHECKING:
     from onnx import ModelProto

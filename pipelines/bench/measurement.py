@@ -11,7 +11,8 @@ from ...engine.cuda.plan_cache import Progress, unheard
 from ...engine.devices import Device, choose_device, cuda_options
 from ...engine.model.model import load_model
 from ...engine.network.architectures import ResNetSpec, Spec, build
-from ...engine.network.graph import FloatArray, Graph, Network, Triple
+from ...engine.network.graph import Graph, Network
+from ...engine.network.layers import FloatArray, Triple
 from ...engine.options import CudaLimits, Precision
 from ..host.memory import PeakMeter, return_free_memory
 from ..precision import chosen_precision

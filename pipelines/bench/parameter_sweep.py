@@ -7,7 +7,8 @@ from math import ceil, prod
 from ...engine.benchmark.measurement import Measured
 from ...engine.devices import Device
 from ...engine.errors import CudaError, DeviceMemoryError, EngineError, PatchShapeError
-from ...engine.network.graph import Graph, Network, Triple
+from ...engine.network.graph import Graph, Network
+from ...engine.network.layers import Triple
 from ...engine.options import Precision
 from ..study.tiling import tile
 from .measurement import Bench, Setting, measure

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from ...engine.benchmark.measurement import Latency
 from ...engine.benchmark.pytorch_modes import modes
 from ...engine.model.reference import relative_error
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from .measurement import Bench, measure, noise
 
 _OTHER_INPUTS = 3

@@ -17,7 +17,7 @@ from .findings import Finding, failure, ok
 
 if TYPE_CHECKING:
     from ...engine.model.model import Model
-    from ...engine.network.graph import FloatArray, Triple
+    from ...engine.network.layers import FloatArray, Triple
 
 MODEL = Path(__file__).with_name("self_test.safetensors")
 _USUAL: "Triple" = (128, 128, 128)

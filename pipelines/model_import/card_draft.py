@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.model.card import IntensityMap
-from ...engine.network.graph import Triple
+from ...engine.network.layers import Triple
 from ...engine.sliding_window import SmallVolumePadding
 
 Spacing: TypeAlias = tuple[float, float, float] | Literal["native"]

@@ -25,7 +25,8 @@ from ...engine.model.reference import (
     make_reference,
     verify,
 )
-from ...engine.network.graph import FloatArray, Graph
+from ...engine.network.graph import Graph
+from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
 from ..report.writing import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name

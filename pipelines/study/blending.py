@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from ...engine.network.graph import FloatArray, Triple
+from ...engine.network.layers import FloatArray, Triple
 from ..settings import Blend
 from .tiling import Origins, Tile, Tiling
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...engine.cores import beside_each_other
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from ...engine.scaling import Stored
 from ...io.volume import Empty, Volume
 from .preparation import Prepared, lying_alike

@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 
 from ...engine.model.card import ModelCard
-from ...engine.network.graph import Triple
+from ...engine.network.layers import Triple
 from ...engine.scaling import is_taken_as_stored
 from ...io.volume import Volume
 from ..errors import PreparationError

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...engine.cores import beside_each_other
 from ...engine.model.card import ModelCard
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, Volume
 from .plan import StudyPlan

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from ...engine.model.card import IntensityMap, ModelCard, Window
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from ...io.volume import NOTICE
 from .slices import Slice
 from .voxels.statistics import Range

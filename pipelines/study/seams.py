@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from ..settings import Blend
 from .blending import patch_weights
 from .seam_score import SeamScore

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...engine.errors import DeviceMemoryError
 from ...engine.generator import Generator, WindowStreaming
-from ...engine.network.graph import FloatArray, Triple
+from ...engine.network.layers import FloatArray, Triple
 from ...engine.scaling import Stored, VoxelArray
 from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding
 from ..errors import PreparationError

@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from ...engine.network.graph import Triple
+from ...engine.network.layers import Triple
 
 Box: TypeAlias = tuple[slice, slice, slice]
 Origins: TypeAlias = tuple[int, ...]

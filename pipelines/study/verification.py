@@ -16,7 +16,7 @@ import numpy as np
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.model.reference import tolerance
-from ...engine.network.graph import FloatArray
+from ...engine.network.layers import FloatArray
 from ...engine.onnxruntime.session import open_cpu_generator
 from ...engine.scaling import Stored
 from ..errors import VerificationError

@@ -31,7 +31,8 @@ from cuda_cyclegan.engine.generator import Generator
 from cuda_cyclegan.engine.model.card import ModelCard, Percentiles, Provenance, Reference
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch

@@ -33,7 +33,8 @@ from cuda_cyclegan.engine.model.card import (
 )
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
-from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Tanh
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch

@@ -9,7 +9,8 @@ from msgspec import structs
 from support.network_features import FEATURES, in_torch, patches_for, trained
 
 from cuda_cyclegan.engine.network.architectures import Spec
-from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision
 
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")

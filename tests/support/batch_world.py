@@ -20,7 +20,8 @@ from cuda_cyclegan.engine.model.card import (
 from cuda_cyclegan.engine.model.model import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 nibabel: Any = _nibabel

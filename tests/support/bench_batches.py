@@ -18,7 +18,8 @@ from cuda_cyclegan.engine.model.card import (
 from cuda_cyclegan.engine.model.model import encode_model
 from cuda_cyclegan.engine.model.reference import array_sha256, make_reference
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import Network, Triple
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Triple
 
 nibabel: Any = _nibabel
 WINDOW = Window(-1000, 1000)

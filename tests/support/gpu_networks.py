@@ -2,19 +2,16 @@
 
 import numpy as np
 
-from cuda_cyclegan.engine.network.graph import (
-    INPUT,
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,
     Concat,
     Conv3d,
     ConvTranspose3d,
-    Graph,
     InstanceNorm,
     Layer,
     LeakyRelu,
-    Network,
-    Node,
     Pad,
     Relu,
     Tanh,

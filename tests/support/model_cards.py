@@ -25,14 +25,8 @@ from cuda_cyclegan.engine.network.architectures import (
     UNetSpec,
     build,
 )
-from cuda_cyclegan.engine.network.graph import (
-    Constant,
-    Elu,
-    FloatArray,
-    LeakyRelu,
-    Network,
-    Relu,
-)
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Constant, Elu, FloatArray, LeakyRelu, Relu
 
 SPEC = ResNetSpec(1, 1, width=2, blocks=1, downsamplings=1)
 CARD = ModelCard(

@@ -22,15 +22,8 @@ from cuda_cyclegan.engine.network.architectures import (
     UNetSpec,
     build,
 )
-from cuda_cyclegan.engine.network.graph import (
-    Constant,
-    Elu,
-    FloatArray,
-    LeakyRelu,
-    Network,
-    PadMode,
-    Relu,
-)
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Constant, Elu, FloatArray, LeakyRelu, PadMode, Relu
 
 RESNET = ResNetSpec(1, 1, width=8, blocks=2)
 UNET = UNetSpec(1, 1, width=8, levels=3)

@@ -15,7 +15,8 @@ from cuda_cyclegan.engine.model.card import (
     SmallVolumePadding,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import INPUT, FloatArray, Graph, Network, Node, Relu, Triple
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import FloatArray, Relu, Triple
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Empty, Volume
 from cuda_cyclegan.pipelines.settings import Blend, TranslateSettings

@@ -24,13 +24,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Unpack,
     WeightTable,
 )
-from cuda_cyclegan.engine.network.graph import (
-    Constant,
-    Downsample,
-    FloatArray,
-    PadMode,
-    Upsample,
-)
+from cuda_cyclegan.engine.network.layers import Constant, Downsample, FloatArray, PadMode, Upsample
 
 
 def interpret(

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 

@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import CudaError, EngineError
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.results import storing
 

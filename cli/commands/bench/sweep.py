@@ -10,7 +10,8 @@ from typing import cast
 import typer
 from typer.core import TyperGroup
 
-from ....engine.network.graph import Network, Triple
+from ....engine.network.graph import Network
+from ....engine.network.layers import Triple
 from ....engine.options import Precision
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep

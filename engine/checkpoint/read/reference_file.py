@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CheckpointError, ModelFileError
-from ...network.graph import FloatArray
+from ...network.layers import FloatArray
 from .checkpoint import read_checkpoint
 from .file_formats import ZIP_FAULTS
 from .tensors import StoredTensor

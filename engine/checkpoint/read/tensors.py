@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import CheckpointError
-from ...network.graph import LARGEST_WEIGHTS, FloatArray
+from ...network.graph import LARGEST_WEIGHTS
+from ...network.layers import FloatArray
 
 ELEMENT_BYTES = {
     "float64": 8,

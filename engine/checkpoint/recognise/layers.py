@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import CheckpointError, listed, quoted
 from ...network.architectures import Groups, Norm
-from ...network.graph import FloatArray
+from ...network.layers import FloatArray
 from ..read.tensors import StoredTensor, finite_float32
 from .networks import Tensors
 

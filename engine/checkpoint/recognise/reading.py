@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from ...errors import CheckpointError
 from ...network.architectures import End, Groups, Norm, Rectifier, Residual, Upsampling
-from ...network.graph import Constant, Elu, LeakyRelu, PadMode, Relu, Triple
+from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple
 
 PLAIN_PADS = ("reflect", "replicate", "zero")
 ENDS = get_args(End)

@@ -19,7 +19,7 @@ from ...model.card import Established
 from ...model.reference import MOST_FLOPS, TOLERANCE, relative_error
 from ...network.architectures import build
 from ...network.flops import flops
-from ...network.graph import FloatArray, Triple
+from ...network.layers import FloatArray, Triple
 from ...onnxruntime.session import open_cpu_generator
 from .codes import CODES
 from .established import check_meaning, described, part, said_reading, shown_fields, tell_reading

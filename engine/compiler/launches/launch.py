@@ -4,7 +4,7 @@ from ctypes import Structure
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...network.graph import Constant, PadMode, Triple
+from ...network.layers import Constant, PadMode, Triple
 from ..steps import (
     NUMBER_BYTES,
     VECTOR_BYTES,

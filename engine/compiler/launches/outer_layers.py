@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from ...network.graph import Triple
+from ...network.layers import Triple
 from ..card_properties import CardProperties
 from ..steps import (
     NUMBER_BYTES,

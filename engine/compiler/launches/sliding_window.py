@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from ...network.graph import Triple
+from ...network.layers import Triple
 from ...scaling import VOXEL_TYPES, Stored
 from ...sliding_window import PatchWindow, SmallVolumePadding
 from ..ring_buffers import RingLayout

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...network.graph import Downsample, Triple, Upsample
+from ...network.layers import Downsample, Triple, Upsample
 from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,

@@ -1,6 +1,6 @@
 """Layers that act on one number at a time, as kernels do them."""
 
-from ...network.graph import Elu, Layer, LeakyRelu, Relu, Sigmoid, Tanh
+from ...network.layers import Elu, Layer, LeakyRelu, Relu, Sigmoid, Tanh
 from ..steps import Activation
 
 

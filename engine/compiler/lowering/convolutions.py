@@ -4,7 +4,8 @@ from math import prod
 
 import numpy as np
 
-from ...network.graph import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Node, Triple
+from ...network.graph import Node
+from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Triple
 from .. import weight_layout
 from ..steps import Convolution, Convolve, Region, Tensor, TensorView, TransposedForm
 from .split_fp16 import power_of_two

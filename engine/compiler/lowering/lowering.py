@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...network.graph import (
-    INPUT,
+from ...network.graph import INPUT, Graph, Network, Node
+from ...network.layers import (
     Add,
     ChannelAffine,
     Concat,
@@ -17,12 +17,9 @@ from ...network.graph import (
     ConvTranspose3d,
     Downsample,
     Elu,
-    Graph,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
-    Network,
-    Node,
     Pad,
     Relu,
     Sigmoid,
@@ -41,6 +38,7 @@ from ..steps import (
     Unpack,
     WeightTable,
 )
+from ..supported import check_supported
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
@@ -50,8 +48,9 @@ from .writer import Value, ValuePart, Writer, in_memory, whole
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one card.
 
-    Raises PatchShapeError if the patch does not fit the network.
+    Raises UnsupportedLayerError or, if the patch does not fit the network, PatchShapeError.
     """
+    check_supported(network.graph)
     network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     writer = Writer(network, layout, card)
@@ -104,6 +103,8 @@ def _value(writer: Writer, node: Node) -> Value:
             return _concat(writer, node)
         case Upsample() | Downsample() as sampling:
             return _sample(writer, node, sampling)
+        case _:
+            raise TypeError(f"{node.name} is a layer that check_supported refuses")
 
 
 def _activate(writer: Writer, node: Node, activation: Activation) -> Value:

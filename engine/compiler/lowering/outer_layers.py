@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from ...network.graph import Constant, Conv3d, Node, Pad, Triple
+from ...network.graph import Node
+from ...network.layers import Constant, Conv3d, Pad, Triple
 from .. import weight_layout
 from ..launches.outer_layers import last_layer_shared, most_shared
 from ..steps import (

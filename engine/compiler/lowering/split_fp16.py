@@ -14,8 +14,8 @@ from math import floor, inf, log2, prod, sqrt
 
 import numpy as np
 
-from ...network.graph import (
-    INPUT,
+from ...network.graph import INPUT, Graph, Network, Node
+from ...network.layers import (
     Add,
     Concat,
     Constant,
@@ -23,12 +23,9 @@ from ...network.graph import (
     ConvTranspose3d,
     Downsample,
     Elu,
-    Graph,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
-    Network,
-    Node,
     Pad,
     Relu,
     Sigmoid,

@@ -4,17 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...network.graph import (
-    INPUT,
-    Downsample,
-    FloatArray,
-    Layer,
-    Network,
-    Pad,
-    PadMode,
-    Triple,
-    Upsample,
-)
+from ...network.graph import INPUT, Network
+from ...network.layers import Downsample, FloatArray, Layer, Pad, PadMode, Triple, Upsample
 from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,

@@ -7,7 +7,8 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from ...errors import DeviceMemoryError
 from ...network.flops import flops
-from ...network.graph import Graph, Network, Triple
+from ...network.graph import Graph, Network
+from ...network.layers import Triple
 from ...network.patches import largest_patch
 from ...options import Precision
 from ..card_properties import CardProperties

@@ -13,7 +13,7 @@ from ....engine.devices import Device, choose_device, open_generator
 from ....engine.errors import ModelFileError
 from ....engine.generator import Generator
 from ....engine.model.model import Model, load_model
-from ....engine.network.graph import Triple
+from ....engine.network.layers import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator
 from ....io.discovery import discover

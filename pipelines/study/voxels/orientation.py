@@ -6,7 +6,7 @@ from typing import Any
 import nibabel.orientations as _orientations
 import numpy as np
 
-from ....engine.network.graph import Triple
+from ....engine.network.layers import Triple
 from ....io.volume import Affine, AnyArray
 from ...errors import PreparationError
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from ....engine.network.graph import Triple
+from ....engine.network.layers import Triple
 from ....io.volume import AnyArray
 from .orientation import memory_order
 

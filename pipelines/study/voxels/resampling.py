@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....engine.network.graph import FloatArray, Triple
+from ....engine.network.layers import FloatArray, Triple
 from ...errors import PreparationError
 
 VoxelSpacing: TypeAlias = tuple[float, float, float]

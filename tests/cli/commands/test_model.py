@@ -16,7 +16,8 @@ from support import torch_generators as made  # noqa: E402
 from support.model_folder import DATA, ModelFolder, run  # noqa: E402
 
 from cuda_cyclegan.engine.model.model import encode_model, load_model  # noqa: E402
-from cuda_cyclegan.engine.network.graph import FloatArray, Network  # noqa: E402
+from cuda_cyclegan.engine.network.graph import Network  # noqa: E402
+from cuda_cyclegan.engine.network.layers import FloatArray  # noqa: E402
 
 onnx: Any = _onnx
 onnxruntime: Any = _onnxruntime

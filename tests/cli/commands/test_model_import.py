@@ -15,7 +15,7 @@ from support.model_folder import DATA, ZEROS, ModelFolder, flags, run  # noqa: E
 from cuda_cyclegan.engine.model.card import Established, Identity, Percentiles, Window  # noqa: E402
 from cuda_cyclegan.engine.model.model import Model, load_model  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import ResNetSpec  # noqa: E402
-from cuda_cyclegan.engine.network.graph import FloatArray  # noqa: E402
+from cuda_cyclegan.engine.network.layers import FloatArray  # noqa: E402
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402
 
 

@@ -13,7 +13,7 @@ from support.batch_world import scan, tiny_model
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines import translate as translating
 
 

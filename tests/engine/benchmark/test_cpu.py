@@ -9,7 +9,7 @@ from cuda_cyclegan.engine.benchmark.measurement import Budget, Latency
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)

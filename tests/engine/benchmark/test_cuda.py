@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Layout
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 PATCH = (16, 16, 16)

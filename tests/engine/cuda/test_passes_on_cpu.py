@@ -30,7 +30,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     TensorView,
     WeightTable,
 )
-from cuda_cyclegan.engine.network.graph import Constant, Downsample, FloatArray, PadMode
+from cuda_cyclegan.engine.network.layers import Constant, Downsample, FloatArray, PadMode
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")

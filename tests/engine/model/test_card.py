@@ -14,7 +14,7 @@ from support.model_cards import CARD, SPEC, cards
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.card import ModelCard, card_from_json, card_to_json
 from cuda_cyclegan.engine.network.architectures import Groups
-from cuda_cyclegan.engine.network.graph import Elu
+from cuda_cyclegan.engine.network.layers import Elu
 
 Json = Any
 

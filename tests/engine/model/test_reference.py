@@ -23,7 +23,8 @@ from cuda_cyclegan.engine.model.reference import (
     verify,
 )
 from cuda_cyclegan.engine.network.architectures import UNetSpec, build
-from cuda_cyclegan.engine.network.graph import FloatArray, Network
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
 
 PATCH = np.linspace(-1, 1, 512, dtype=np.float32).reshape(1, 1, 8, 8, 8)
 

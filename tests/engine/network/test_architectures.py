@@ -13,7 +13,7 @@ from cuda_cyclegan.engine.network.architectures import (
     build,
     out_of_bounds,
 )
-from cuda_cyclegan.engine.network.graph import Constant, Downsample, Elu, LeakyRelu
+from cuda_cyclegan.engine.network.layers import Constant, Downsample, Elu, LeakyRelu
 from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 

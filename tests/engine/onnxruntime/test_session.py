@@ -10,20 +10,17 @@ from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.errors import PatchShapeError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import (
-    INPUT,
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
+from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,
     Concat,
     Conv3d,
     ConvTranspose3d,
     FloatArray,
-    Graph,
     InstanceNorm,
     Layer,
     LeakyRelu,
-    Network,
-    Node,
     Pad,
     Relu,
     Tanh,

@@ -14,7 +14,8 @@ from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.model.model import Model, load_model
-from cuda_cyclegan.engine.network.graph import FloatArray, Graph
+from cuda_cyclegan.engine.network.graph import Graph
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch

@@ -12,7 +12,7 @@ from support.pipeline_world import PipelineWorld
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.errors import DeviceMemoryError, EngineError, PrecisionOverflowError
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.progress.events import (
     DeviceOpened,

@@ -10,7 +10,7 @@ import pytest
 from support.pipeline_world import PipelineWorld, threads_at_work
 from support.waiting import ENOUGH
 
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io import writing
 from cuda_cyclegan.pipelines.execution import batch, stages, study_pipeline
 from cuda_cyclegan.pipelines.progress.events import (

@@ -14,7 +14,7 @@ from support.waiting import ENOUGH, ToldCondition
 from support.watched_calls import watch_calls
 
 from cuda_cyclegan.engine.errors import EngineError
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.execution import stages, study_pipeline
 from cuda_cyclegan.pipelines.execution.concurrency import WeightedSemaphore
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, small_resnet, translated
 
-from cuda_cyclegan.engine.network.graph import FloatArray, Triple
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.sliding_window import SmallVolumePadding
 from cuda_cyclegan.pipelines.settings import Blend

@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.model.card import (
     Window,
     ZScore,
 )
-from cuda_cyclegan.engine.network.graph import FloatArray, Triple
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import Stored
 from cuda_cyclegan.io.volume import Volume

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numerics_models import FunctionGenerator, translated
 
-from cuda_cyclegan.engine.network.graph import FloatArray
+from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.settings import Blend
 from cuda_cyclegan.pipelines.study.seam_score import SeamScore
 from cuda_cyclegan.pipelines.study.seams import seam_score

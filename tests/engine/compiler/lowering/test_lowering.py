@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.graph import Triple
+from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 

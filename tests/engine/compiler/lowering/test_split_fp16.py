@@ -14,18 +14,16 @@ from cuda_cyclegan.engine.compiler.lowering.split_fp16 import (
 )
 from cuda_cyclegan.engine.compiler.weight_layout import split_fp16, split_fp16_pairs
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
-from cuda_cyclegan.engine.network.graph import (
-    INPUT,
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network
+from cuda_cyclegan.engine.network.layers import (
     Add,
     Concat,
     Constant,
     Downsample,
     Elu,
-    Graph,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
-    Network,
     Pad,
     Relu,
     Sigmoid,

@@ -19,7 +19,8 @@ from support.watched_calls import watch_calls
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
-from cuda_cyclegan.engine.network.graph import FloatArray, Network, Triple
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker import warm_device

@@ -1,0 +1,249 @@
+"""Operators on one number at a time, as layers; sums and products may be parts of a norm."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ...network.layers import (
+    Add,
+    Clip,
+    Elu,
+    Layer,
+    LeakyRelu,
+    Multiply,
+    PRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Subtract,
+    Tanh,
+)
+from . import norms
+from .builder import Builder
+from .file import Operator
+from .folding import integers, new_shape, number
+from .sampling import check_alike
+from .values import IN_ORDER, Tensor, Value, View
+
+_SIMPLE: Mapping[str, Layer] = {
+    "Relu": Relu(),
+    "Sigmoid": Sigmoid(),
+    "Softplus": Softplus(),
+    "Tanh": Tanh(),
+}
+
+
+ACTIVATIONS = (*_SIMPLE, "LeakyRelu", "Elu")
+
+
+def activate(builder: Builder, operator: Operator) -> Tensor:
+    """Activations of fixed form."""
+    match operator.kind:
+        case "LeakyRelu":
+            layer: Layer = LeakyRelu(_rounded(number(operator, "alpha", 0.01)))
+        case "Elu":
+            layer = Elu(_rounded(number(operator, "alpha", 1.0)))
+        case kind:
+            layer = _SIMPLE[kind]
+    return builder.add(operator, layer, builder.tensor(operator))
+
+
+def _rounded(value: float) -> float:
+    """A float32 as the shortest number that is it: 0.01, not 0.009999999776."""
+    return float(str(np.float32(value)))
+
+
+def prelu(builder: Builder, operator: Operator) -> Tensor:
+    """PRelu of one slope, or of one for each channel."""
+    source, slopes = builder.tensor(operator), builder.weight(operator, 1)
+    if (one := norms.single(slopes)) is not None:
+        return builder.add(operator, LeakyRelu(one), source)
+    slope = builder.keep("slope", builder.per_channel(operator, slopes, source))
+    return builder.add(operator, PRelu(source.channels, slope), source)
+
+
+def clip(builder: Builder, operator: Operator) -> Tensor:
+    """Clip, whose ends were attributes before opset 11."""
+    ends: list[float | None] = []
+    for at, name in ((1, "min"), (2, "max")):
+        array, attribute = builder.array(operator, at), operator.attributes.get(name)
+        end = norms.single(array) if array is not None else attribute
+        if end is not None and not isinstance(end, int | float):
+            raise operator.refusal("has ends that are no single numbers")
+        ends.append(_rounded(end) if end is not None and abs(end) < _OPEN else None)
+    source = builder.tensor(operator)
+    if ends == [0.0, None]:
+        return builder.add(operator, Relu(), source)
+    return builder.add(operator, Clip(*ends), source) if ends != [None, None] else source
+
+
+_OPEN = 3e38
+"""Ends that no float32 reaches."""
+
+
+def pass_on(builder: Builder, operator: Operator) -> Value:
+    """Identity, Cast between floating-point types, and Dropout, which acts in training alone."""
+    if operator.kind == "Dropout":
+        training = builder.array(operator, 2)
+        if training is not None and training.any():
+            raise operator.refusal("is in training; export the network in eval mode")
+    if operator.kind == "Cast" and operator.attributes.get("to") not in _FLOATING:
+        raise operator.refusal("makes whole numbers of a tensor, which is not supported")
+    value = builder.value(operator, 0)
+    if value is None:
+        raise operator.refusal("reads nothing")
+    return value
+
+
+_FLOATING = (1, 10, 11, 16)
+
+
+def reshape(builder: Builder, operator: Operator) -> Value:
+    """Reshape: the same voxels seen otherwise, and back again."""
+    value = builder.value(operator, 0)
+    asked = operator.attributes.get("shape", builder.array(operator, 1))
+    if not isinstance(value, Tensor | View) or asked is None:
+        raise operator.refusal("does what is not supported with intermediate values")
+    shape = new_shape(operator, value.shape, integers(asked))
+    tensor = value.of if isinstance(value, View) else value
+    if tensor.axes != IN_ORDER:
+        raise operator.refusal("works on axes in an order that is not supported")
+    return tensor if shape == tensor.shape else View(tensor, shape)
+
+
+def join(builder: Builder, operator: Operator) -> Value:
+    """Add, Sum, Sub, Mul and Div."""
+    values = [builder.value(operator, at) for at in range(len(operator.inputs))]
+    inputs = [value for value in values if value is not None]
+    if len(inputs) < 2:
+        raise operator.refusal("joins fewer than two tensors")
+    made = inputs[0]
+    for value in inputs[1:]:
+        made = _JOINS[operator.kind](builder, operator, made, value)
+    return made
+
+
+def _add(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+    if isinstance(first, np.ndarray):
+        first, second = second, first
+    if isinstance(second, np.ndarray):
+        amount = norms.single(second)
+        if amount is not None and (found := norms.spread_over(first, amount)):
+            return found
+        return _affine(builder, operator, first, 1.0, second)
+    for one, other in ((first, second), (second, first)):
+        if found := norms.summed(builder, operator, one, other):
+            return found
+    return _both(builder, operator, Add(), first, second)
+
+
+def _subtract(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+    found = norms.subtracted(first, second) or norms.shifted(builder, operator, first, second)
+    if found is not None:
+        return found
+    if isinstance(second, np.ndarray):
+        return _affine(builder, operator, first, 1.0, -second)
+    if isinstance(first, np.ndarray):
+        return _affine(builder, operator, second, -1.0, first)
+    return _both(builder, operator, Subtract(), first, second)
+
+
+def _multiply(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+    if _is_plain(first) and _is_plain(second) and first == second:
+        found = norms.squared(first)
+        if found is not None:
+            return found
+    for one, other in ((first, second), (second, first)):
+        found = norms.finished(builder, operator, one, other, "inverse")
+        if found or (found := norms.scaled(builder, operator, one, other)):
+            return found
+    if isinstance(first, np.ndarray):
+        first, second = second, first
+    if isinstance(second, np.ndarray):
+        return _affine(builder, operator, first, second, 0.0)
+    return _both(builder, operator, Multiply(), first, second)
+
+
+def _is_plain(value: Value) -> bool:
+    return not isinstance(value, np.ndarray)
+
+
+def _divide(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+    if found := norms.finished(builder, operator, first, second, "deviation"):
+        return found
+    if (
+        isinstance(first, np.ndarray)
+        and norms.single(first) == 1
+        and (found := norms.inverse(second))
+    ):
+        return found
+    if isinstance(second, np.ndarray) and second.all():
+        return _affine(builder, operator, first, 1 / second, 0.0)
+    raise operator.refusal("divides by a tensor, which is not supported")
+
+
+_JOINS: Mapping[str, Callable[[Builder, Operator, Value, Value], Value]] = {
+    "Add": _add,
+    "Sum": _add,
+    "Sub": _subtract,
+    "Mul": _multiply,
+    "Div": _divide,
+}
+
+
+def _affine(
+    builder: Builder,
+    operator: Operator,
+    source: Value,
+    scale: "np.ndarray | float",
+    shift: "np.ndarray | float",
+) -> Value:
+    if not isinstance(source, Tensor):
+        raise operator.refusal("does what is not supported with intermediate values")
+    both = (
+        builder.per_channel(operator, np.asarray(one, np.float32), source) for one in (scale, shift)
+    )
+    return builder.affine(operator, source, *both)
+
+
+def _both(
+    builder: Builder, operator: Operator, layer: Layer, first: Value, second: Value
+) -> Tensor:
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        raise operator.refusal("does what is not supported with intermediate values")
+    check_alike(operator, first, second)
+    return builder.add(operator, layer, first, second)
+
+
+def power(builder: Builder, operator: Operator) -> Value:
+    """Pow by 2, and by -0.5 in norms."""
+    value, exponent = builder.value(operator, 0), builder.array(operator, 1)
+    by = None if exponent is None else norms.single(exponent)
+    found: Value | None = None
+    if value is not None and not isinstance(value, np.ndarray):
+        if by == 2:
+            found = norms.squared(value)
+            if found is None and isinstance(value, Tensor):
+                found = builder.add(operator, Multiply(), value, value)
+        elif by in (0.5, -0.5) and (deviation := norms.root(value)):
+            found = deviation if by == 0.5 else norms.inverse(deviation)
+    if found is None:
+        raise operator.refusal("takes a power that is no part of a norm, which is not supported")
+    return found
+
+
+def part_of_norm(builder: Builder, operator: Operator) -> Value:
+    """Sqrt and Reciprocal."""
+    value = builder.value(operator, 0)
+    found = None
+    if value is not None:
+        found = norms.root(value) if operator.kind == "Sqrt" else norms.inverse(value)
+    if found is None:
+        raise operator.refusal("is no part of a norm, which is not supported")
+    return found
+
+
+def negate(builder: Builder, operator: Operator) -> Value:
+    """Neg."""
+    return _affine(builder, operator, replace(builder.tensor(operator)), -1.0, 0.0)

@@ -1,0 +1,267 @@
+"""Arithmetic on what is known before any patch is: shapes, and weights that operators still make.
+
+Only the operators named here are done, each by NumPy, and none whose result would be large.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .file import Attribute, Operator
+from .tensors import Array
+
+_MOST_NUMBERS = 1 << 27
+"""Of one result: more than the largest weight of any generator."""
+
+_Fold: TypeAlias = Callable[[Operator, Sequence[Array]], Array]
+
+_ELEMENT_TYPES = {1: np.float32, 10: np.float32, 11: np.float32, 16: np.float32, 9: np.bool_}
+_INTEGER_TYPES = frozenset([2, 3, 4, 5, 6, 7, 12, 13])
+
+_BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Pow": np.power,
+    "Mod": np.mod,
+    "Equal": np.equal,
+    "Less": np.less,
+    "Greater": np.greater,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Min": np.minimum,
+    "Max": np.maximum,
+}
+_UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Sqrt": np.sqrt,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Not": np.logical_not,
+    "Reciprocal": np.reciprocal,
+}
+_REDUCED: Mapping[str, Callable[..., Any]] = {
+    "ReduceSum": np.sum,
+    "ReduceMean": np.mean,
+    "ReduceProd": np.prod,
+    "ReduceMin": np.min,
+    "ReduceMax": np.max,
+    "ReduceL2": lambda array, **how: np.sqrt(np.sum(array * array, **how)),
+}
+
+
+def folded(operator: Operator, inputs: Sequence[Array | None]) -> Array:
+    """What an operator makes of arrays; raises CheckpointError for what is not done here."""
+    fold = _FOLDS.get(operator.kind)
+    if fold is None:
+        raise operator.refusal("is not supported on numbers that are known beforehand")
+    given = [array for array in inputs if array is not None]
+    try:
+        with np.errstate(all="ignore"):
+            made = np.asarray(fold(operator, given))
+    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
+        raise operator.refusal("does not fit the numbers that it is given") from error
+    return made.astype(np.float32, copy=False) if made.dtype.kind == "f" else made
+
+
+def integers(values: Any) -> tuple[int, ...]:
+    """Numbers of an array of one axis or none, or of an attribute."""
+    return tuple(int(value) for value in np.asarray(values).reshape(-1))
+
+
+def axes_of(operator: Operator, inputs: Sequence[Array], at: int) -> tuple[int, ...] | None:
+    """The axes that an attribute names, or an input since a later opset; None for all."""
+    if "axes" in operator.attributes:
+        return integers(operator.attributes["axes"])
+    return integers(inputs[at]) if len(inputs) > at else None
+
+
+def new_shape(operator: Operator, shape: tuple[int, ...], asked: Sequence[int]) -> tuple[int, ...]:
+    """What Reshape makes of a shape: 0 keeps an extent, -1 takes what is left."""
+    if operator.attributes.get("allowzero"):
+        raise operator.refusal("has allowzero, which is not supported")
+    kept = [shape[at] if extent == 0 else extent for at, extent in enumerate(asked)]
+    if kept.count(-1) == 1:
+        known = -prod(kept)
+        if known and prod(shape) % known == 0:
+            kept[kept.index(-1)] = prod(shape) // known
+    if prod(kept) != prod(shape) or min(kept, default=1) < 0:
+        raise operator.refusal(f"makes {list(asked)} of {list(shape)}, which does not fit")
+    return tuple(kept)
+
+
+def _limited(operator: Operator, shape: Sequence[int]) -> tuple[int, ...]:
+    if min(shape, default=1) < 0 or prod(shape) > _MOST_NUMBERS:
+        raise operator.refusal("makes more numbers than any generator needs")
+    return tuple(int(extent) for extent in shape)
+
+
+def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
+    first, second = inputs
+    _limited(operator, np.broadcast_shapes(first.shape, second.shape))
+    return _BINARY[operator.kind](first, second)
+
+
+def _divided(operator: Operator, inputs: Sequence[Array]) -> Array:
+    first, second = inputs
+    _limited(operator, np.broadcast_shapes(first.shape, second.shape))
+    if first.dtype.kind != "i":
+        return first / second
+    quotient = np.abs(first) // np.abs(second)
+    return np.where((first < 0) == (second < 0), quotient, -quotient)  # towards zero
+
+
+def _reduced(operator: Operator, inputs: Sequence[Array]) -> Array:
+    axes = axes_of(operator, inputs, 1)
+    keeps = bool(operator.attributes.get("keepdims", 1))
+    return _REDUCED[operator.kind](inputs[0], axis=axes or None, keepdims=keeps)
+
+
+def _cast(operator: Operator, inputs: Sequence[Array]) -> Array:
+    to = operator.attributes["to"]
+    if to in _INTEGER_TYPES:
+        return np.trunc(inputs[0]).astype(np.int64)
+    return inputs[0].astype(_ELEMENT_TYPES[to])  # type: ignore[index]
+
+
+def _constant(operator: Operator, _: Sequence[Array]) -> Array:
+    match operator.attributes:
+        case {"value": np.ndarray() as array}:
+            return array
+        case {"value_float": number} | {"value_floats": number}:
+            return np.array(number, np.float32)
+        case {"value_int": number} | {"value_ints": number}:
+            return np.array(number, np.int64)
+        case _:
+            raise operator.refusal("holds no number")
+
+
+def _filled(operator: Operator, inputs: Sequence[Array]) -> Array:
+    value = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
+    return np.full(_limited(operator, integers(inputs[0])), value[0])
+
+
+def _reshape(operator: Operator, inputs: Sequence[Array]) -> Array:
+    asked = operator.attributes.get("shape", inputs[-1])
+    return inputs[0].reshape(new_shape(operator, inputs[0].shape, integers(asked)))
+
+
+def _expand(operator: Operator, inputs: Sequence[Array]) -> Array:
+    shape = np.broadcast_shapes(inputs[0].shape, integers(inputs[1]))
+    return np.broadcast_to(inputs[0], _limited(operator, shape))
+
+
+def _tile(operator: Operator, inputs: Sequence[Array]) -> Array:
+    repeats = integers(inputs[1])
+    _limited(operator, [a * b for a, b in zip(inputs[0].shape, repeats, strict=True)])
+    return np.tile(inputs[0], repeats)
+
+
+def _range(operator: Operator, inputs: Sequence[Array]) -> Array:
+    start, stop, step = (array.reshape(()).item() for array in inputs)
+    _limited(operator, [max(0, int((stop - start) / step) + 1)])
+    return np.arange(start, stop, step, inputs[0].dtype)
+
+
+def _transpose(operator: Operator, inputs: Sequence[Array]) -> Array:
+    order = operator.attributes.get("perm")
+    return inputs[0].transpose(None if order is None else integers(order))
+
+
+def _squeeze(operator: Operator, inputs: Sequence[Array]) -> Array:
+    return np.squeeze(inputs[0], axes_of(operator, inputs, 1))
+
+
+def _unsqueeze(operator: Operator, inputs: Sequence[Array]) -> Array:
+    return np.expand_dims(inputs[0], axes_of(operator, inputs, 1) or ())
+
+
+def _concat(operator: Operator, inputs: Sequence[Array]) -> Array:
+    total = sum(array.size for array in inputs)
+    _limited(operator, [total])
+    return np.concatenate(inputs, integers(operator.attributes["axis"])[0])
+
+
+def _gather(operator: Operator, inputs: Sequence[Array]) -> Array:
+    axis = integers(operator.attributes.get("axis", 0))[0]
+    size = inputs[1].size * inputs[0].size // max(1, inputs[0].shape[axis])
+    _limited(operator, [size])
+    return inputs[0].take(inputs[1], axis)
+
+
+def _slice(operator: Operator, inputs: Sequence[Array]) -> Array:
+    array = inputs[0]
+    index = [slice(None)] * array.ndim
+    for axis, start, stop, step in slice_places(operator, inputs, array.ndim):
+        end = None if step < 0 and stop < -array.shape[axis] else stop
+        index[axis] = slice(start, end, step)
+    return array[tuple(index)]
+
+
+def slice_places(
+    operator: Operator, inputs: Sequence[Any], rank: int
+) -> list[tuple[int, int, int, int]]:
+    """Axis, start, stop and step of each axis that a Slice cuts."""
+    if "starts" in operator.attributes:
+        starts, stops = (integers(operator.attributes[key]) for key in ("starts", "ends"))
+        axes = integers(operator.attributes.get("axes", tuple(range(len(starts)))))
+        steps = (1,) * len(starts)
+    else:
+        starts, stops = integers(inputs[1]), integers(inputs[2])
+        axes = integers(inputs[3]) if len(inputs) > 3 else tuple(range(len(starts)))
+        steps = integers(inputs[4]) if len(inputs) > 4 else (1,) * len(starts)
+    if not len(starts) == len(stops) == len(axes) == len(steps) or any(
+        not -rank <= axis < rank for axis in axes
+    ):
+        raise operator.refusal("does not say where to cut each axis")
+    places = zip(axes, starts, stops, steps, strict=True)
+    return [(axis % rank, start, stop, step) for axis, start, stop, step in places]
+
+
+def _where(operator: Operator, inputs: Sequence[Array]) -> Array:
+    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)))
+    return np.where(*inputs)
+
+
+def _same(_: Operator, inputs: Sequence[Array]) -> Array:
+    return inputs[0]
+
+
+def _unary(operator: Operator, inputs: Sequence[Array]) -> Array:
+    return _UNARY[operator.kind](inputs[0])
+
+
+_FOLDS: Mapping[str, _Fold] = {
+    **dict.fromkeys(_BINARY, _binary),
+    **dict.fromkeys(_UNARY, _unary),
+    **dict.fromkeys(_REDUCED, _reduced),
+    "Div": _divided,
+    "Cast": _cast,
+    "Constant": _constant,
+    "ConstantOfShape": _filled,
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Range": _range,
+    "Transpose": _transpose,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Where": _where,
+    "Shape": lambda _, inputs: np.array(inputs[0].shape, np.int64),
+    "Identity": _same,
+    "Dropout": _same,
+}
+
+
+def number(operator: Operator, name: str, usual: float) -> float:
+    """An attribute that is a number."""
+    value: Attribute = operator.attributes.get(name, usual)
+    if not isinstance(value, int | float):
+        raise operator.refusal(f"has no number for {name}")
+    return value

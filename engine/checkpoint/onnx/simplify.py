@@ -1,0 +1,190 @@
+"""Layers that mean one together become that one, and what the output does not need goes.
+
+Nothing is computed anew: an affine map joins the norm before it, and the filters of anti-aliased
+networks, which are convolutions in the file, become the layers that they are.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from ...network.graph import INPUT, Node
+from ...network.layers import (
+    ChannelAffine,
+    Conv3d,
+    ConvTranspose3d,
+    Crop,
+    Downsample,
+    FloatArray,
+    GroupNorm,
+    InstanceNorm,
+    Layer,
+    Pad,
+    Triple,
+    Upsample,
+)
+
+_ONE: Triple = (1, 1, 1)
+_TWO: Triple = (2, 2, 2)
+_MOST_TAPS = 7
+
+
+def simplified(
+    nodes: Sequence[Node], weights: Mapping[str, FloatArray], output: str
+) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
+    """The nodes that the output needs, in order and named by what they do, and their weights."""
+    rewriter = _Rewriter(nodes, weights, output)
+    for rule in (_joined_affines, _affine_norm, _joined_crops, _filter_down, _filter_up):
+        rewriter.apply(rule)
+    return rewriter.finished()
+
+
+class _Rewriter:
+    """Nodes by name; a rule sees a node and the chain before it that nothing else reads."""
+
+    def __init__(
+        self, nodes: Sequence[Node], weights: Mapping[str, FloatArray], output: str
+    ) -> None:
+        self.nodes = {node.name: node for node in nodes}
+        self.weights = weights
+        self._output = output
+
+    def apply(self, rule: "_Rule") -> None:
+        """Do a rule wherever it fits, from the input on."""
+        readers = self._readers()
+        for name in list(self.nodes):
+            node = self.nodes[name]
+            chain = [node]
+            while (before := self.nodes.get(chain[-1].inputs[0])) and readers[before.name] == 1:
+                chain.append(before)
+                if len(chain) == _LONGEST_CHAIN:
+                    break
+            if made := rule([one.layer for one in chain], self.weights):
+                layer, length = made
+                self.nodes[name] = Node(name, layer, chain[length - 1].inputs)
+                for absorbed in chain[1:length]:
+                    del self.nodes[absorbed.name]
+
+    def _readers(self) -> Counter[str]:
+        readers = Counter(name for node in self.nodes.values() for name in node.inputs)
+        readers[self._output] += 1
+        return readers
+
+    def finished(self) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
+        needed = {self._output}
+        for node in reversed(self.nodes.values()):
+            if node.name in needed:
+                needed.update(node.inputs)
+        kept = [node for node in self.nodes.values() if node.name in needed]
+        names = {INPUT: INPUT}
+        made: list[Node] = []
+        weights: dict[str, FloatArray] = {}
+        for number, node in enumerate(kept):
+            name = names[node.name] = f"{number}.{_tag(node.layer)}"
+            layer = self._renamed(node.layer, name, weights)
+            made.append(Node(name, layer, tuple(names[one] for one in node.inputs)))
+        return tuple(made), weights
+
+    def _renamed(self, layer: Layer, name: str, weights: dict[str, FloatArray]) -> Layer:
+        """The layer with weights named after its node, which are kept."""
+        roles = [role for role in _ROLES if isinstance(getattr(layer, role, None), str)]
+        for role in roles:
+            weights[f"{name}.{role}"] = self.weights[getattr(layer, role)]
+        return replace(layer, **{role: f"{name}.{role}" for role in roles})
+
+
+_Rule = Callable[[list[Layer], Mapping[str, FloatArray]], tuple[Layer, int] | None]
+"""From a layer and those before it, the nearest first, to what they are together and how many."""
+
+_LONGEST_CHAIN = 3
+_ROLES = ("weight", "bias", "scale", "shift", "slope")
+
+
+def _tag(layer: Layer) -> str:
+    return str(type(layer).__struct_config__.tag)
+
+
+def _joined_affines(
+    chain: list[Layer], weights: Mapping[str, FloatArray]
+) -> tuple[Layer, int] | None:
+    match chain:
+        case [ChannelAffine(channels, ones, shift), ChannelAffine(_, scale, zeros), *_] if (
+            weights[ones] == 1
+        ).all() and not weights[zeros].any():
+            return ChannelAffine(channels, scale, shift), 2
+        case _:
+            return None
+
+
+def _affine_norm(chain: list[Layer], _: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+    match chain:
+        case [
+            ChannelAffine(_, scale, shift),
+            (InstanceNorm(scale=None, shift=None) | GroupNorm(scale=None, shift=None)) as norm,
+            *_,
+        ]:
+            return replace(norm, scale=scale, shift=shift), 2
+        case _:
+            return None
+
+
+def _joined_crops(chain: list[Layer], _: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+    match chain:
+        case [Crop(before, after), Crop(sooner, later), *_]:
+            return Crop(_sum(before, sooner), _sum(after, later)), 2
+        case _:
+            return None
+
+
+def _sum(one: Triple, other: Triple) -> Triple:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _filter_down(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+    conv = chain[0]
+    if not isinstance(conv, Conv3d) or conv.groups != conv.in_channels or conv.bias is not None:
+        return None
+    taps = conv.kernel[0]
+    if conv.dilation != _ONE or not 1 < taps <= _MOST_TAPS:
+        return None
+    length, mode, before, after = 1, "zero", conv.padding, conv.padding
+    if len(chain) > 1 and isinstance(chain[1], Pad) and not any(conv.padding):
+        length, mode, before, after = 2, chain[1].mode, chain[1].before, chain[1].after
+    made = Downsample(taps, conv.stride, mode)
+    cube = _cube(made.filter, conv.in_channels)
+    is_filter = (made.before, made.after) == (before, after)
+    if is_filter and np.array_equal(weights[conv.weight], cube):
+        return made, length
+    return None
+
+
+def _filter_up(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+    """Doubling by the filter [1, 3, 3, 1] with replicated border is linear interpolation."""
+    match chain:
+        case [
+            Crop((1, 1, 1), (1, 1, 1)),
+            ConvTranspose3d(
+                channels,
+                kernel=(4, 4, 4),
+                weight=weight,
+                bias=None,
+                stride=(2, 2, 2),
+                padding=(2, 2, 2),
+                output_padding=(0, 0, 0),
+                dilation=(1, 1, 1),
+                groups=groups,
+            ),
+            Pad("replicate", (1, 1, 1), (1, 1, 1)),
+        ] if groups == channels and np.array_equal(
+            weights[weight], 8 * _cube(Downsample(4, _TWO, "zero").filter, channels)
+        ):
+            return Upsample("trilinear", _TWO), 3
+        case _:
+            return None
+
+
+def _cube(row: FloatArray, channels: int) -> FloatArray:
+    cube = np.einsum("i,j,k->ijk", row, row, row)
+    return np.broadcast_to(cube, (channels, 1, *cube.shape))

@@ -1,0 +1,293 @@
+"""The layers of a network: what each computes, without its numbers.
+
+All tensors are [N, C, D, H, W]. A layer names its weights; a model file holds a layer as JSON, in
+which fields at their defaults are left out.
+"""
+
+from math import comb
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..decoding import Tagged
+
+Triple: TypeAlias = tuple[int, int, int]
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+
+
+class Constant(Tagged, frozen=True, tag="constant"):
+    """Padding by one value."""
+
+    value: float
+
+
+PadMode: TypeAlias = Literal["reflect", "replicate", "zero"] | Constant
+"""How a tensor continues past its border; reflect does not repeat the edge voxel."""
+
+
+class Conv3d(Tagged, frozen=True, tag="conv", omit_defaults=True):
+    """Cross-correlation; weight [out, in / groups, kD, kH, kW], zero padding on both sides of each
+    axis.
+
+    in_channels, out_channels: as the network counts. kernel, stride, padding, dilation: along D, H
+    and W. weight, bias: names of arrays; no bias for None. groups: into which the channels fall;
+    each is convolved by itself.
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel: Triple
+    weight: str
+    bias: str | None = None
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    groups: int = 1
+
+    @property
+    def reach(self) -> Triple:
+        """Voxels from the first to the last that the kernel sees, both included."""
+        return _reach(self.kernel, self.dilation)
+
+
+class ConvTranspose3d(Tagged, frozen=True, tag="conv_transpose", omit_defaults=True):
+    """Transposed convolution as PyTorch defines it; weight [in, out / groups, kD, kH, kW].
+
+    in_channels, out_channels: as the network counts. kernel, stride, padding, output_padding,
+    dilation: along D, H and W. weight, bias: names of arrays; no bias for None. groups: into which
+    the channels fall; each is convolved by itself.
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel: Triple
+    weight: str
+    bias: str | None = None
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+    output_padding: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    groups: int = 1
+
+    @property
+    def reach(self) -> Triple:
+        """Voxels from the first to the last that one voxel of the source adds to."""
+        return _reach(self.kernel, self.dilation)
+
+
+class InstanceNorm(Tagged, frozen=True, tag="instance_norm", omit_defaults=True):
+    """Per-patch, per-channel normalisation with biased variance, then scale and shift of [C].
+
+    channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
+    """
+
+    channels: int
+    scale: str | None = None
+    shift: str | None = None
+    epsilon: float = 1e-5
+
+
+class GroupNorm(Tagged, frozen=True, tag="group_norm", omit_defaults=True):
+    """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one.
+
+    channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
+    """
+
+    channels: int
+    groups: int
+    scale: str | None = None
+    shift: str | None = None
+    epsilon: float = 1e-5
+
+
+class ChannelAffine(Tagged, frozen=True, tag="channel_affine"):
+    """x * scale + shift with fixed values of [C]: normalisation by stored statistics.
+
+    channels: how many. scale, shift: names of arrays.
+    """
+
+    channels: int
+    scale: str
+    shift: str
+
+
+class Relu(Tagged, frozen=True, tag="relu"):
+    """max(x, 0)."""
+
+
+class LeakyRelu(Tagged, frozen=True, tag="leaky_relu"):
+    """x where x > 0, else slope * x."""
+
+    slope: float
+
+
+class PRelu(Tagged, frozen=True, tag="prelu"):
+    """x where x > 0, else x times the slope of its channel.
+
+    channels: how many. slope: name of an array of [C].
+    """
+
+    channels: int
+    slope: str
+
+
+class Elu(Tagged, frozen=True, tag="elu"):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+
+    alpha: float = 1.0
+
+
+class Softplus(Tagged, frozen=True, tag="softplus"):
+    """log(1 + exp(x))."""
+
+
+class Clip(Tagged, frozen=True, tag="clip"):
+    """x kept from `low` to `high`; None leaves that side open."""
+
+    low: float | None
+    high: float | None
+
+
+class Tanh(Tagged, frozen=True, tag="tanh"):
+    """Hyperbolic tangent."""
+
+
+class Sigmoid(Tagged, frozen=True, tag="sigmoid"):
+    """1 / (1 + exp(-x))."""
+
+
+class Pad(Tagged, frozen=True, tag="pad"):
+    """Grow D, H and W.
+
+    mode: what fills the border. before, after: voxels along D, H and W.
+    """
+
+    mode: PadMode
+    before: Triple
+    after: Triple
+
+
+class Crop(Tagged, frozen=True, tag="crop"):
+    """Shrink D, H and W by what is cut off at their ends.
+
+    before, after: voxels along D, H and W.
+    """
+
+    before: Triple
+    after: Triple
+
+
+class Channels(Tagged, frozen=True, tag="channels"):
+    """Some channels, one after another.
+
+    first: the index of the first. count: how many.
+    """
+
+    first: int
+    count: int
+
+
+class Add(Tagged, frozen=True, tag="add"):
+    """Sum of two tensors of one shape."""
+
+
+class Subtract(Tagged, frozen=True, tag="subtract"):
+    """The first of two tensors of one shape less the second."""
+
+
+class Multiply(Tagged, frozen=True, tag="multiply"):
+    """Product, voxel by voxel, of two tensors of one shape."""
+
+
+class Concat(Tagged, frozen=True, tag="concat"):
+    """Channels of the first input, then those of the second."""
+
+
+class Upsample(Tagged, frozen=True, tag="upsample", omit_defaults=True):
+    """Enlarge D, H and W by whole factors, with PyTorch's sampling positions.
+
+    mode: of the interpolation. factor: along D, H and W. align_corners: as PyTorch means it.
+    """
+
+    mode: Literal["nearest", "trilinear"]
+    factor: Triple
+    align_corners: bool = False
+
+
+class Pool(Tagged, frozen=True, tag="pool", omit_defaults=True):
+    """The largest or the mean voxel of each window.
+
+    kernel, stride, padding: along D, H and W; what a window covers outside of the tensor is never
+    the largest. counts_padding: whether zeros are there for the mean, instead of nothing.
+    """
+
+    mode: Literal["largest", "mean"]
+    kernel: Triple
+    stride: Triple
+    padding: Triple = (0, 0, 0)
+    counts_padding: bool = True
+
+
+class Downsample(Tagged, frozen=True, tag="downsample"):
+    """Shrink D, H and W by whole factors behind a low-pass filter, as anti-aliased networks do.
+
+    Every channel passes by itself through the binomial filter of `taps` along each axis, whose sum
+    is 1; output voxel v has its middle tap, the left one of an even number, at voxel v * factor.
+    The filter sees the tensor continued past its border by `mode`.
+    """
+
+    taps: int
+    factor: Triple
+    mode: PadMode
+
+    @property
+    def before(self) -> Triple:
+        """Voxels by which the filter reaches past the first voxel of each axis."""
+        reach = (self.taps - 1) // 2
+        return reach, reach, reach
+
+    @property
+    def after(self) -> Triple:
+        """The same past the last voxel."""
+        reach = self.taps // 2
+        return reach, reach, reach
+
+    @property
+    def filter(self) -> FloatArray:
+        """Values of the taps along one axis."""
+        row = np.array([comb(self.taps - 1, tap) for tap in range(self.taps)])
+        return (row / row.sum()).astype(np.float32)
+
+
+Layer: TypeAlias = (
+    Conv3d
+    | ConvTranspose3d
+    | InstanceNorm
+    | GroupNorm
+    | ChannelAffine
+    | Relu
+    | LeakyRelu
+    | PRelu
+    | Elu
+    | Softplus
+    | Clip
+    | Tanh
+    | Sigmoid
+    | Pad
+    | Crop
+    | Channels
+    | Add
+    | Subtract
+    | Multiply
+    | Concat
+    | Upsample
+    | Pool
+    | Downsample
+)
+
+
+def _reach(kernel: Triple, dilation: Triple) -> Triple:
+    sizes = zip(kernel, dilation, strict=True)
+    depth, height, width = ((taps - 1) * step + 1 for taps, step in sizes)
+    return depth, height, width
