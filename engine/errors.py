@@ -36,7 +36,11 @@ class PatchShapeError(EngineError):
 
 
 class UnsupportedLayerError(EngineError):
-    """The network has layers that a device does not compute."""
+    """The network has layers that no card computes; reason: which."""
+
+    def __init__(self, operators: Iterable[str]) -> None:
+        self.reason = f"the CUDA engine does not compute {listed(operators)} of this network"
+        super().__init__(f"{self.reason[0].upper()}{self.reason[1:]}; use setting device=cpu.")
 
 
 class DeviceUnavailableError(EngineError):

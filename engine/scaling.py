@@ -17,21 +17,27 @@ VOXEL_TYPES = ("float32", "int8", "uint8", "int16", "uint16")
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """network = (value - centre) / radius, then kept within [-1, 1] if `clips`."""
+    """network = (value - centre) / radius, then kept within [lowest, 1] if `clips`.
+
+    lowest: -1, or 0 for networks of the range [0, 1].
+    """
 
     centre: float = 0.0
     radius: float = 1.0
     clips: bool = False
+    lowest: float = -1.0
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The values that -1 and 1 stand for, the lower one first."""
-        low, high = sorted((self.centre - self.radius, self.centre + self.radius))
+        """The values that `lowest` and 1 stand for, the lower one first."""
+        ends = self.centre + self.lowest * self.radius, self.centre + self.radius
+        low, high = sorted(ends)
         return low, high
 
     def of_stored(self, slope: float, intercept: float) -> "Scaling":
         """The same map for values that are stored as (value - intercept) / slope."""
-        return Scaling((self.centre - intercept) / slope, self.radius / slope, self.clips)
+        centre, radius = (self.centre - intercept) / slope, self.radius / slope
+        return Scaling(centre, radius, self.clips, self.lowest)
 
     def forward(self, values: VoxelArray, out: FloatArray | None = None) -> FloatArray:
         """Network intensities in `out` or new memory, by the arithmetic of `calculus`."""
@@ -42,7 +48,7 @@ class Scaling:
         network -= self.centre
         network /= self.radius
         if self.clips:
-            np.clip(network, -1, 1, out=network)
+            np.clip(network, self.lowest, 1, out=network)
         if out is None:
             return network.astype(np.float32, copy=False)
         if network is not out:

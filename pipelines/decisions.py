@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
-from ..engine.devices import Device, choose_devices
+from ..engine.devices import Device, able_devices, choose_devices
 from ..engine.model.model import Model
 from ..engine.options import CudaLimits, Precision, device_name
 from .errors import SettingsError
@@ -18,12 +18,13 @@ def decided(
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
     """The devices behind a name, and the options with nothing left open.
 
-    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError
-    or SettingsError where model, devices and options do not fit each other.
+    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError,
+    UnsupportedLayerError or SettingsError where model, devices and options do not fit each other.
     """
     check_channels(model)
     _check_said(options)
-    devices = choose_devices(_known_device(device), limits)
+    chosen = choose_devices(_known_device(device), limits)
+    devices = able_devices(chosen, device, model.network.graph)
     patch = options.patch or model.card.patch
     precision = chosen_precision(options.precision, devices, device)
     model.network.graph.check_patch(patch)

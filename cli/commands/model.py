@@ -43,17 +43,18 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Print the traceback of
 @app.command(epilog=_example("inspect latest_net_G_A.pth --json"))
 def inspect(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Model file, or checkpoint of a training.")
+        Path, typer.Argument(metavar="FILE", help="Model file, checkpoint of a training, or .onnx.")
     ],
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a model or checkpoint holds.
+    """Show what a model, a checkpoint or an ONNX network holds.
 
-    Exit status: 0 shown; 2 the file is damaged or of neither kind.
+    Exit status: 0 shown; 2 the file is damaged or of another kind.
     """
     with stop_signals(), told(verbose=verbose):
         from ...engine.model.model import Model
+        from ...pipelines.model_import.inspection import HeldCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
         from ..render import models
 
@@ -62,11 +63,14 @@ def inspect(
             say(models.text(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
-        for line in (
-            models.model_lines(found, width)
-            if isinstance(found, Model)
-            else models.checkpoint_lines(found, width)
-        ):
+        match found:
+            case Model():
+                lines = models.model_lines(found, width)
+            case HeldCheckpoint():
+                lines = models.checkpoint_lines(found, width)
+            case network:
+                lines = models.network_lines(network, width)
+        for line in lines:
             say(line, sys.stdout)
 
 

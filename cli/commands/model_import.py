@@ -1,4 +1,4 @@
-"""`cuda-cyclegan model import`: a training checkpoint becomes a model file."""
+"""`cuda-cyclegan model import`: a training checkpoint or an ONNX network becomes a model file."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,8 @@ def import_(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            metavar="CHECKPOINT", help="Weights from training: .pth, .pt, .ckpt, .pth.tar."
+            metavar="CHECKPOINT",
+            help="Weights from training: .pth, .pt, .ckpt, .pth.tar; or a network: .onnx.",
         ),
     ],
     output: Annotated[
@@ -132,11 +133,26 @@ def import_(
     ] = None,
     intensity_in: Annotated[
         str | None,
-        typer.Option(metavar="MAP", help=f"From scan values to the network's [-1, 1]: {FORMS}."),
+        typer.Option(metavar="MAP", help=f"From scan values to the network's range: {FORMS}."),
     ] = None,
     intensity_out: Annotated[
         str | None,
         typer.Option(metavar="MAP", help="The same for target scans; undone on the result."),
+    ] = None,
+    input_range: Annotated[
+        Literal["-1..1", "0..1", "open"] | None,
+        typer.Option(
+            metavar="-1..1|0..1|open",
+            help="Values that the network takes.  [default: 0..1 if it ends in a sigmoid, else "
+            "-1..1]",
+        ),
+    ] = None,
+    output_range: Annotated[
+        Literal["-1..1", "0..1", "open"] | None,
+        typer.Option(
+            metavar="-1..1|0..1|open",
+            help="Values that it makes.  [default: of its last layer]",
+        ),
     ] = None,
     axes: Annotated[
         str | None,
@@ -171,9 +187,9 @@ def import_(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Make a model from a training checkpoint.
+    """Make a model from a training checkpoint, or from a network in ONNX.
 
-    No code in the checkpoint is run.
+    No code in the file is run. ONNX tells all of a network; weights alone do not.
 
     Exit status: 0 made; 2 something must be said first, or the checkpoint is refused.
     """
@@ -216,6 +232,8 @@ def import_(
             small_volume_padding=small_volume_padding,
             name=name,
             licence=licence,
+            input_range=input_range,
+            output_range=output_range,
         )
         request = ImportRequest(checkpoint, choices, purpose, reference)
         raise typer.Exit(_import(request, output, force))

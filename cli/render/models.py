@@ -13,20 +13,29 @@ from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.card import (
     IntensityMap,
     MinMax,
+    ModelCard,
     Percentiles,
     Window,
     ZScore,
     card_as_json,
+    stated_ranges,
 )
 from ...engine.model.model import Model
 from ...engine.model.reference import TOLERANCE, Verification
-from ...pipelines.model_import.inspection import HeldCheckpoint, parameter_count
+from ...engine.network.graph import Graph
+from ...pipelines.model_import.found import FoundNetwork
+from ...pipelines.model_import.inspection import (
+    HeldCheckpoint,
+    NetworkFacts,
+    network_facts,
+    parameter_count,
+)
 from .terminal.settings import flagged, option
 from .terminal.tables import listing
 from .terminal.text import counted, file_size, printable, scaled
 
 if TYPE_CHECKING:
-    from ...engine.network.architectures import Spec
+    from ...engine.network.architectures import Architecture
     from ...pipelines.model_import.importing import Imported, Survey
 
 
@@ -41,8 +50,8 @@ _PROVE = (
 
 def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     """The three parts of an import."""
-    checkpoint = found.recognised.checkpoint
-    yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, {found.recognised.match.layout}"
+    file = found.found
+    yield f"{printable(str(file.path))}: {file.kind}, {file.layout}"
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)
 
@@ -54,6 +63,8 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
         yield f"Reference: {proof(made.verification)}"
     elif established.by == "unproven":
         yield f"Unproven, which the model and all that it makes will say. {_PROVE}"
+    elif established.by == "graph":
+        yield "It computes as the graph in the file does."
     else:
         yield f"It computes as the unchanged {established.in_words} does. {_PROVE}"
     parameters = scaled(parameter_count(made.model))
@@ -85,6 +96,7 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
             ("to", ", ".join(card.output_channels)),
             ("intensity in", spelled(card.intensity_in)),
             ("intensity out", spelled(card.intensity_out)),
+            *_ranges(card),
             ("axes D, H, W", card.axes),
             ("spacing", spacing),
             ("patch", _times(card.patch)),
@@ -94,7 +106,10 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
     )
     yield from _section(
         "Network",
-        [*_spec(card.architecture), ("parameters", scaled(parameter_count(model)))],
+        [
+            *_spec(card.architecture),
+            *_facts(network_facts(model.network, card.patch)),
+        ],
         columns,
     )
     provenance = card.provenance
@@ -192,9 +207,41 @@ def _section(title: str, rows: Sequence[Sequence[str]], columns: int | None) -> 
     yield ""
 
 
-def _spec(spec: "Spec") -> Iterator[tuple[str, str]]:
-    yield "kind", "ResNet" if type(spec).__name__ == "ResNetSpec" else "U-Net"
-    for name, value in architecture_to_json(spec).items():
+def _ranges(card: ModelCard) -> Iterator[tuple[str, str]]:
+    for name, value in stated_ranges(card).items():
+        yield name.replace("_", " "), str(value)
+
+
+def _facts(facts: "NetworkFacts") -> Iterator[tuple[str, str]]:
+    counts = (f"{kind.replace('_', ' ')} x {count}" for kind, count in facts.layers.items())
+    yield "layers", ", ".join(counts)
+    reached = f"{_times(facts.receptive_field)} voxels"
+    whole = ", and the whole patch by its norms" if facts.sees_whole_patch else ""
+    yield "receptive field", reached + whole
+    yield "stride", _times(facts.stride)
+    yield "parameters", scaled(facts.parameters)
+    yield f"FLOPs of {_times(facts.patch)}", scaled(facts.flops)
+    if facts.not_on_cuda:
+        yield "not on CUDA", ", ".join(facts.not_on_cuda)
+
+
+def network_lines(found: "FoundNetwork", columns: int | None) -> Iterator[str]:
+    """A network in an ONNX file."""
+    yield f"{printable(str(found.path))}: {found.kind}, a network"
+    yield ""
+    yield from _findings(found.told, found.assumed, found.undecided, columns)
+    yield from _section("Network", list(_facts(network_facts(found.network))), columns)
+
+
+def _spec(architecture: "Architecture") -> Iterator[tuple[str, str]]:
+    if isinstance(architecture, Graph):
+        channels = f"{architecture.in_channels} in, {architecture.out_channels} out"
+        yield from (("kind", "layer graph"), ("channels", channels))
+        if architecture.patch:
+            yield "patch", f"{_times(architecture.patch)} and no other"
+        return
+    yield "kind", "ResNet" if type(architecture).__name__ == "ResNetSpec" else "U-Net"
+    for name, value in architecture_to_json(architecture).items():
         if name != "kind":
             yield name.replace("_", " "), _fact(value).replace("_", " ")
 
@@ -217,9 +264,15 @@ def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
 
 
-def text(found: Model | HeldCheckpoint, file: Path) -> str:
-    """One JSON object; `kind` tells models from checkpoints."""
-    described = _model(found) if isinstance(found, Model) else _checkpoint(found)
+def text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
+    """One JSON object; `kind` tells models, checkpoints and networks apart."""
+    match found:
+        case Model():
+            described = _model(found)
+        case HeldCheckpoint():
+            described = _checkpoint(found)
+        case FoundNetwork():
+            described = _network(found)
     return json.dumps({"file": str(file), **described}, indent=2)
 
 
@@ -230,7 +283,18 @@ def _model(model: Model) -> dict[str, Any]:
         "established": model.card.established.in_words,
         "parameters": parameter_count(model),
         "reference_extents": model.reference_input.shape[2:],
+        "network": asdict(network_facts(model.network, model.card.patch)),
         "card": card_as_json(model.card),
+    }
+
+
+def _network(found: FoundNetwork) -> dict[str, Any]:
+    return {
+        "kind": "network",
+        "sha256": found.sha256,
+        "format": found.kind,
+        "network": asdict(network_facts(found.network)),
+        "told": [_finding(finding) for finding in found.told],
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..errors import UnsupportedLayerError, listed
+from ..errors import UnsupportedLayerError
 from ..network.graph import Graph
 from ..network.layers import (
     Channels,
@@ -22,10 +22,7 @@ from ..network.layers import (
 def check_supported(graph: Graph) -> None:
     """Raise UnsupportedLayerError, which names them, if there are layers that no card computes."""
     if missing := unsupported(graph):
-        raise UnsupportedLayerError(
-            f"The CUDA engine does not compute {listed(missing)} of this network; use setting "
-            "device=cpu."
-        )
+        raise UnsupportedLayerError(missing)
 
 
 def unsupported(graph: Graph) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from msgspec.structs import fields
 
 from ..decoding import FieldError, Json, encode
-from ..network.architectures import End, ResNetSpec, Spec, UNetSpec
+from ..network.architectures import Architecture, End, ResNetSpec, Spec, UNetSpec
+from ..network.graph import Graph
+from ..network.layers import Layer
 
 _COMMON = frozenset(["up_activation", "norm_epsilon", "stride", "adds_input"])
 _LATER: dict[type[Spec], frozenset[str]] = {
@@ -18,8 +20,10 @@ _ENDS: dict[bool, End] = {True: "tanh", False: "none"}
 """What version 0.1 wrote as `tanh`."""
 
 
-def architecture_to_json(spec: Spec) -> dict[str, Json]:
-    """The fields of a spec that a card states."""
+def architecture_to_json(spec: Architecture) -> dict[str, Json]:
+    """The fields that a card states."""
+    if isinstance(spec, Graph):
+        return _graph_to_json(spec)
     plain = encode(spec)
     assert isinstance(plain, dict)
     later = [field for field in fields(spec) if field.name in _LATER[type(spec)]]
@@ -31,6 +35,22 @@ def architecture_to_json(spec: Spec) -> dict[str, Json]:
         elif name not in silent:
             written[name] = value
     return written
+
+
+def _graph_to_json(graph: Graph) -> dict[str, Json]:
+    """A graph without fields at their defaults, as what later versions add will be."""
+    nodes: list[Json] = [
+        {"name": node.name, "layer": _stated(node.layer), "inputs": node.inputs}
+        for node in graph.nodes
+    ]
+    return {**_stated(graph), "nodes": nodes}
+
+
+def _stated(record: Layer | Graph) -> dict[str, Json]:
+    plain = encode(record)
+    assert isinstance(plain, dict)
+    usual = {field.name for field in fields(record) if getattr(record, field.name) == field.default}
+    return {name: value for name, value in plain.items() if name not in usual}
 
 
 def architecture_from_json(value: Json) -> Json:

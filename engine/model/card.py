@@ -10,28 +10,38 @@ from typing import Literal, TypeAlias
 
 from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
 from ..errors import ModelFileError, PatchShapeError
-from ..network.architectures import Spec, build, out_of_bounds
+from ..network.architectures import Architecture, build, out_of_bounds
 from ..network.layers import Triple
 from ..sliding_window import SmallVolumePadding
 from .architecture_json import architecture_from_json, architecture_to_json
 
+NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
+"""Values that a network takes or makes: onto them a map is linear, and beyond them it is clipped.
+
+"-1..1" and "0..1" end there, as tanh and sigmoid do; "open" has no ends, and maps have theirs at -1
+and 1 without clipping.
+"""
+
+RANGES: tuple[NetworkRange, ...] = ("-1..1", "0..1", "open")
+USUAL_RANGE: NetworkRange = "-1..1"
+
 
 class Window(Tagged, frozen=True, tag="window"):
-    """Linear from [low, high] of the scan's own unit (HU, say) onto [-1, 1], clipped outside."""
+    """Linear from [low, high] of the scan's own unit (HU, say) onto the network's range."""
 
     low: float
     high: float
 
 
 class Percentiles(Tagged, frozen=True, tag="percentiles"):
-    """Linear from the study's own percentiles (0..100) onto [-1, 1], clipped outside."""
+    """Linear from the study's own percentiles (0..100) onto the network's range."""
 
     low: float
     high: float
 
 
 class MinMax(Tagged, frozen=True, tag="minmax"):
-    """Linear from the study's own minimum and maximum onto [-1, 1]."""
+    """Linear from the study's own minimum and maximum onto the network's range."""
 
 
 class ZScore(Tagged, frozen=True, tag="zscore"):
@@ -113,11 +123,11 @@ class ModelCard:
     intensity_out: between a scan's values and the network's. small_volume_padding: of scans smaller
     than a patch. provenance: of the weights. reference: what the network must compute. established:
     by what it is known that it does. rewritten_from: SHA-256 of the files of which this one has the
-    network, with other words.
+    network, with other words. input_range, output_range: of the network's own values.
     """
 
     name: str
-    architecture: Spec
+    architecture: Architecture
     source: str
     target: str
     input_channels: tuple[str, ...]
@@ -132,11 +142,18 @@ class ModelCard:
     reference: Reference
     established: Established = NOT_RECORDED
     rewritten_from: tuple[str, ...] = ()
+    input_range: NetworkRange = USUAL_RANGE
+    output_range: NetworkRange = USUAL_RANGE
 
     @property
     def keeps_unit(self) -> bool:
         """Whether values of a result are in the unit of those of its scan."""
         return self.intensity_in == self.intensity_out
+
+    @property
+    def maps_alike(self) -> bool:
+        """Whether scans come out of network values as they go in."""
+        return self.keeps_unit and self.input_range == self.output_range
 
 
 _LARGEST_EXTENT = 4096
@@ -191,8 +208,8 @@ def refusal(path: str, reason: str) -> ModelFileError:
     return ModelFileError(f"The model card's field {path or '(whole card)'!r} {reason}.")
 
 
-def _check_architecture(spec: Spec) -> None:
-    for name, reason in out_of_bounds(spec):
+def _check_architecture(architecture: Architecture) -> None:
+    for name, reason in out_of_bounds(architecture):
         raise refusal(f"architecture.{name}", reason)
 
 
@@ -275,7 +292,16 @@ def card_as_json(card: ModelCard) -> Json:
         del plain["established"]  # version 0.1 wrote no such field
     if not card.rewritten_from:
         del plain["rewritten_from"]
-    return {**plain, "architecture": architecture_to_json(card.architecture)}
+    for name in ("input_range", "output_range"):
+        del plain[name]
+    architecture = architecture_to_json(card.architecture)
+    return {**plain, "architecture": architecture, **stated_ranges(card)}
+
+
+def stated_ranges(card: ModelCard) -> dict[str, Json]:
+    """The network's ranges, where they are not what all networks had before they were told."""
+    ranges = {"input_range": card.input_range, "output_range": card.output_range}
+    return {name: value for name, value in ranges.items() if value != USUAL_RANGE}
 
 
 def card_from_json(text: str) -> ModelCard:

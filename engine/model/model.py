@@ -22,7 +22,7 @@ from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, Graph, Network
 from ..network.layers import FloatArray
 from .architecture_json import architecture_to_json
-from .card import ModelCard, card_from_json, card_to_json, strict_json
+from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ def read_tensors(data: bytes) -> dict[str, FloatArray]:
 
 def check_tensors(graph: Graph, tensors: Mapping[str, FloatArray]) -> None:
     """Raise ModelFileError unless these are the graph's weights and a reference, all finite."""
-    shapes = dict(graph.weight_shapes())
-    known = shapes.keys() | {REFERENCE_INPUT, REFERENCE_OUTPUT}
+    shapes = list(graph.weight_shapes())
+    known = {name for name, _ in shapes} | {REFERENCE_INPUT, REFERENCE_OUTPUT}
     if missing := sorted(known - tensors.keys()):
         raise ModelFileError(f"Tensor {missing[0]!r} of the card's architecture is missing.")
     if extra := sorted(tensors.keys() - known):
         raise ModelFileError(f"Tensor {extra[0][:80]!r} has no place in the card's architecture.")
-    shapes |= _reference_shapes(graph, tensors[REFERENCE_INPUT].shape)
-    for name, shape in shapes.items():
+    shapes += _reference_shapes(graph, tensors[REFERENCE_INPUT].shape).items()
+    for name, shape in shapes:
         if tensors[name].shape != shape:
             raise ModelFileError(
                 f"Tensor {name!r} is {_times(tensors[name].shape)}, but the card's architecture "
@@ -154,6 +154,11 @@ def encode_model(
     # The library writes metadata in an order that changes from run to run.
     text = json.dumps({"__metadata__": metadata, **index}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > _LARGEST_HEADER:
+        raise ModelFileError(
+            f"The card and the layers take {len(text)} bytes as text, and {_LARGEST_HEADER} are "
+            "allowed; the network has too many layers."
+        )
     return b"".join((len(text).to_bytes(8, "little"), text, data))
 
 
@@ -228,6 +233,7 @@ def _identity(card: ModelCard, network: Network) -> str:
         "intensity_in": encode(card.intensity_in),
         "intensity_out": encode(card.intensity_out),
         "small_volume_padding": card.small_volume_padding,
+        **stated_ranges(card),
     }
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
     for name, weight in sorted(network.weights.items()):

@@ -132,7 +132,9 @@ def array_sha256(array: FloatArray) -> str:
 
 
 def reference_extents(graph: Graph) -> Triple:
-    """Smallest multiples of the network's stride that are 32 or more."""
+    """Smallest multiples of the network's stride that are 32 or more, or the only ones it takes."""
+    if graph.patch:
+        return graph.patch
     depth, height, width = (-(-_SMALLEST_EXTENT // step) * step for step in graph.stride)
     return depth, height, width
 

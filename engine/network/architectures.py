@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from ..decoding import Tagged
 from .graph import INPUT, Graph, Node
+from .graph_bounds import graph_out_of_bounds
 from .layers import (
     Add,
     ChannelAffine,
@@ -146,6 +147,9 @@ class UNetSpec(Tagged, frozen=True, tag="unet"):
 
 Spec: TypeAlias = ResNetSpec | UNetSpec
 
+Architecture: TypeAlias = Spec | Graph
+"""A generator of the family by its name and numbers, or any network as the layers themselves."""
+
 _BOUNDS: dict[str, tuple[float, float]] = {
     "in_channels": (1, 64),
     "out_channels": (1, 64),
@@ -167,8 +171,16 @@ _BOUNDS: dict[str, tuple[float, float]] = {
 """Far beyond any trained generator; they keep a hostile file from asking for endless layers."""
 
 
-def out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Values of a spec that no trained generator has, each by its field, and what it must be."""
+def out_of_bounds(architecture: Architecture) -> Iterator[tuple[str, str]]:
+    """Values that no trained generator has, each by its field, and what it must be."""
+    match architecture:
+        case Graph():
+            yield from graph_out_of_bounds(architecture)
+        case spec:
+            yield from _spec_out_of_bounds(spec)
+
+
+def _spec_out_of_bounds(spec: Spec) -> Iterator[tuple[str, str]]:
     for path, value in _numbers(spec):
         low, high = _BOUNDS.get(path.rpartition(".")[2], (value, value))
         if not low <= value <= high:
@@ -196,13 +208,15 @@ def _numbers(record: msgspec.Struct, place: str = "") -> Iterator[tuple[str, flo
                 pass
 
 
-def build(spec: Spec) -> Graph:
+def build(architecture: Architecture) -> Graph:
     """Graph of a generator; its weights are named as the builder names its layers."""
-    match spec:
+    match architecture:
+        case Graph():
+            return architecture
         case ResNetSpec():
-            return _resnet(spec)
+            return _resnet(architecture)
         case UNetSpec():
-            return _unet(spec)
+            return _unet(architecture)
 
 
 class _Builder:

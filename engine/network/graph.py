@@ -39,7 +39,7 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: tuple[str, ...]
 
 
-class Graph(Tagged, frozen=True, tag="graph", omit_defaults=True):
+class Graph(Tagged, frozen=True, tag="graph"):
     """Nodes in an order in which they can run; the last one is the output.
 
     in_channels: of a patch. nodes: without the input. patch: the only extents (D, H, W) for which

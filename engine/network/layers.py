@@ -1,7 +1,6 @@
 """The layers of a network: what each computes, without its numbers.
 
-All tensors are [N, C, D, H, W]. A layer names its weights; a model file holds a layer as JSON, in
-which fields at their defaults are left out.
+All tensors are [N, C, D, H, W]. A layer names its weights.
 """
 
 from math import comb
@@ -26,7 +25,7 @@ PadMode: TypeAlias = Literal["reflect", "replicate", "zero"] | Constant
 """How a tensor continues past its border; reflect does not repeat the edge voxel."""
 
 
-class Conv3d(Tagged, frozen=True, tag="conv", omit_defaults=True):
+class Conv3d(Tagged, frozen=True, tag="conv"):
     """Cross-correlation; weight [out, in / groups, kD, kH, kW], zero padding on both sides of each
     axis.
 
@@ -51,7 +50,7 @@ class Conv3d(Tagged, frozen=True, tag="conv", omit_defaults=True):
         return _reach(self.kernel, self.dilation)
 
 
-class ConvTranspose3d(Tagged, frozen=True, tag="conv_transpose", omit_defaults=True):
+class ConvTranspose3d(Tagged, frozen=True, tag="conv_transpose"):
     """Transposed convolution as PyTorch defines it; weight [in, out / groups, kD, kH, kW].
 
     in_channels, out_channels: as the network counts. kernel, stride, padding, output_padding,
@@ -76,7 +75,7 @@ class ConvTranspose3d(Tagged, frozen=True, tag="conv_transpose", omit_defaults=T
         return _reach(self.kernel, self.dilation)
 
 
-class InstanceNorm(Tagged, frozen=True, tag="instance_norm", omit_defaults=True):
+class InstanceNorm(Tagged, frozen=True, tag="instance_norm"):
     """Per-patch, per-channel normalisation with biased variance, then scale and shift of [C].
 
     channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
@@ -88,7 +87,7 @@ class InstanceNorm(Tagged, frozen=True, tag="instance_norm", omit_defaults=True)
     epsilon: float = 1e-5
 
 
-class GroupNorm(Tagged, frozen=True, tag="group_norm", omit_defaults=True):
+class GroupNorm(Tagged, frozen=True, tag="group_norm"):
     """As InstanceNorm, but each of `groups` runs of neighbouring channels is normalised as one.
 
     channels: how many. scale, shift: names of arrays, None without. epsilon: added to the variance.
@@ -204,7 +203,7 @@ class Concat(Tagged, frozen=True, tag="concat"):
     """Channels of the first input, then those of the second."""
 
 
-class Upsample(Tagged, frozen=True, tag="upsample", omit_defaults=True):
+class Upsample(Tagged, frozen=True, tag="upsample"):
     """Enlarge D, H and W by whole factors, with PyTorch's sampling positions.
 
     mode: of the interpolation. factor: along D, H and W. align_corners: as PyTorch means it.
@@ -215,7 +214,7 @@ class Upsample(Tagged, frozen=True, tag="upsample", omit_defaults=True):
     align_corners: bool = False
 
 
-class Pool(Tagged, frozen=True, tag="pool", omit_defaults=True):
+class Pool(Tagged, frozen=True, tag="pool"):
     """The largest or the mean voxel of each window.
 
     kernel, stride, padding: along D, H and W; what a window covers outside of the tensor is never
@@ -285,6 +284,11 @@ Layer: TypeAlias = (
     | Pool
     | Downsample
 )
+
+
+def kind_of(layer: Layer) -> str:
+    """What a layer is called in files, such as conv_transpose."""
+    return str(type(layer).__struct_config__.tag)
 
 
 def _reach(kernel: Triple, dilation: Triple) -> Triple:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...engine.devices import Device, open_generator
 from ...engine.generator import Generator
 from ...engine.model.model import Model
-from ...engine.network.graph import Triple
+from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Precision
 from ...engine.recovery import Outcome, SharedGenerator, shared_generator
 from ...io.conversion import volume_of

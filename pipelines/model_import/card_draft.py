@@ -1,11 +1,11 @@
 """What a generator was trained for, which no checkpoint tells and only a person can say."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.checkpoint.recognise.recognition import Fact, Question
-from ...engine.model.card import IntensityMap
+from ...engine.model.card import USUAL_RANGE, IntensityMap, NetworkRange
 from ...engine.network.layers import Triple
 from ...engine.sliding_window import SmallVolumePadding
 
@@ -21,7 +21,8 @@ class CardDraft:
     source, target: names of the input and output channels, in the network's order. axes, spacing,
     patch: as in ModelCard; spacing "native" takes every scan at its own. name: of the model; by
     default made of source and target. intensity_in, intensity_out, small_volume_padding, licence:
-    as in ModelCard and its Provenance.
+    as in ModelCard and its Provenance. input_range, output_range: as in ModelCard. ranges_told:
+    whether these were said.
     """
 
     source: tuple[str, ...] | None = None
@@ -34,6 +35,24 @@ class CardDraft:
     small_volume_padding: SmallVolumePadding | None = None
     name: str | None = None
     licence: str | None = None
+    input_range: NetworkRange | None = None
+    output_range: NetworkRange | None = None
+    ranges_told: tuple[str, ...] = ()
+
+    def with_network(self, patch: Triple | None, made: NetworkRange) -> "CardDraft":
+        """What was said, and what the network tells besides.
+
+        patch: the only one it takes; None if it takes others. made: range of what it makes.
+        """
+        takes: NetworkRange = "0..1" if made == "0..1" else USUAL_RANGE
+        ranges = {"input_range": self.input_range, "output_range": self.output_range}
+        return replace(
+            self,
+            patch=self.patch or patch,
+            input_range=self.input_range or takes,
+            output_range=self.output_range or made,
+            ranges_told=tuple(name for name, said in ranges.items() if said),
+        )
 
     def undecided(self) -> tuple[Question, ...]:
         """What has not been said although a guess would spoil images without any error."""
@@ -46,6 +65,11 @@ class CardDraft:
                 "how a scan smaller than a patch grows; setting small-volume-padding changes it"
             )
             yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
+        for name, value in (("input_range", self.input_range), ("output_range", self.output_range)):
+            if name not in self.ranges_told and value not in (None, USUAL_RANGE):
+                words = name.replace("_", " ")
+                reason = f"{_RANGE_REASONS[name]}; setting {name.replace('_', '-')} changes it"
+                yield Fact(words, value, reason)
         if self.name is None and self.source and self.target:
             reason = "of the model, in reports; setting name changes it"
             yield Fact("name", default_name(self.source, self.target), reason)
@@ -58,6 +82,10 @@ def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
     return f"{'+'.join(source)} to {'+'.join(target)}"
 
 
+_RANGE_REASONS = {
+    "input_range": "as what comes out of a sigmoid is of that range",
+    "output_range": "by the network's last layer",
+}
 _MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity")
 _QUESTIONS = (
     Question(
@@ -69,7 +97,8 @@ _QUESTIONS = (
     Question(
         "intensity_in",
         _MAPS,
-        "how the training code brought scan values to [-1, 1]; another way changes the contrast",
+        "how the training code brought scan values to the network's range, [-1, 1] if nothing is "
+        "said of it; another way changes the contrast",
     ),
     Question(
         "intensity_out",

@@ -1,22 +1,12 @@
-"""A training checkpoint becomes a model: what it tells, what is assumed, what must be said."""
+"""A checkpoint or graph becomes a model: what it tells, what is assumed, what must be said."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
-from ...engine.checkpoint.read.checkpoint import read_checkpoint
 from ...engine.checkpoint.read.reference_file import read_reference
-from ...engine.checkpoint.recognise.layouts import recognise
-from ...engine.checkpoint.recognise.recognised import Recognised
-from ...engine.checkpoint.recognise.recognition import (
-    Choices,
-    Fact,
-    Question,
-    setting,
-)
-from ...engine.checkpoint.recognise.reference_search import resolve
+from ...engine.checkpoint.recognise.recognition import Choices, Fact, Question, setting
 from ...engine.errors import CheckpointError
-from ...engine.model.card import ModelCard, Provenance, Reference, check_numbers
+from ...engine.model.card import USUAL_RANGE, ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model import Model, decode_model, encode_model
 from ...engine.model.reference import (
     Verification,
@@ -30,8 +20,7 @@ from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
 from ..report.writing import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
-
-Pair: TypeAlias = tuple[FloatArray, FloatArray]
+from .found import FoundNetwork, Pair, find_network, with_reference
 
 _DECIDED = ("said with", "only this computes", "so computes", "written in")
 
@@ -54,28 +43,27 @@ class ImportRequest:
 class Survey:
     """A checkpoint held against the request; a model can be made once `undecided` is empty.
 
-    recognised: the generator. purpose: as far as it is known. reference: the pair, if one was
-    given.
+    found: the generator. purpose: as far as it is known. reference: the pair, if one was given.
     """
 
-    recognised: Recognised
+    found: FoundNetwork
     purpose: CardDraft
     reference: Pair | None
 
     @property
     def told(self) -> tuple[Fact, ...]:
         """What the file, the reference or the user says about the network."""
-        return self.recognised.told
+        return self.found.told
 
     @property
     def assumed(self) -> tuple[Fact, ...]:
         """What nobody said and what is taken for granted."""
-        return (*self.recognised.defaulted, *self.purpose.assumed())
+        return (*self.found.assumed, *self.purpose.assumed())
 
     @property
     def undecided(self) -> tuple[Question, ...]:
         """What only a person can answer: about the network first, then about its data."""
-        return self.recognised.undecided + self.purpose.undecided()
+        return self.found.undecided + self.purpose.undecided()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +79,21 @@ class Imported:
 
 
 def survey(request: ImportRequest) -> Survey:
-    """Read a checkpoint and hold it against what was said about it; writes nothing.
+    """Read a file and hold it against what was said about it; writes nothing.
 
-    A reference settles what the checkpoint leaves open. Raises EngineError or SettingsError.
+    A reference settles what a checkpoint leaves open, and proves a graph. Raises EngineError or
+    SettingsError.
     """
-    recognised = recognise(read_checkpoint(request.checkpoint), request.choices)
-    graph = recognised.network.graph
-    _check_purpose(request.purpose, graph)
+    found = find_network(request.checkpoint, request.choices, request.purpose.patch)
+    purpose = request.purpose.with_network(found.fixed_patch, found.made_range)
+    graph = found.network.graph
+    _check_purpose(purpose, graph)
     reference = read_reference(request.reference) if request.reference else None
     if reference:
         _check_reference(reference[0], graph)
-        recognised = resolve(recognised, *reference)
-    return Survey(recognised, request.purpose, reference)
+        found = with_reference(found, reference)
+        purpose = request.purpose.with_network(found.fixed_patch, found.made_range)
+    return Survey(found, purpose, reference)
 
 
 def make_model(survey: Survey) -> Imported:
@@ -111,8 +102,7 @@ def make_model(survey: Survey) -> Imported:
     Without a reference from the training code this program makes its own. Raises ModelFileError
     if what was said makes no model card.
     """
-    recognised = survey.recognised
-    network = recognised.network
+    network = survey.found.network
     pair = survey.reference or make_reference(network)
     reference = Reference(
         input_sha256=array_sha256(pair[0]),
@@ -157,8 +147,8 @@ def _check_reference(patch: FloatArray, graph: Graph) -> None:
 def _card(survey: Survey, reference: Reference) -> ModelCard:
     purpose = survey.purpose
     if (
-        survey.recognised.undecided
-        or survey.recognised.established is None
+        survey.found.undecided
+        or survey.found.established is None
         or purpose.source is None
         or purpose.target is None
         or purpose.intensity_in is None
@@ -170,8 +160,8 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         raise ValueError("a model can only be made once nothing is undecided")
     return ModelCard(
         name=purpose.name or default_name(purpose.source, purpose.target),
-        architecture=survey.recognised.spec,
-        established=survey.recognised.established,
+        architecture=survey.found.architecture,
+        established=survey.found.established,
         source=", ".join(purpose.source),
         target=", ".join(purpose.target),
         input_channels=purpose.source,
@@ -184,22 +174,24 @@ def _card(survey: Survey, reference: Reference) -> ModelCard:
         small_volume_padding=purpose.small_volume_padding or SMALL_VOLUME_PADDING,
         provenance=_provenance(survey),
         reference=reference,
+        input_range=purpose.input_range or USUAL_RANGE,
+        output_range=purpose.output_range or USUAL_RANGE,
     )
 
 
 def _provenance(survey: Survey) -> Provenance:
     """Where the weights came from, with every decision that the weights do not force."""
-    recognised = survey.recognised
+    found = survey.found
     notes = [
         f"{finding.subject}: {finding.value} ({finding.reason})"
-        for finding in recognised.told
+        for finding in found.told
         if finding.reason.startswith(_DECIDED)
     ]
-    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in recognised.defaulted]
+    notes += [f"{finding.subject}: {finding.value} (assumed)" for finding in found.assumed]
     return Provenance(
-        source=recognised.checkpoint.path.name,
-        sha256=recognised.checkpoint.sha256,
-        layout=recognised.match.layout,
+        source=found.path.name,
+        sha256=found.sha256,
+        layout=found.layout,
         importer=f"cuda-cyclegan {program_version()}",
         notes="; ".join(notes),
         licence=survey.purpose.licence or "",

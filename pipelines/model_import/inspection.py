@@ -1,16 +1,25 @@
-"""What a file of weights holds: a model with its card, or a training checkpoint."""
+"""What a file holds: a model with its card, a training checkpoint, or an ONNX network."""
 
+from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from ...engine.checkpoint.onnx.file import is_onnx
 from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
 from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.networks import networks
 from ...engine.checkpoint.recognise.recognised import Recognised
 from ...engine.checkpoint.recognise.recognition import Choices
+from ...engine.compiler.supported import unsupported
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
+from ...engine.model.reference import reference_extents
+from ...engine.network.flops import flops
+from ...engine.network.graph import Network
+from ...engine.network.layers import Triple, kind_of
+from ...engine.network.receptive_field import receptive_field, sees_whole_patch
+from .found import FoundNetwork, find_network
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +48,49 @@ class HeldCheckpoint:
     obstacle: str | None
 
 
-def inspect(path: Path) -> Model | HeldCheckpoint:
-    """Read either kind of file. Raises ModelFileError or CheckpointError if it is neither."""
+@dataclass(frozen=True, slots=True)
+class NetworkFacts:
+    """What a network is and costs.
+
+    layers: how often each kind occurs. receptive_field: voxels along D, H and W that convolutions
+    reach. sees_whole_patch: whether norms make every voxel depend on all others besides. stride:
+    of which patches must be multiples. patch: (D, H, W), whose `flops` these are. parameters:
+    numbers that it learned. not_on_cuda: operators that no card computes.
+    """
+
+    layers: dict[str, int]
+    receptive_field: Triple
+    sees_whole_patch: bool
+    stride: Triple
+    patch: Triple
+    flops: int
+    parameters: int
+    not_on_cuda: tuple[str, ...]
+
+
+def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts:
+    """Facts of a network; patch: whose FLOPs are asked, by default that of a reference."""
+    graph = network.graph
+    patch = patch or reference_extents(graph)
+    counts = Counter(kind_of(node.layer) for node in graph.nodes)
+    return NetworkFacts(
+        layers=dict(counts.most_common()),
+        receptive_field=receptive_field(graph),
+        sees_whole_patch=sees_whole_patch(graph),
+        stride=graph.stride,
+        patch=patch,
+        flops=flops(graph, patch),
+        parameters=sum(array.size for array in network.weights.values()),
+        not_on_cuda=unsupported(graph),
+    )
+
+
+def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
+    """Read a file of any kind. Raises ModelFileError or CheckpointError if it is of none."""
     if is_model_file(path):
         return load_model(path)
+    if is_onnx(path):
+        return find_network(path, Choices())
     checkpoint = read_checkpoint(path)
     held = tuple(
         HeldNetwork(

@@ -10,7 +10,7 @@ from ...engine.scaling import Stored
 from ...io.volume import Empty, Volume
 from .preparation import Prepared, lying_alike
 from .voxels.planes import Slab, rows, slabs
-from .voxels.statistics import extremes
+from .voxels.statistics import Range, extremes
 from .voxels.voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
 
 
@@ -49,10 +49,12 @@ def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> Volume:
 
 
 def _voxel_type(network: FloatArray, prepared: Prepared) -> VoxelType:
-    """As planned, or else by what the network has made in its own unit."""
+    """As planned, or else by what the network has made."""
     if prepared.plan.voxel_type:
         return prepared.plan.voxel_type
-    demand = Demand(extremes(network), min(ENOUGH_STEPS, prepared.steps))
+    made, outward = extremes(network), prepared.outward
+    low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
+    demand = Demand(Range(low, high), min(ENOUGH_STEPS, prepared.steps))
     return choose_voxel_type(voxel_type_of(prepared.source), demand)
 
 

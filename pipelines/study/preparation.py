@@ -45,9 +45,9 @@ def prepare(volume: Volume, plan: StudyPlan, card: ModelCard, empty: Empty = np.
     Raises PreparationError if the scan is constant, flat or not finite.
     """
     measured = study_range(volume)
-    scaling = outward = fit(card.intensity_in, volume, measured)
-    if not card.keeps_unit:
-        outward = fit(card.intensity_out, volume, measured)
+    scaling = outward = fit(card.intensity_in, volume, measured, card.input_range)
+    if not card.maps_alike:
+        outward = fit(card.intensity_out, volume, measured, card.output_range)
     view = plan.orientation.oriented(volume.voxels)
     given = Stored(view[None], scaling.of_stored(volume.slope, volume.intercept))
     if plan.resampling is not None:

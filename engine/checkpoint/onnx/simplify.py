@@ -24,6 +24,7 @@ from ...network.layers import (
     Pad,
     Triple,
     Upsample,
+    kind_of,
 )
 
 _ONE: Triple = (1, 1, 1)
@@ -82,7 +83,7 @@ class _Rewriter:
         made: list[Node] = []
         weights: dict[str, FloatArray] = {}
         for number, node in enumerate(kept):
-            name = names[node.name] = f"{number}.{_tag(node.layer)}"
+            name = names[node.name] = f"{number}.{kind_of(node.layer)}"
             layer = self._renamed(node.layer, name, weights)
             made.append(Node(name, layer, tuple(names[one] for one in node.inputs)))
         return tuple(made), weights
@@ -100,10 +101,6 @@ _Rule = Callable[[list[Layer], Mapping[str, FloatArray]], tuple[Layer, int] | No
 
 _LONGEST_CHAIN = 3
 _ROLES = ("weight", "bias", "scale", "shift", "slope")
-
-
-def _tag(layer: Layer) -> str:
-    return str(type(layer).__struct_config__.tag)
 
 
 def _joined_affines(

@@ -1,20 +1,32 @@
 """Intensity maps of a model card, fitted to a study: scan values to network values and back."""
 
-from ....engine.model.card import Identity, IntensityMap, MinMax, Percentiles, Window, ZScore
+from ....engine.model.card import (
+    USUAL_RANGE,
+    Identity,
+    IntensityMap,
+    MinMax,
+    NetworkRange,
+    Percentiles,
+    Window,
+    ZScore,
+)
 from ....engine.scaling import Scaling
 from ....io.volume import Volume
 from ...errors import PreparationError
 from .statistics import Range, mean_and_deviation, percentiles
 
 
-def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
+def fit(
+    intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
+) -> Scaling:
     """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
 
-    measured: the study's `study_range`. Raises PreparationError if the asked percentiles are equal.
+    measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
+    asked percentiles are equal.
     """
     match intensity:
-        case Window():
-            return of_window(intensity)
+        case Window(low, high):
+            return _between(Range(low, high), onto, clips=True)
         case Percentiles(low, high):
             ends = percentiles(volume, low, high)
             if ends.low == ends.high:
@@ -22,9 +34,9 @@ def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
                     f"Percentiles {low:g} and {high:g} of this study are both {ends.low:g}, so "
                     "its intensities cannot be mapped; it is nearly constant."
                 )
-            return _between(ends, clips=True)
+            return _between(ends, onto, clips=True)
         case MinMax():
-            return _between(measured)
+            return _between(measured, onto)
         case ZScore(spread):
             mean, deviation = mean_and_deviation(volume)
             return Scaling(mean, deviation * spread)
@@ -32,10 +44,8 @@ def fit(intensity: IntensityMap, volume: Volume, measured: Range) -> Scaling:
             return Scaling()
 
 
-def of_window(window: Window) -> Scaling:
-    """The map of a window, which is the same for every study."""
-    return _between(Range(window.low, window.high), clips=True)
-
-
-def _between(ends: Range, *, clips: bool = False) -> Scaling:
-    return Scaling((ends.low + ends.high) / 2, (ends.high - ends.low) / 2, clips)
+def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling:
+    if onto == "0..1":
+        return Scaling(ends.low, ends.high - ends.low, clips, lowest=0.0)
+    middle, half = (ends.low + ends.high) / 2, (ends.high - ends.low) / 2
+    return Scaling(middle, half, clips and onto != "open")

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ....engine.model.card import Identity, IntensityMap, Window
+from ....engine.model.card import USUAL_RANGE, Identity, IntensityMap, NetworkRange, Window
 from ....io.volume import Volume
-from .intensity import of_window
 from .statistics import Range
 
 ENOUGH_STEPS = 255
@@ -37,19 +36,24 @@ class Demand:
     steps: float = ENOUGH_STEPS
 
 
-def foreseen_voxel_type(source: VoxelType, intensity_out: IntensityMap) -> VoxelType | None:
+def foreseen_voxel_type(
+    source: VoxelType, intensity_out: IntensityMap, made: NetworkRange = USUAL_RANGE
+) -> VoxelType | None:
     """The voxel type of a result, as far as it is known before there is one.
 
     1. If the result is in the scan's own unit (the output map is measured on the study itself), it
        is stored as the scan was: same type, slope and intercept.
     2. If the output map is a window, its type follows `choose_voxel_type`.
-    3. If the output map is Identity, nothing is known: None.
+    3. If the output map is Identity, or a window of a network whose range is open, nothing is
+       known: None.
     """
     match intensity_out:
         case Identity():
             return None
+        case Window() if made == "open":
+            return None
         case Window():
-            demand = Demand(Range(*of_window(intensity_out).ends))
+            demand = Demand(Range(intensity_out.low, intensity_out.high))
             return choose_voxel_type(source, demand)
         case _:
             return source

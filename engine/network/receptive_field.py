@@ -1,0 +1,55 @@
+"""How much of a patch one voxel of the result is made from."""
+
+from fractions import Fraction
+
+from .graph import INPUT, Graph
+from .layers import (
+    Conv3d,
+    ConvTranspose3d,
+    Downsample,
+    GroupNorm,
+    InstanceNorm,
+    Layer,
+    Pool,
+    Triple,
+    Upsample,
+)
+
+
+def receptive_field(graph: Graph) -> Triple:
+    """Voxels along D, H and W that convolutions, pooling and sampling reach; norms aside."""
+    depth, height, width = (_along(graph, axis) for axis in range(3))
+    return depth, height, width
+
+
+def sees_whole_patch(graph: Graph) -> bool:
+    """Whether statistics of the patch enter every voxel."""
+    return any(isinstance(node.layer, InstanceNorm | GroupNorm) for node in graph.nodes)
+
+
+def _along(graph: Graph, axis: int) -> int:
+    # By node: voxels of the patch that one of its voxels reaches beyond its own, and its spacing.
+    known = {INPUT: (Fraction(0), Fraction(1))}
+    for node in graph.nodes:
+        reach = max(known[name][0] for name in node.inputs)
+        spacing = known[node.inputs[0]][1]
+        taps, scale = _taps(node.layer, axis)
+        known[node.name] = reach + (taps - 1) * spacing, spacing * scale
+    return int(known[graph.output][0]) + 1
+
+
+def _taps(layer: Layer, axis: int) -> tuple[int, Fraction]:
+    """Voxels of its input that one of a layer's is made from, and how much wider it lies apart."""
+    match layer:
+        case Conv3d(stride=stride):
+            return layer.reach[axis], Fraction(stride[axis])
+        case Pool(kernel=kernel, stride=stride):
+            return kernel[axis], Fraction(stride[axis])
+        case Downsample(taps, factor):
+            return taps, Fraction(factor[axis])
+        case ConvTranspose3d(stride=stride):
+            return -(-layer.reach[axis] // stride[axis]), Fraction(1, stride[axis])
+        case Upsample(mode, factor):
+            return (2 if mode == "trilinear" and factor[axis] > 1 else 1), Fraction(1, factor[axis])
+        case _:
+            return 1, Fraction(1)

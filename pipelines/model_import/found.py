@@ -1,0 +1,177 @@
+"""A generator as a file holds it: in a training checkpoint, or as an ONNX graph."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from ...engine.checkpoint.onnx.file import OnnxFile, is_onnx, read_onnx
+from ...engine.checkpoint.onnx.graph import operators_of, write_down
+from ...engine.checkpoint.read.checkpoint import read_checkpoint
+from ...engine.checkpoint.recognise.layouts import recognise
+from ...engine.checkpoint.recognise.recognised import Recognised
+from ...engine.checkpoint.recognise.recognition import (
+    Choices,
+    Fact,
+    Question,
+    meaningless,
+    setting,
+)
+from ...engine.checkpoint.recognise.reference_search import resolve
+from ...engine.compiler.supported import unsupported
+from ...engine.errors import CheckpointError, listed
+from ...engine.model.card import Established, NetworkRange
+from ...engine.model.reference import TOLERANCE, relative_error
+from ...engine.network.architectures import Architecture
+from ...engine.network.graph import INPUT, Graph, Network
+from ...engine.network.layer_shapes import times
+from ...engine.network.layers import Add, FloatArray, Sigmoid, Tanh, Triple
+from ...engine.onnxruntime.session import open_cpu_generator
+
+Pair: TypeAlias = tuple[FloatArray, FloatArray]
+
+_FILE = "the graph in the file"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNetwork:
+    """A generator, and all that is known of it.
+
+    path, sha256: of its file. kind: of the file. layout: the naming of its layers. network: graph
+    and weights. architecture: as a card tells it. established: by what it is known how the network
+    computes; None if by nothing. told, assumed: facts. undecided: questions about the network.
+    recognised: what a checkpoint was recognised as; None for a graph.
+    """
+
+    path: Path
+    sha256: str
+    kind: str
+    layout: str
+    network: Network = field(repr=False)
+    architecture: Architecture = field(repr=False)
+    established: Established | None
+    told: tuple[Fact, ...]
+    assumed: tuple[Fact, ...]
+    undecided: tuple[Question, ...] = ()
+    recognised: Recognised | None = field(default=None, repr=False)
+
+    @property
+    def fixed_patch(self) -> Triple | None:
+        """The only patch that the network takes; None if it takes others too."""
+        return self.network.graph.patch
+
+    @property
+    def made_range(self) -> NetworkRange:
+        """The range of what the network makes, by its last layers."""
+        return _range_of_end(self.network.graph)
+
+
+def find_network(path: Path, choices: Choices, patch: Triple | None = None) -> FoundNetwork:
+    """The generator in a file; patch: that it will be used with, None if nobody said yet.
+
+    Raises CheckpointError.
+    """
+    if is_onnx(path):
+        return of_onnx(read_onnx(path), choices, patch)
+    return _of_checkpoint(recognise(read_checkpoint(path), choices))
+
+
+def with_reference(found: FoundNetwork, reference: Pair) -> FoundNetwork:
+    """A generator that computes a reference, which settles what a checkpoint leaves open.
+
+    Raises CheckpointError if it does not.
+    """
+    if found.recognised:
+        return _of_checkpoint(resolve(found.recognised, *reference))
+    proof = _proof(found.network, reference)
+    return replace(found, told=(*found.told, proof))
+
+
+def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
+    """What was recognised in a training checkpoint."""
+    return FoundNetwork(
+        path=recognised.checkpoint.path,
+        sha256=recognised.checkpoint.sha256,
+        kind=recognised.checkpoint.kind,
+        layout=recognised.match.layout,
+        network=recognised.network,
+        architecture=recognised.spec,
+        established=recognised.established,
+        told=recognised.told,
+        assumed=recognised.defaulted,
+        undecided=recognised.undecided,
+        recognised=recognised,
+    )
+
+
+def of_onnx(file: OnnxFile, choices: Choices, patch: Triple | None = None) -> FoundNetwork:
+    """The network that a graph is; raises CheckpointError, which names what is not supported."""
+    if wrong := _meaningless(choices):
+        raise meaningless(wrong)
+    written = write_down(file, patch)
+    network = written.network
+    return FoundNetwork(
+        path=file.path,
+        sha256=file.sha256,
+        kind=f"ONNX, opset {file.opset}",
+        layout=f"layers of an ONNX graph, opset {file.opset}",
+        network=network,
+        architecture=network.graph,
+        established=Established("graph"),
+        told=tuple(_facts(file, network, written.reason)),
+        assumed=(),
+    )
+
+
+def _meaningless(choices: Choices) -> str | None:
+    """A choice about the network, which a graph does not leave open."""
+    said = ("code", "unproven", "direction", "generator")
+    return next(iter(choices.said()), None) or next(
+        (name for name in said if getattr(choices, name)), None
+    )
+
+
+def _facts(file: OnnxFile, network: Network, reason: str) -> Iterator[Fact]:
+    graph = network.graph
+    counts = (f"{kind} x {count}" for kind, count in operators_of(file).items())
+    yield Fact("written by", file.producer or "not stated", "the file")
+    yield Fact("channels", f"{graph.in_channels} in, {graph.out_channels} out", _FILE)
+    yield Fact("operators", ", ".join(counts), _FILE)
+    if _adds_input(graph):
+        yield Fact("adds its input", "yes", _FILE)
+    if graph.patch:
+        why = f"{reason}; export it with open extents for others"
+        yield Fact("patch", f"{times(graph.patch)} and no other", why)
+    if missing := unsupported(graph):
+        yield Fact("CUDA", "not supported", f"it does not compute {listed(missing)}; the CPU does")
+
+
+def _proof(network: Network, reference: Pair) -> Fact:
+    patch, expected = reference
+    with open_cpu_generator(network) as generator:
+        made = generator(patch)
+    if made.shape != expected.shape:
+        raise CheckpointError("The reference output has another shape than the network makes.")
+    error = relative_error(made, expected)
+    if error > TOLERANCE:
+        raise CheckpointError(
+            f"The graph does not compute the reference: it is {error:.2g} away (relative L2), "
+            f"where {TOLERANCE:g} is allowed; export the network that computed it, or leave "
+            f"{setting('reference')} out."
+        )
+    return Fact("reference", "computed", f"{error:.1g} away (relative L2)")
+
+
+def _adds_input(graph: Graph) -> bool:
+    last = graph.nodes[-1]
+    return isinstance(last.layer, Add) and INPUT in last.inputs
+
+
+def _range_of_end(graph: Graph) -> NetworkRange:
+    match graph.nodes[-1].layer:
+        case Tanh():
+            return "-1..1"
+        case Sigmoid():
+            return "0..1"
+        case _:
+            return "open"
