@@ -137,8 +137,8 @@ MAY_IMPORT = {
     ),
     "engine.decoding": "",
     "engine.devices": (
-        "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
-        "engine.options engine.probe"
+        "engine.compiler engine.cuda engine.errors engine.generator engine.network "
+        "engine.onnxruntime engine.options engine.probe"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
@@ -220,8 +220,9 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.translate"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.read engine.checkpoint.recognise engine.errors engine.model "
-        "engine.network engine.sliding_window pipelines.errors pipelines.report"
+        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.compiler "
+        "engine.errors engine.model engine.network engine.onnxruntime engine.sliding_window "
+        "pipelines.errors pipelines.report"
     ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",

@@ -117,10 +117,14 @@ def in_torch(
 ) -> FloatArray:
     """What PyTorch computes with a spec's weights."""
     weights = {name: torch.tensor(array, dtype=kind) for name, array in network.weights.items()}
-    given = torch.tensor(patches, dtype=kind)
+    return computed(spec, weights, torch.tensor(patches, dtype=kind)).to(torch.float32).numpy()
+
+
+def computed(spec: Spec, weights: "Weights", given: Tensor) -> Tensor:
+    """The same of tensors."""
     made = (_resnet_of if isinstance(spec, ResNetSpec) else _unet_of)(spec, weights, given)
     made = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "none": lambda x: x}[spec.end](made)
-    return (given + made if spec.adds_input else made).to(torch.float32).numpy()
+    return given + made if spec.adds_input else made
 
 
 Weights = Mapping[str, Tensor]

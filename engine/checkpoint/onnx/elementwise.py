@@ -24,7 +24,7 @@ from .builder import Builder
 from .file import Operator
 from .folding import integers, new_shape, number
 from .sampling import check_alike
-from .values import IN_ORDER, Tensor, Value, View
+from .values import IN_ORDER, Above, Tensor, Value, View
 
 _SIMPLE: Mapping[str, Layer] = {
     "Relu": Relu(),
@@ -80,6 +80,18 @@ def clip(builder: Builder, operator: Operator) -> Tensor:
 
 _OPEN = 3e38
 """Ends that no float32 reaches."""
+
+
+def bound(builder: Builder, operator: Operator) -> Tensor:
+    """Max and Min of a tensor and a number."""
+    values = [builder.value(operator, at) for at in range(len(operator.inputs))]
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    ends = [norms.single(value) for value in values if isinstance(value, np.ndarray)]
+    if len(tensors) != 1 or len(ends) != 1 or ends[0] is None:
+        raise operator.refusal("compares tensors, which is not supported")
+    end = _rounded(ends[0])
+    layer = Clip(end, None) if operator.kind == "Max" else Clip(None, end)
+    return builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, tensors[0])
 
 
 def pass_on(builder: Builder, operator: Operator) -> Value:
@@ -242,6 +254,28 @@ def part_of_norm(builder: Builder, operator: Operator) -> Value:
     if found is None:
         raise operator.refusal("is no part of a norm, which is not supported")
     return found
+
+
+def above(builder: Builder, operator: Operator) -> Value:
+    """Greater than a number, as PyTorch's softplus asks."""
+    limit = norms.single(builder.weight(operator, 1))
+    if limit is None or limit < _STRAIGHT:
+        raise operator.refusal("compares voxels, which is not supported")
+    return Above(builder.tensor(operator), limit)
+
+
+def chosen(builder: Builder, operator: Operator) -> Value:
+    """Where: a softplus that is taken for straight where it is, to the last bit of float32."""
+    where, first, second = (builder.value(operator, at) for at in range(3))
+    if isinstance(where, Above) and first == where.of and isinstance(second, Tensor):
+        made = next(node for node in builder.nodes if node.name == second.node)
+        if isinstance(made.layer, Softplus) and made.inputs == (where.of.node,):
+            return second
+    raise operator.refusal("chooses between voxels, which is not supported")
+
+
+_STRAIGHT = 17.0
+"""From here on softplus is its argument in float32."""
 
 
 def negate(builder: Builder, operator: Operator) -> Value:

@@ -43,13 +43,19 @@ _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "Not": np.logical_not,
     "Reciprocal": np.reciprocal,
 }
+
+
+def _length(array: Array, axis: Any, keepdims: bool) -> Array:
+    return np.sqrt(np.sum(array * array, axis=axis, keepdims=keepdims))
+
+
 _REDUCED: Mapping[str, Callable[..., Any]] = {
     "ReduceSum": np.sum,
     "ReduceMean": np.mean,
     "ReduceProd": np.prod,
     "ReduceMin": np.min,
     "ReduceMax": np.max,
-    "ReduceL2": lambda array, **how: np.sqrt(np.sum(array * array, **how)),
+    "ReduceL2": _length,
 }
 
 
@@ -163,7 +169,8 @@ def _tile(operator: Operator, inputs: Sequence[Array]) -> Array:
 def _range(operator: Operator, inputs: Sequence[Array]) -> Array:
     start, stop, step = (array.reshape(()).item() for array in inputs)
     _limited(operator, [max(0, int((stop - start) / step) + 1)])
-    return np.arange(start, stop, step, inputs[0].dtype)
+    counted: Array = np.arange(start, stop, step)
+    return counted.astype(inputs[0].dtype)
 
 
 def _transpose(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -226,6 +233,10 @@ def _where(operator: Operator, inputs: Sequence[Array]) -> Array:
     return np.where(*inputs)
 
 
+def _shape(_: Operator, inputs: Sequence[Array]) -> Array:
+    return np.array(inputs[0].shape, np.int64)
+
+
 def _same(_: Operator, inputs: Sequence[Array]) -> Array:
     return inputs[0]
 
@@ -253,7 +264,7 @@ _FOLDS: Mapping[str, _Fold] = {
     "Gather": _gather,
     "Slice": _slice,
     "Where": _where,
-    "Shape": lambda _, inputs: np.array(inputs[0].shape, np.int64),
+    "Shape": _shape,
     "Identity": _same,
     "Dropout": _same,
 }

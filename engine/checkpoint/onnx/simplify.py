@@ -6,6 +6,8 @@ networks, which are convolutions in the file, become the layers that they are.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,7 +31,7 @@ from ...network.layers import (
 
 _ONE: Triple = (1, 1, 1)
 _TWO: Triple = (2, 2, 2)
-_MOST_TAPS = 7
+_MOST_TAPS, _MOST_PADDING = 7, 64
 
 
 def simplified(
@@ -37,7 +39,14 @@ def simplified(
 ) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
     """The nodes that the output needs, in order and named by what they do, and their weights."""
     rewriter = _Rewriter(nodes, weights, output)
-    for rule in (_joined_affines, _affine_norm, _joined_crops, _filter_down, _filter_up):
+    for rule in (
+        _joined_affines,
+        _affine_norm,
+        _joined_crops,
+        _filter_down,
+        _filter_up,
+        _padded_conv,
+    ):
         rewriter.apply(rule)
     return rewriter.finished()
 
@@ -49,7 +58,7 @@ class _Rewriter:
         self, nodes: Sequence[Node], weights: Mapping[str, FloatArray], output: str
     ) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self.weights = weights
+        self.weights = dict(weights)
         self._output = output
 
     def apply(self, rule: "_Rule") -> None:
@@ -63,10 +72,14 @@ class _Rewriter:
                 if len(chain) == _LONGEST_CHAIN:
                     break
             if made := rule([one.layer for one in chain], self.weights):
-                layer, length = made
-                self.nodes[name] = Node(name, layer, chain[length - 1].inputs)
-                for absorbed in chain[1:length]:
-                    del self.nodes[absorbed.name]
+                self._replace(chain[: made.length], made.layers)
+
+    def _replace(self, chain: list[Node], layers: tuple[Layer, ...]) -> None:
+        for node in chain[len(layers) :]:
+            del self.nodes[node.name]
+        before = (*((node.name,) for node in chain[1 : len(layers)]), chain[-1].inputs)
+        for node, layer, inputs in zip(chain, layers, before, strict=False):
+            self.nodes[node.name] = Node(node.name, layer, inputs)
 
     def _readers(self) -> Counter[str]:
         readers = Counter(name for node in self.nodes.values() for name in node.inputs)
@@ -96,41 +109,48 @@ class _Rewriter:
         return replace(layer, **{role: f"{name}.{role}" for role in roles})
 
 
-_Rule = Callable[[list[Layer], Mapping[str, FloatArray]], tuple[Layer, int] | None]
-"""From a layer and those before it, the nearest first, to what they are together and how many."""
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """What layers are together, the last one first. length: how many they were."""
+
+    length: int
+    layers: tuple[Layer, ...]
+
+
+_Weights: TypeAlias = dict[str, FloatArray]
+_Rule: TypeAlias = Callable[[list[Layer], _Weights], _Together | None]
+"""From a layer and those before it, the nearest first, to what they are."""
 
 _LONGEST_CHAIN = 3
 _ROLES = ("weight", "bias", "scale", "shift", "slope")
 
 
-def _joined_affines(
-    chain: list[Layer], weights: Mapping[str, FloatArray]
-) -> tuple[Layer, int] | None:
+def _joined_affines(chain: list[Layer], weights: _Weights) -> _Together | None:
     match chain:
         case [ChannelAffine(channels, ones, shift), ChannelAffine(_, scale, zeros), *_] if (
             weights[ones] == 1
         ).all() and not weights[zeros].any():
-            return ChannelAffine(channels, scale, shift), 2
+            return _Together(2, (ChannelAffine(channels, scale, shift),))
         case _:
             return None
 
 
-def _affine_norm(chain: list[Layer], _: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+def _affine_norm(chain: list[Layer], _: _Weights) -> _Together | None:
     match chain:
         case [
             ChannelAffine(_, scale, shift),
             (InstanceNorm(scale=None, shift=None) | GroupNorm(scale=None, shift=None)) as norm,
             *_,
         ]:
-            return replace(norm, scale=scale, shift=shift), 2
+            return _Together(2, (replace(norm, scale=scale, shift=shift),))
         case _:
             return None
 
 
-def _joined_crops(chain: list[Layer], _: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+def _joined_crops(chain: list[Layer], _: _Weights) -> _Together | None:
     match chain:
         case [Crop(before, after), Crop(sooner, later), *_]:
-            return Crop(_sum(before, sooner), _sum(after, later)), 2
+            return _Together(2, (Crop(_sum(before, sooner), _sum(after, later)),))
         case _:
             return None
 
@@ -139,7 +159,17 @@ def _sum(one: Triple, other: Triple) -> Triple:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
-def _filter_down(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+def _padded_conv(chain: list[Layer], _: _Weights) -> _Together | None:
+    match chain:
+        case [Conv3d(padding=(0, 0, 0)) as conv, Pad("zero", before, after), *_] if (
+            before == after and max(before) <= _MOST_PADDING
+        ):
+            return _Together(2, (replace(conv, padding=before),))
+        case _:
+            return None
+
+
+def _filter_down(chain: list[Layer], weights: _Weights) -> _Together | None:
     conv = chain[0]
     if not isinstance(conv, Conv3d) or conv.groups != conv.in_channels or conv.bias is not None:
         return None
@@ -153,11 +183,11 @@ def _filter_down(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple
     cube = _cube(made.filter, conv.in_channels)
     is_filter = (made.before, made.after) == (before, after)
     if is_filter and np.array_equal(weights[conv.weight], cube):
-        return made, length
+        return _Together(length, (made,))
     return None
 
 
-def _filter_up(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple[Layer, int] | None:
+def _filter_up(chain: list[Layer], weights: _Weights) -> _Together | None:
     """Doubling by the filter [1, 3, 3, 1] with replicated border is linear interpolation."""
     match chain:
         case [
@@ -174,14 +204,35 @@ def _filter_up(chain: list[Layer], weights: Mapping[str, FloatArray]) -> tuple[L
                 groups=groups,
             ),
             Pad("replicate", (1, 1, 1), (1, 1, 1)),
-        ] if groups == channels and np.array_equal(
-            weights[weight], 8 * _cube(Downsample(4, _TWO, "zero").filter, channels)
-        ):
-            return Upsample("trilinear", _TWO), 3
+        ] if groups == channels:
+            taps = weights[weight]
+            gain = taps.sum() / (8 * channels)
+            if not np.array_equal(taps, 8 * gain * _cube(_LINEAR.filter, channels)):
+                return None
+            doubled = Upsample("trilinear", _TWO)
+            if gain == 1:
+                return _Together(3, (doubled,))
+            scale, shift = f"{weight}.gain", f"{weight}.none"
+            weights[scale] = np.full(channels, gain, np.float32)
+            weights[shift] = np.zeros(channels, np.float32)
+            return _Together(3, (ChannelAffine(channels, scale, shift), doubled))
         case _:
             return None
+
+
+_LINEAR = Downsample(4, _TWO, "zero")
 
 
 def _cube(row: FloatArray, channels: int) -> FloatArray:
     cube = np.einsum("i,j,k->ijk", row, row, row)
     return np.broadcast_to(cube, (channels, 1, *cube.shape))
+
+
+_RULES: tuple[_Rule, ...] = (
+    _joined_affines,
+    _affine_norm,
+    _joined_crops,
+    _filter_down,
+    _filter_up,
+    _padded_conv,
+)

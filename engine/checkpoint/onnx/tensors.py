@@ -13,7 +13,11 @@ from ...network.graph import LARGEST_WEIGHTS
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_INTEGERS = {
+_BYTES: dict[int, int] = {
+    TensorProto.FLOAT: 4,
+    TensorProto.FLOAT16: 2,
+    TensorProto.BFLOAT16: 2,
+    TensorProto.DOUBLE: 8,
     TensorProto.INT64: 8,
     TensorProto.INT32: 4,
     TensorProto.INT16: 2,
@@ -21,13 +25,7 @@ _INTEGERS = {
     TensorProto.UINT8: 1,
     TensorProto.BOOL: 1,
 }
-_BYTES = {
-    TensorProto.FLOAT: 4,
-    TensorProto.FLOAT16: 2,
-    TensorProto.BFLOAT16: 2,
-    TensorProto.DOUBLE: 8,
-    **_INTEGERS,
-}
+"""Element types, each with the bytes of one."""
 
 
 class TensorReader:

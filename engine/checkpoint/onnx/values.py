@@ -80,12 +80,21 @@ class Spread:
 class Normal:
     """A part of x * inverse + (shift - mean * inverse), in which TensorFlow normalises.
 
-    part: x times the inverse deviation, the mean times it, or the shift less that.
+    spread: of x. part: x times the inverse deviation, the mean times it, or the shift less that.
+    shift: of each channel.
     """
 
     spread: Spread
     part: Literal["tensor", "mean", "shift"]
     shift: "Vector | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Where a tensor is above a number. of: that tensor. limit: that number."""
+
+    of: Tensor
+    limit: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,5 +104,5 @@ class Vector:
     values: FloatArray
 
 
-Value: TypeAlias = Array | Tensor | View | Mean | Centred | Spread | Normal
+Value: TypeAlias = Array | Tensor | View | Mean | Centred | Spread | Normal | Above
 """An array is what is known before any patch is."""
