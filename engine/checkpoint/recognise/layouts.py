@@ -14,6 +14,8 @@ from .recognition import Choices, Evidence
 from .resnet import match_resnet
 from .unet import match_unet
 
+_LAYOUTS = (match_resnet, match_unet)
+
 
 def recognise(checkpoint: Checkpoint, choices: Choices) -> Recognised:
     """The generator in a checkpoint, matched against every supported layout.
@@ -73,16 +75,20 @@ def match_of(tensors: Tensors) -> Match:
         raise CheckpointError(sentence)
     modules = NetworkTensors.of(tensors)
     _ = modules.norm_parameters  # raises what is wrong with them
-    if found := match_resnet(modules) or match_unet(modules):
+    if found := _known(modules):
         return found
     within = modules.within("model.")
-    if match_resnet(within) or match_unet(within):
+    if _known(within):
         beside = sorted(modules.paths - within.paths)
         raise CheckpointError(
             f"The generator holds {listed(map(quoted, beside))} beside the layers of a known one; "
             "without them the images would be wrong, so it is not imported."
         )
     raise CheckpointError(unknown_sentence(tensors))
+
+
+def _known(modules: NetworkTensors) -> Match | None:
+    return next((found for layout in _LAYOUTS if (found := layout(modules))), None)
 
 
 def _tell_shapes(match: Match, evidence: Evidence) -> None:
