@@ -113,7 +113,7 @@ MAY_IMPORT = {
         "engine.options"
     ),
     "engine.checkpoint": "",
-    "engine.checkpoint.onnx": "engine.errors engine.network",
+    "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
     "engine.checkpoint.read": "engine.errors engine.network",
     "engine.checkpoint.recognise": (
         "engine.checkpoint.read engine.errors engine.model engine.network engine.onnxruntime"

@@ -267,9 +267,10 @@ def above(builder: Builder, operator: Operator) -> Value:
 def chosen(builder: Builder, operator: Operator) -> Value:
     """Where: a softplus that is taken for straight where it is, to the last bit of float32."""
     where, first, second = (builder.value(operator, at) for at in range(3))
-    if isinstance(where, Above) and first == where.of and isinstance(second, Tensor):
+    if isinstance(where, Above) and isinstance(first, Tensor) and isinstance(second, Tensor):
         made = next(node for node in builder.nodes if node.name == second.node)
-        if isinstance(made.layer, Softplus) and made.inputs == (where.of.node,):
+        is_of_it = first == where.of and made.inputs == (first.node,)
+        if isinstance(made.layer, Softplus) and is_of_it:
             return second
     raise operator.refusal("chooses between voxels, which is not supported")
 

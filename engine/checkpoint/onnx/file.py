@@ -1,7 +1,6 @@
 """An ONNX file as plain data: its operators in order, and its tensors. Nothing is executed."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +11,11 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from ...errors import CheckpointError, quoted
 from ...network.graph import LARGEST_WEIGHTS
+from ..read.checkpoint import is_onnx_start
 from .tensors import Array, TensorReader
 from .wire import check_size, damaged
 
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Array
-
-_OPENING = re.compile(rb"\x08[\x01-\x20](\x12.{1,64}[\x1a\x22\x3a\x42]|\x3a|\x42)", re.DOTALL)
-"""An ONNX file opens with its version, then the name of the program that wrote it or its graph."""
 
 _SUFFIX = ".onnx"
 _OLDEST_OPSET, _NEWEST_OPSET = 7, 26
@@ -74,11 +71,6 @@ def is_onnx(path: Path) -> bool:
             return is_onnx_start(file.read(128))
     except OSError:
         return False
-
-
-def is_onnx_start(data: bytes) -> bool:
-    """Whether these are the first bytes of an ONNX file."""
-    return _OPENING.match(data) is not None
 
 
 def read_onnx(path: Path) -> OnnxFile:

@@ -51,6 +51,9 @@ RULES: Mapping[str, _Rule] = {
 }
 """Operators of ONNX that can be written down, each by what does it."""
 
+_MISFITS = (ValueError, TypeError, IndexError, KeyError, OverflowError, ZeroDivisionError)
+"""What numbers that make no sense let out of a rule; no file may end in more than a sentence."""
+
 _USUAL_EXTENTS = (64, 128, 256, 32)
 """Patches to try where neither file nor user names one; of most strides one is a multiple."""
 
@@ -162,7 +165,10 @@ def _do(builder: Builder, operator: Operator) -> None:
     elif len(arrays) == len(inputs):
         made = folded(operator, arrays)
     elif rule := RULES.get(operator.kind):
-        made = rule(builder, operator)
+        try:
+            made = rule(builder, operator)
+        except _MISFITS as error:
+            raise operator.refusal("has inputs or attributes that do not fit it") from error
     else:
         raise operator.refusal("is not supported")
     results = made if isinstance(made, list) else [made]

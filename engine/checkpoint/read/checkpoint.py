@@ -78,6 +78,9 @@ _SAFETENSORS_ELEMENTS = {
 }
 _GZIP = b"\x1f\x8b"
 _GZIP_READ, _NIFTI_HEADER = 1 << 16, 348
+_ONNX = re.compile(rb"\x08[\x01-\x20](\x12.{1,64}[\x1a\x22\x3a\x42]|\x3a|\x42)", re.DOTALL)
+"""An ONNX file opens with its version, then the name of the program that wrote it or its graph."""
+
 _FOREIGN = {
     b"\x89HDF": "a Keras HDF5 file; its layers differ from PyTorch's and are not supported",
     _GZIP: "gzip-compressed; unpack it first if it holds weights",
@@ -161,7 +164,14 @@ def _foreign(data: bytes) -> str | None:
     """What a file is that is known and holds no weights of PyTorch."""
     if _is_nifti(data) or (data.startswith(_GZIP) and _is_nifti(_unpacked_start(data))):
         return "a NIfTI scan, not weights; it is for 'cuda-cyclegan translate'"
+    if is_onnx_start(data):
+        return "an ONNX model, not a checkpoint"
     return next((what for magic, what in _FOREIGN.items() if data.startswith(magic)), None)
+
+
+def is_onnx_start(data: bytes) -> bool:
+    """Whether these are the first bytes of an ONNX file."""
+    return _ONNX.match(data) is not None
 
 
 def _is_nifti(start: bytes) -> bool:

@@ -1,0 +1,194 @@
+"""ONNX files that are damaged or mean harm end in one sentence, and take no memory."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, external_data_helper
+from support.onnx_files import conv_arrays, model, node, tiny, written
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
+from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
+from cuda_cyclegan.engine.errors import CheckpointError
+
+MIB = 1 << 20
+DATA = (
+    "--source A --target B --intensity-in minmax --intensity-out minmax --axes RAS "
+    "--spacing native --patch 16,16,16"
+)
+
+
+def external(location: str, length: str = "432") -> ModelProto:
+    proto = tiny()
+    [weight] = [one for one in proto.graph.initializer if one.name == "w"]
+    external_data_helper.set_external_data(weight, location, length=None)
+    weight.ClearField("raw_data")
+    if length:
+        entry = weight.external_data.add()
+        entry.key, entry.value = "length", length
+    return proto
+
+
+def with_tensor(dims: list[int], kind: int = TensorProto.FLOAT, data: bytes = b"") -> ModelProto:
+    proto = tiny()
+    proto.graph.initializer.add(name="huge", dims=dims, data_type=kind, raw_data=data)
+    return proto
+
+
+def cyclic() -> ModelProto:
+    proto = tiny()
+    proto.graph.node[0].input[0] = "d"
+    return proto
+
+
+def filled(shape: list[int]) -> ModelProto:
+    fill = node("ConstantOfShape", "shape", "z")
+    return model([fill, node("Add", "x z", "y")], {"shape": np.array(shape)})
+
+
+def repeated(count: int) -> ModelProto:
+    relu = [node("Relu", f"v{at}" if at else "x", f"v{at + 1}") for at in range(count)]
+    return model([*relu, node("Relu", f"v{count}", "y")])
+
+
+def of_opset(version: int) -> ModelProto:
+    proto = tiny()
+    proto.opset_import[0].version = version
+    return proto
+
+
+def with_function() -> ModelProto:
+    proto = tiny()
+    proto.functions.add(name="own", domain="own")
+    return proto
+
+
+def of_domain() -> ModelProto:
+    proto = tiny()
+    proto.graph.node[2].domain = "com.microsoft"
+    return proto
+
+
+def two_outputs() -> ModelProto:
+    proto = tiny()
+    proto.graph.output.add().CopyFrom(proto.graph.output[0])
+    return proto
+
+
+CASES = {
+    "missing numbers": (external("w.bin"), "lie in 'w.bin', which is not in the folder"),
+    "numbers outside": (external("../../etc/passwd"), "which is not in the folder"),
+    "numbers anywhere": (external("/etc/passwd"), "which is not in the folder"),
+    "huge tensor": (with_tensor([1 << 40]), "take more than 2 GiB"),
+    "tensor cut short": (with_tensor([4], data=b"abc"), "more or fewer numbers"),
+    "tensor of text": (with_tensor([1], TensorProto.STRING), "an element type"),
+    "negative shape": (with_tensor([-4]), "a shape that makes no sense"),
+    "cycle": (cyclic(), "reads 'd' before it is made, so the graph is cyclic or damaged"),
+    "huge constant": (filled([1 << 20, 1 << 20]), "makes more numbers than any generator needs"),
+    "endless graph": (repeated(20_001), "no generator has so many"),
+    "old opset": (of_opset(6), "has opset 6"),
+    "new opset": (of_opset(99), "has opset 99"),
+    "own operator": (with_function(), "defines an operator of its own, 'own'"),
+    "foreign domain": (of_domain(), "is of the domain 'com.microsoft'"),
+    "two outputs": (two_outputs(), "has 2 outputs"),
+    "two-dimensional": (
+        model([node("Relu", "x", "y")], dims=("n", 1, "h", "w")),
+        "only 3-D generators",
+    ),
+    "channels untold": (
+        model([node("Relu", "x", "y")], dims=("n", "c", "d", "h", "w")),
+        "how many channels go in",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_harm_is_told_in_a_sentence_and_takes_no_memory(name: str, tmp_path: Path) -> None:
+    proto, message = CASES[name]
+    path = written(proto, tmp_path / "g.onnx")
+    tracemalloc.start()
+    with pytest.raises(CheckpointError) as refusal:
+        write_down(read_onnx(path), None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert peak < 100 * MIB
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x08", b"no ONNX file at all", b"\x3a\xff\xff\xff\xff\x0f", b"\x00" * 100]
+)
+def test_bytes_of_another_kind_are_no_onnx_file(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "g.onnx"
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError):
+        write_down(read_onnx(path), None)
+
+
+def test_a_message_of_endless_parts_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "g.onnx"
+    empty_node = b"\x0a\x00"
+    graph = empty_node * (1 << 20)
+    path.write_bytes(b"\x3a" + b"\x80\x80\x80\x01" + graph)
+    with pytest.raises(CheckpointError, match="more operators than any network"):
+        read_onnx(path)
+
+
+def test_numbers_beside_the_file_are_read(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(conv_arrays()["w"].tobytes())
+    path = written(external("w.bin"), tmp_path / "g.onnx")
+    beside = write_down(read_onnx(path), None).network
+    whole = write_down(read_onnx(written(tiny(), tmp_path / "h.onnx")), None).network
+    assert all(np.array_equal(beside.weights[name], whole.weights[name]) for name in whole.weights)
+
+
+WHOLE = tiny().SerializeToString()
+PLACES = st.integers(0, len(WHOLE) - 1)
+CHANGES = st.one_of(
+    st.tuples(st.just("set"), PLACES, st.binary(min_size=1, max_size=4)),
+    st.tuples(st.just("cut"), PLACES, st.binary(max_size=0)),
+    st.tuples(st.just("insert"), PLACES, st.binary(min_size=1, max_size=12)),
+    st.tuples(st.just("drop"), PLACES, st.binary(min_size=1, max_size=40)),
+)
+
+
+def mutated(changes: list[tuple[str, int, bytes]]) -> bytes:
+    data = WHOLE
+    for how, at, what in changes:
+        match how:
+            case "set":
+                data = data[:at] + what + data[at + len(what) :]
+            case "cut":
+                data = data[:at]
+            case "insert":
+                data = data[:at] + what + data[at:]
+            case _:
+                data = data[:at] + data[at + len(what) :]
+    return data
+
+
+@settings(max_examples=300, deadline=None)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=4))
+def test_mutated_files_make_a_model_or_end_with_status_2(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, bytes]]
+) -> None:
+    folder = tmp_path_factory.mktemp("mutated")
+    path, output = folder / "g.onnx", folder / "m.safetensors"
+    path.write_bytes(mutated(changes))
+    tracemalloc.start()
+    words = ["model", "import", str(path), "--output", str(output), *DATA.split()]
+    result = CliRunner().invoke(app, words)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 * MIB
+    assert result.exit_code in (0, 2), result.stderr
+    assert output.exists() == (result.exit_code == 0)
+    assert {one.name for one in folder.iterdir()} <= {"g.onnx", "m.safetensors"}
+    if result.exit_code == 2:
+        assert "Traceback" not in result.stderr

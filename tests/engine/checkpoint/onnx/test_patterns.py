@@ -1,0 +1,285 @@
+"""What exporters write for one layer becomes that layer, and computes what ONNX Runtime does."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, NodeProto
+from support.onnx_files import OPEN, Dims, conv_arrays, model, node, written
+
+from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
+from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
+from cuda_cyclegan.engine.errors import CheckpointError
+from cuda_cyclegan.engine.network.layers import kind_of
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+
+LAST: Dims = ("n", "d", "h", "w", 1)
+FIRST = [0, 4, 1, 2, 3]
+BACK = [0, 2, 3, 4, 1]
+WIDE = [node("Conv", "x w w.bias", "a", pads=[1] * 6)]
+FLOAT = np.float32
+POSITIONS = "coordinate_transformation_mode"
+
+
+def vector(*numbers: float) -> Any:
+    return np.array(numbers, FLOAT)
+
+
+def written_down(proto: ModelProto, folder: Path, patch: Any = None) -> Any:
+    return write_down(read_onnx(written(proto, folder / "g.onnx")), patch)
+
+
+def kinds(proto: ModelProto, folder: Path, *, channels_last: bool = False) -> list[str]:
+    """Layers of a network that is compared with ONNX Runtime's own reading of its file."""
+    network = written_down(proto, folder).network
+    patch = np.random.default_rng(0).normal(size=(1, 1, 8, 6, 10)).astype(FLOAT)
+    given = patch.transpose(0, 2, 3, 4, 1) if channels_last else patch
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    [expected] = session.run(None, {"x": np.ascontiguousarray(given)})
+    if channels_last:
+        expected = expected.transpose(0, 4, 1, 2, 3)
+    with open_cpu_generator(network, threads=1) as generator:
+        assert np.abs(generator(patch) - expected).max() < 1e-5
+    return [kind_of(one.layer) for one in network.graph.nodes]
+
+
+def ended(*nodes: NodeProto) -> list[NodeProto]:
+    """After a convolution into "a", nodes into "b", then a convolution to one channel."""
+    return [*WIDE, *nodes, node("Conv", "b v v.bias", "y")]
+
+
+ARRAYS = conv_arrays() | conv_arrays(1, 4, 1, "v")
+NORM = {"eps": vector(1e-5), "two": vector(2), "one": vector(1), "half": vector(-0.5)}
+GAMMA = np.linspace(0.5, 2, 4, dtype=FLOAT)
+MOMENTS = [
+    node("ReduceMean", "a", "mean", axes=[2, 3, 4]),
+    node("Sub", "a mean", "centred"),
+    node("Pow", "centred two", "squared"),
+    node("ReduceMean", "squared", "variance", axes=[-1, -2, -3]),
+    node("Add", "variance eps", "more"),
+]
+NORMS = {
+    "by division": [*MOMENTS, node("Sqrt", "more", "sd"), node("Div", "centred sd", "b")],
+    "by an inverse": [
+        *MOMENTS,
+        node("Sqrt", "more", "sd"),
+        node("Div", "one sd", "inverse"),
+        node("Mul", "inverse centred", "b"),
+    ],
+    "by a power": [
+        *MOMENTS,
+        node("Pow", "more half", "inverse"),
+        node("Mul", "centred inverse", "b"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_moments_are_an_instance_norm(name: str, tmp_path: Path) -> None:
+    proto = model(ended(*NORMS[name]), ARRAYS | NORM)
+    assert kinds(proto, tmp_path) == ["conv", "instance_norm", "conv"]
+
+
+def test_tensorflows_norm_is_an_instance_norm_with_scale_and_shift(tmp_path: Path) -> None:
+    shape = (1, 4, 1, 1, 1)
+    nodes = [
+        *MOMENTS,
+        node("Sqrt", "more", "sd"),
+        node("Reciprocal", "sd", "inverse"),
+        node("Mul", "inverse gamma", "scaled"),
+        node("Mul", "a scaled", "left"),
+        node("Mul", "mean scaled", "right"),
+        node("Sub", "beta right", "offset"),
+        node("Add", "left offset", "b"),
+    ]
+    numbers = {"gamma": GAMMA.reshape(shape), "beta": GAMMA.reshape(shape) - 1}
+    proto = model(ended(*nodes), ARRAYS | NORM | numbers)
+    network = written_down(proto, tmp_path).network
+    assert kinds(proto, tmp_path) == ["conv", "instance_norm", "conv"]
+    assert np.array_equal(network.weights["1.instance_norm.scale"], GAMMA)
+    assert np.array_equal(network.weights["1.instance_norm.shift"], GAMMA - 1)
+
+
+def test_moments_of_groups_are_a_group_norm(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "a", "shape"),
+        node("Reshape", "a runs", "r"),
+        node("ReduceMean", "r", "mean", axes=[2, 3, 4, 5]),
+        node("Sub", "r mean", "centred"),
+        node("Mul", "centred centred", "squared"),
+        node("ReduceMean", "squared", "variance", axes=[2, 3, 4, 5]),
+        node("Add", "variance eps", "more"),
+        node("Sqrt", "more", "sd"),
+        node("Div", "centred sd", "normal"),
+        node("Reshape", "normal shape", "back"),
+        node("Mul", "back gamma", "b"),
+    ]
+    # D is 8: only patches of 8 voxels there have this shape.
+    arrays = {"runs": np.array([0, 2, 2, 8, 6, 10]), "gamma": GAMMA.reshape(4, 1, 1, 1)}
+    proto = model(ended(*nodes), ARRAYS | NORM | arrays)
+    written = written_down(proto, tmp_path, (8, 6, 10))
+    assert [kind_of(one.layer) for one in written.network.graph.nodes][1] == "group_norm"
+    assert written.patch == (8, 6, 10)
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_group_normalization_of_either_opset(opset: int, tmp_path: Path) -> None:
+    numbers = GAMMA[:2] if opset < 21 else GAMMA
+    norm = node("GroupNormalization", "a gamma beta", "b", num_groups=2, epsilon=0.1)
+    proto = model(ended(norm), ARRAYS | {"gamma": numbers, "beta": numbers}, opset=opset)
+    assert kinds(proto, tmp_path) == ["conv", "group_norm", "conv"]
+
+
+def test_transposes_of_channels_last_cancel(tmp_path: Path) -> None:
+    nodes = [
+        node("Transpose", "x", "first", perm=FIRST),
+        node("Conv", "first w w.bias", "a", pads=[1] * 6),
+        node("Transpose", "a", "last", perm=BACK),
+        node("Mul", "last gamma", "scaled"),
+        node("Add", "scaled beta", "shifted"),
+        node("Relu", "shifted", "relu"),
+        node("Pad", "relu pads", "padded", mode="reflect"),
+        node("Concat", "padded padded", "twice", axis=4),
+        node("Transpose", "twice", "b", perm=FIRST),
+        node("Conv", "b v v.bias", "c"),
+        node("Transpose", "c", "y", perm=BACK),
+    ]
+    arrays = conv_arrays() | conv_arrays(1, 8, 3, "v") | {"gamma": GAMMA, "beta": GAMMA - 1}
+    arrays["pads"] = np.array([0, 1, 1, 1, 0, 0, 1, 1, 1, 0])
+    found = kinds(model(nodes, arrays, LAST), tmp_path, channels_last=True)
+    assert found == ["conv", "channel_affine", "relu", "pad", "concat", "conv"]
+
+
+def test_batch_norm_is_a_scale_and_a_shift(tmp_path: Path) -> None:
+    norm = node("BatchNormalization", "a g b0 m s", "b", epsilon=1e-3)
+    arrays = {"g": GAMMA, "b0": -GAMMA, "m": GAMMA / 3, "s": GAMMA * 2}
+    assert kinds(model(ended(norm), ARRAYS | arrays), tmp_path) == [
+        "conv",
+        "channel_affine",
+        "conv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "sizes"),
+    [
+        ({"pads": [1, 0, 1, 0, 1, 0]}, (1, 1, 1)),
+        ({"auto_pad": "SAME_UPPER", "strides": [2, 2, 2]}, (2, 2, 2)),
+        ({"auto_pad": "SAME_LOWER"}, (1, 1, 1)),
+    ],
+)
+def test_uneven_padding_of_a_convolution(
+    attributes: dict[str, Any], sizes: tuple[int, ...], tmp_path: Path
+) -> None:
+    scales = vector(1, 1, *sizes)
+    first = node("Conv", "x w w.bias", "a", **attributes)
+    sample = {POSITIONS: "asymmetric", "nearest_mode": "floor"}
+    nodes = [first, node("Resize", "a  scales", "b", **sample), node("Conv", "b v v.bias", "y")]
+    nodes[1].input[:] = ["a", "", "scales"]
+    arrays = conv_arrays(4, 1, 2) | conv_arrays(1, 4, 1, "v") | {"scales": scales}
+    assert "conv" in kinds(model(nodes, arrays), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"pads": [1, 1, 1, 0, 0, 0], "output_padding": [0, 0, 0]},
+        {"pads": [0, 0, 0, 1, 1, 1]},
+        {"auto_pad": "SAME_UPPER"},
+        {"auto_pad": "SAME_LOWER"},
+        {"pads": [1] * 6, "output_padding": [1] * 6},
+    ],
+    ids=str,
+)
+def test_ends_of_a_transposed_convolution(attributes: dict[str, Any], tmp_path: Path) -> None:
+    if "output_padding" in attributes:
+        attributes = attributes | {"output_padding": attributes["output_padding"][:3]}
+    nodes = [
+        node("Conv", "x w w.bias", "a", pads=[1] * 6, strides=[2] * 3),
+        node("ConvTranspose", "a v", "y", strides=[2] * 3, **attributes),
+    ]
+    weight = np.random.default_rng(0).normal(size=(4, 1, 3, 3, 3)).astype(FLOAT)
+    assert kinds(model(nodes, conv_arrays() | {"v": weight}), tmp_path)[:2] == [
+        "conv",
+        "conv_transpose",
+    ]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {
+            "mode": "nearest",
+            POSITIONS: "asymmetric",
+            "nearest_mode": "floor",
+        },
+        {"mode": "nearest", POSITIONS: "half_pixel"},
+        {"mode": "nearest", POSITIONS: "pytorch_half_pixel"},
+        {"mode": "linear", POSITIONS: "half_pixel"},
+        {"mode": "linear", POSITIONS: "align_corners"},
+    ],
+    ids=str,
+)
+def test_positions_of_sampling(attributes: dict[str, Any], tmp_path: Path) -> None:
+    resize = node("Resize", "p", "b", **attributes)
+    resize.input[:] = ["p", "", "scales"]
+    pool = node("MaxPool", "a", "p", kernel_shape=[2] * 3, strides=[2] * 3)
+    arrays = ARRAYS | {"scales": vector(1, 1, 2, 2, 2)}
+    found = kinds(model(ended(pool, resize), arrays), tmp_path)
+    assert found == ["conv", "pool", "upsample", "conv"]
+
+
+def test_shape_arithmetic_folds_once_the_patch_is_known(tmp_path: Path) -> None:
+    nodes = [
+        node("MaxPool", "a", "p", kernel_shape=[2] * 3, strides=[2] * 3),
+        node("Shape", "a", "shape"),
+        node("Gather", "shape places", "extents", axis=0),
+        node("Cast", "extents", "sizes", to=7),
+        node("Shape", "p", "small"),
+        node("Slice", "small zero two", "kept"),
+        node("Concat", "kept sizes", "whole", axis=0),
+        node("Resize", "p", "b", mode="nearest"),
+    ]
+    nodes[-1].input[:] = ["p", "", "", "whole"]
+    arrays = {"places": np.array([2, 3, 4]), "zero": np.array([0]), "two": np.array([2])}
+    assert kinds(model(ended(*nodes), ARRAYS | arrays), tmp_path) == [
+        "conv",
+        "pool",
+        "upsample",
+        "conv",
+    ]
+
+
+REFUSED: dict[str, tuple[list[NodeProto], str]] = {
+    "an operator": ([node("Erf", "a", "b")], "Operator Erf (node 'b') is not supported"),
+    "a branch": ([node("If", "a", "b")], "Operator If (node 'b') is not supported"),
+    "division": (
+        [node("Div", "a a", "b")],
+        "Operator Div (node 'b') divides by a tensor, which is not supported",
+    ),
+    "sampling": (
+        [node("Resize", "a", "b", mode="cubic")],
+        "Operator Resize (node 'b') does not say by how much",
+    ),
+    "a lonely mean": (
+        [node("ReduceMean", "a", "m", axes=[1]), node("Add", "a m", "b")],
+        "Operator ReduceMean (node 'm') takes a mean over other axes",
+    ),
+    "training": (
+        [node("BatchNormalization", "a gamma gamma gamma gamma", "b", training_mode=1)],
+        "normalises by the batch; export the network in eval mode",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_missing_is_refused_with_operator_and_node(name: str, tmp_path: Path) -> None:
+    nodes, message = REFUSED[name]
+    with pytest.raises(CheckpointError) as refusal:
+        written_down(model(ended(*nodes), ARRAYS | {"gamma": GAMMA}, OPEN), tmp_path)
+    assert message in str(refusal.value)
+    assert str(refusal.value).count(". ") == 0
