@@ -17,6 +17,7 @@ import pytest
 import typer.main
 from support.bench_batches import write_model
 from support.dicom_phantoms import Phantom
+from support.onnx_files import tiny, written
 
 from cuda_cyclegan.cli.app import app
 
@@ -53,6 +54,7 @@ def workplace(tmp_path: Path) -> Path:
     Phantom(modality="MR").write(tmp_path / "dicom", edit=_described)
     shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
     shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
+    written(tiny(), tmp_path / "generator.onnx")
     model = write_model(tmp_path / "t1-to-t2.safetensors", 2, 1, (16, 16, 16))
     (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{model}"\n')
     return tmp_path

@@ -6,14 +6,22 @@ from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
     Add,
     ChannelAffine,
+    Channels,
+    Clip,
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     InstanceNorm,
     Layer,
     LeakyRelu,
+    Multiply,
     Pad,
+    Pool,
+    PRelu,
     Relu,
+    Softplus,
+    Subtract,
     Tanh,
     Upsample,
 )
@@ -151,3 +159,40 @@ ODD_GRAPHS = {
         ("sum3", Add(), ("sum2", "norm")),
     ),
 }
+
+CPU_GRAPHS = {
+    "groups and dilation": chain(
+        2,
+        ("a", Conv3d(2, 4, (3, 3, 3), "a.weight", "a.bias", _DOUBLE, _DOUBLE, _DOUBLE, groups=2)),
+        (
+            "b",
+            ConvTranspose3d(
+                4, 6, (3, 2, 3), "b.weight", None, _DOUBLE, (1, 0, 1), _ONE, _DOUBLE, groups=2
+            ),
+        ),
+        ("cut", Crop((0, 0, 0), (2, 2, 2))),
+    ),
+    "pooling": chain(
+        1,
+        ("a", _conv("a", 1, 4)),
+        ("largest", Pool("largest", (3, 3, 3), _DOUBLE, _ONE)),
+        ("mean", Pool("mean", (3, 3, 3), _ONE, _ONE, counts_padding=False)),
+        ("zeros", Pool("mean", (3, 2, 3), (1, 2, 1), (1, 0, 1))),
+        ("up", Upsample("nearest", (2, 4, 2))),
+    ),
+    "products, differences and parts": chain(
+        1,
+        ("a", _conv("a", 1, 6)),
+        ("slopes", PRelu(6, "slopes.slope")),
+        ("some", Channels(1, 3)),
+        ("soft", Softplus()),
+        ("others", Channels(3, 3), ("slopes",)),
+        ("kept", Clip(-0.5, 1.0)),
+        ("above", Clip(None, 0.75)),
+        ("product", Multiply(), ("soft", "above")),
+        ("less", Subtract(), ("product", "some")),
+        ("crop", Crop(_ONE, (0, 1, 0))),
+        ("pad", Pad("replicate", (0, 1, 0), _ONE)),
+    ),
+}
+"""What the CPU computes, and a card does not yet."""
