@@ -4,7 +4,7 @@ Only the operators named here are done, each by NumPy, and none whose result wou
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import ceil, prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -168,9 +168,8 @@ def _tile(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _range(operator: Operator, inputs: Sequence[Array]) -> Array:
     start, stop, step = (array.reshape(()).item() for array in inputs)
-    _limited(operator, [max(0, int((stop - start) / step) + 1)])
-    counted: Array = np.arange(start, stop, step)
-    return counted.astype(inputs[0].dtype)
+    count = _limited(operator, [max(0, ceil((stop - start) / step))])[0]
+    return (start + step * np.arange(count)).astype(inputs[0].dtype)
 
 
 def _transpose(operator: Operator, inputs: Sequence[Array]) -> Array:
