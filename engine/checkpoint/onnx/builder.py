@@ -10,6 +10,9 @@ from .file import OnnxFile, Operator
 from .tensors import Array
 from .values import IN_ORDER, Tensor, Value, View
 
+_LARGEST_SUM = 64 << 20
+"""Bytes of all numbers that are made, beside a few times those of the file."""
+
 
 class Builder:
     """Collects nodes; `values` maps the file's names to what they became.
@@ -23,6 +26,13 @@ class Builder:
         self.weights: dict[str, FloatArray] = {}
         self.values: dict[str, Value] = {file.input: entering, **file.tensors}
         self.missing: dict[str, Operator] = {}
+        self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
+
+    def spend(self, operator: Operator, made: Array) -> None:
+        """Raise CheckpointError if numbers that were made take more memory than a file may."""
+        self._left -= made.nbytes
+        if self._left < 0:
+            raise operator.refusal("makes more numbers than any generator needs")
 
     def value(self, operator: Operator, at: int) -> Value | None:
         """An input; None where the operator leaves it out."""

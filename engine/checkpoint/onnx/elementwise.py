@@ -1,7 +1,6 @@
 """Operators on one number at a time, as layers; sums and products may be parts of a norm."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,10 +18,21 @@ from ...network.layers import (
     Subtract,
     Tanh,
 )
-from . import norms
 from .builder import Builder
 from .file import Operator
 from .folding import integers, new_shape, number
+from .norms import (
+    finished,
+    inverse,
+    root,
+    scaled,
+    shifted,
+    single,
+    spread_over,
+    squared,
+    subtracted,
+    summed,
+)
 from .sampling import check_alike
 from .values import IN_ORDER, Above, Tensor, Value, View
 
@@ -57,7 +67,7 @@ def _rounded(value: float) -> float:
 def prelu(builder: Builder, operator: Operator) -> Tensor:
     """PRelu of one slope, or of one for each channel."""
     source, slopes = builder.tensor(operator), builder.weight(operator, 1)
-    if (one := norms.single(slopes)) is not None:
+    if (one := single(slopes)) is not None:
         return builder.add(operator, LeakyRelu(one), source)
     slope = builder.keep("slope", builder.per_channel(operator, slopes, source))
     return builder.add(operator, PRelu(source.channels, slope), source)
@@ -68,7 +78,7 @@ def clip(builder: Builder, operator: Operator) -> Tensor:
     ends: list[float | None] = []
     for at, name in ((1, "min"), (2, "max")):
         array, attribute = builder.array(operator, at), operator.attributes.get(name)
-        end = norms.single(array) if array is not None else attribute
+        end = single(array) if array is not None else attribute
         if end is not None and not isinstance(end, int | float):
             raise operator.refusal("has ends that are no single numbers")
         ends.append(_rounded(end) if end is not None and abs(end) < _OPEN else None)
@@ -86,7 +96,7 @@ def bound(builder: Builder, operator: Operator) -> Tensor:
     """Max and Min of a tensor and a number."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     tensors = [value for value in values if isinstance(value, Tensor)]
-    ends = [norms.single(value) for value in values if isinstance(value, np.ndarray)]
+    ends = [single(value) for value in values if isinstance(value, np.ndarray)]
     if len(tensors) != 1 or len(ends) != 1 or ends[0] is None:
         raise operator.refusal("compares tensors, which is not supported")
     end = _rounded(ends[0])
@@ -140,18 +150,18 @@ def _add(builder: Builder, operator: Operator, first: Value, second: Value) -> V
     if isinstance(first, np.ndarray):
         first, second = second, first
     if isinstance(second, np.ndarray):
-        amount = norms.single(second)
-        if amount is not None and (found := norms.spread_over(first, amount)):
+        amount = single(second)
+        if amount is not None and (found := spread_over(first, amount)):
             return found
         return _affine(builder, operator, first, 1.0, second)
     for one, other in ((first, second), (second, first)):
-        if found := norms.summed(builder, operator, one, other):
+        if found := summed(builder, operator, one, other):
             return found
     return _both(builder, operator, Add(), first, second)
 
 
 def _subtract(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
-    found = norms.subtracted(first, second) or norms.shifted(builder, operator, first, second)
+    found = subtracted(first, second) or shifted(builder, operator, first, second)
     if found is not None:
         return found
     if isinstance(second, np.ndarray):
@@ -163,12 +173,12 @@ def _subtract(builder: Builder, operator: Operator, first: Value, second: Value)
 
 def _multiply(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
     if _is_plain(first) and _is_plain(second) and first == second:
-        found = norms.squared(first)
+        found = squared(first)
         if found is not None:
             return found
     for one, other in ((first, second), (second, first)):
-        found = norms.finished(builder, operator, one, other, "inverse")
-        if found or (found := norms.scaled(builder, operator, one, other)):
+        found = finished(builder, operator, one, other, "inverse")
+        if found or (found := scaled(builder, operator, one, other)):
             return found
     if isinstance(first, np.ndarray):
         first, second = second, first
@@ -182,13 +192,9 @@ def _is_plain(value: Value) -> bool:
 
 
 def _divide(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
-    if found := norms.finished(builder, operator, first, second, "deviation"):
+    if found := finished(builder, operator, first, second, "deviation"):
         return found
-    if (
-        isinstance(first, np.ndarray)
-        and norms.single(first) == 1
-        and (found := norms.inverse(second))
-    ):
+    if isinstance(first, np.ndarray) and single(first) == 1 and (found := inverse(second)):
         return found
     if isinstance(second, np.ndarray) and second.all():
         return _affine(builder, operator, first, 1 / second, 0.0)
@@ -229,17 +235,17 @@ def _both(
 
 
 def power(builder: Builder, operator: Operator) -> Value:
-    """Pow by 2, and by -0.5 in norms."""
+    """Pow by 2, and by -0.5 in"""
     value, exponent = builder.value(operator, 0), builder.array(operator, 1)
-    by = None if exponent is None else norms.single(exponent)
+    by = None if exponent is None else single(exponent)
     found: Value | None = None
     if value is not None and not isinstance(value, np.ndarray):
         if by == 2:
-            found = norms.squared(value)
+            found = squared(value)
             if found is None and isinstance(value, Tensor):
                 found = builder.add(operator, Multiply(), value, value)
-        elif by in (0.5, -0.5) and (deviation := norms.root(value)):
-            found = deviation if by == 0.5 else norms.inverse(deviation)
+        elif by in (0.5, -0.5) and (deviation := root(value)):
+            found = deviation if by == 0.5 else inverse(deviation)
     if found is None:
         raise operator.refusal("takes a power that is no part of a norm, which is not supported")
     return found
@@ -250,7 +256,7 @@ def part_of_norm(builder: Builder, operator: Operator) -> Value:
     value = builder.value(operator, 0)
     found = None
     if value is not None:
-        found = norms.root(value) if operator.kind == "Sqrt" else norms.inverse(value)
+        found = root(value) if operator.kind == "Sqrt" else inverse(value)
     if found is None:
         raise operator.refusal("is no part of a norm, which is not supported")
     return found
@@ -258,7 +264,7 @@ def part_of_norm(builder: Builder, operator: Operator) -> Value:
 
 def above(builder: Builder, operator: Operator) -> Value:
     """Greater than a number, as PyTorch's softplus asks."""
-    limit = norms.single(builder.weight(operator, 1))
+    limit = single(builder.weight(operator, 1))
     if limit is None or limit < _STRAIGHT:
         raise operator.refusal("compares voxels, which is not supported")
     return Above(builder.tensor(operator), limit)
@@ -268,9 +274,10 @@ def chosen(builder: Builder, operator: Operator) -> Value:
     """Where: a softplus that is taken for straight where it is, to the last bit of float32."""
     where, first, second = (builder.value(operator, at) for at in range(3))
     if isinstance(where, Above) and isinstance(first, Tensor) and isinstance(second, Tensor):
-        made = next(node for node in builder.nodes if node.name == second.node)
-        is_of_it = first == where.of and made.inputs == (first.node,)
-        if isinstance(made.layer, Softplus) and is_of_it:
+        made = [node for node in builder.nodes if node.name == second.node]
+        if first == where.of and [(one.layer, one.inputs) for one in made] == [
+            (Softplus(), (first.node,))
+        ]:
             return second
     raise operator.refusal("chooses between voxels, which is not supported")
 
@@ -281,4 +288,4 @@ _STRAIGHT = 17.0
 
 def negate(builder: Builder, operator: Operator) -> Value:
     """Neg."""
-    return _affine(builder, operator, replace(builder.tensor(operator)), -1.0, 0.0)
+    return _affine(builder, operator, builder.tensor(operator), -1.0, 0.0)

@@ -12,8 +12,8 @@ import numpy as np
 from .file import Attribute, Operator
 from .tensors import Array
 
-_MOST_NUMBERS = 1 << 27
-"""Of one result: more than the largest weight of any generator."""
+_FEW = 1 << 16
+"""Numbers that a result may have in any case; more only if its inputs have so many together."""
 
 _Fold: TypeAlias = Callable[[Operator, Sequence[Array]], Array]
 
@@ -99,21 +99,24 @@ def new_shape(operator: Operator, shape: tuple[int, ...], asked: Sequence[int]) 
     return tuple(kept)
 
 
-def _limited(operator: Operator, shape: Sequence[int]) -> tuple[int, ...]:
-    if min(shape, default=1) < 0 or prod(shape) > _MOST_NUMBERS:
+def _limited(
+    operator: Operator, shape: Sequence[int], inputs: Sequence[Array] = ()
+) -> tuple[int, ...]:
+    most = max(_FEW, sum(array.size for array in inputs))
+    if min(shape, default=1) < 0 or prod(shape) > most:
         raise operator.refusal("makes more numbers than any generator needs")
     return tuple(int(extent) for extent in shape)
 
 
 def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, second = inputs
-    _limited(operator, np.broadcast_shapes(first.shape, second.shape))
+    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
     return _BINARY[operator.kind](first, second)
 
 
 def _divided(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, second = inputs
-    _limited(operator, np.broadcast_shapes(first.shape, second.shape))
+    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
     if first.dtype.kind != "i":
         return first / second
     quotient = np.abs(first) // np.abs(second)
@@ -157,7 +160,7 @@ def _reshape(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _expand(operator: Operator, inputs: Sequence[Array]) -> Array:
     shape = np.broadcast_shapes(inputs[0].shape, integers(inputs[1]))
-    return np.broadcast_to(inputs[0], _limited(operator, shape))
+    return np.broadcast_to(inputs[0], _limited(operator, shape, inputs))
 
 
 def _tile(operator: Operator, inputs: Sequence[Array]) -> Array:
@@ -187,14 +190,14 @@ def _unsqueeze(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _concat(operator: Operator, inputs: Sequence[Array]) -> Array:
     total = sum(array.size for array in inputs)
-    _limited(operator, [total])
+    _limited(operator, [total], inputs)
     return np.concatenate(inputs, integers(operator.attributes["axis"])[0])
 
 
 def _gather(operator: Operator, inputs: Sequence[Array]) -> Array:
     axis = integers(operator.attributes.get("axis", 0))[0]
     size = inputs[1].size * inputs[0].size // max(1, inputs[0].shape[axis])
-    _limited(operator, [size])
+    _limited(operator, [size], inputs)
     return inputs[0].take(inputs[1], axis)
 
 
@@ -228,7 +231,7 @@ def slice_places(
 
 
 def _where(operator: Operator, inputs: Sequence[Array]) -> Array:
-    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)))
+    _limited(operator, np.broadcast_shapes(*(array.shape for array in inputs)), inputs)
     return np.where(*inputs)
 
 

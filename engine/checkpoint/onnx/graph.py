@@ -10,44 +10,61 @@ from ...errors import CheckpointError, PatchShapeError
 from ...network.graph import INPUT, Graph, Network
 from ...network.layer_shapes import times
 from ...network.layers import Triple
-from . import convolutions, elementwise, norms, sampling
 from .builder import Builder
+from .convolutions import convolve, convolve_transposed
+from .elementwise import (
+    ACTIVATIONS,
+    above,
+    activate,
+    bound,
+    chosen,
+    clip,
+    join,
+    negate,
+    part_of_norm,
+    pass_on,
+    power,
+    prelu,
+    reshape,
+)
 from .file import OnnxFile, Operator
 from .folding import folded
+from .norms import batch_norm, group_norm, instance_norm, reduce_mean
+from .sampling import concat, cut, pad, pool, resize, split, transpose
 from .simplify import simplified
 from .values import CHANNELS_LAST, IN_ORDER, Tensor, Value
 
 _Rule: TypeAlias = Callable[[Builder, Operator], Value | list[Tensor]]
 
 RULES: Mapping[str, _Rule] = {
-    "Conv": convolutions.convolve,
-    "ConvTranspose": convolutions.convolve_transposed,
-    "BatchNormalization": norms.batch_norm,
-    "InstanceNormalization": norms.instance_norm,
-    "GroupNormalization": norms.group_norm,
-    "ReduceMean": norms.reduce_mean,
-    "Pad": sampling.pad,
-    "Slice": sampling.cut,
-    "Split": sampling.split,
-    "Concat": sampling.concat,
-    "Transpose": sampling.transpose,
-    "Resize": sampling.resize,
-    "Upsample": sampling.resize,
-    "MaxPool": sampling.pool,
-    "AveragePool": sampling.pool,
-    "PRelu": elementwise.prelu,
-    "Clip": elementwise.clip,
-    "Reshape": elementwise.reshape,
-    "Pow": elementwise.power,
-    "Neg": elementwise.negate,
-    "Max": elementwise.bound,
-    "Min": elementwise.bound,
-    "Greater": elementwise.above,
-    "Where": elementwise.chosen,
-    **dict.fromkeys(elementwise.ACTIVATIONS, elementwise.activate),
-    **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), elementwise.join),
-    **dict.fromkeys(("Sqrt", "Reciprocal"), elementwise.part_of_norm),
-    **dict.fromkeys(("Identity", "Cast", "Dropout"), elementwise.pass_on),
+    "Conv": convolve,
+    "ConvTranspose": convolve_transposed,
+    "BatchNormalization": batch_norm,
+    "InstanceNormalization": instance_norm,
+    "GroupNormalization": group_norm,
+    "ReduceMean": reduce_mean,
+    "Pad": pad,
+    "Slice": cut,
+    "Split": split,
+    "Concat": concat,
+    "Transpose": transpose,
+    "Resize": resize,
+    "Upsample": resize,
+    "MaxPool": pool,
+    "AveragePool": pool,
+    "PRelu": prelu,
+    "Clip": clip,
+    "Reshape": reshape,
+    "Pow": power,
+    "Neg": negate,
+    "Max": bound,
+    "Min": bound,
+    "Greater": above,
+    "Where": chosen,
+    **dict.fromkeys(ACTIVATIONS, activate),
+    **dict.fromkeys(("Add", "Sum", "Sub", "Mul", "Div"), join),
+    **dict.fromkeys(("Sqrt", "Reciprocal"), part_of_norm),
+    **dict.fromkeys(("Identity", "Cast", "Dropout"), pass_on),
 }
 """Operators of ONNX that can be written down, each by what does it."""
 
@@ -164,6 +181,7 @@ def _do(builder: Builder, operator: Operator) -> None:
         made: Value | list[Tensor] = _shape(builder, operator)
     elif len(arrays) == len(inputs):
         made = folded(operator, arrays)
+        builder.spend(operator, made)
     elif rule := RULES.get(operator.kind):
         try:
             made = rule(builder, operator)

@@ -15,32 +15,32 @@ _SENTENCES = {
         "and is not supported."
     ),
     r"model\.\d+\.(conv\.unit\d|submodule|adn|residual)|model\.0\.residual\.": (
-        "This is MONAI's UNet of residual units; only the ResNet and U-Net generators of the "
-        "CycleGAN family are supported."
+        "This is MONAI's UNet of residual units, whose weights do not tell all of it; export the "
+        "network as ONNX and import that."
     ),
     r"(in_tr|down_tr\d+|up_tr\d+|out_tr)\.": (
-        "This is a V-Net; only the ResNet and U-Net generators of the CycleGAN family are "
-        "supported."
+        "This is a V-Net, whose weights do not tell all of it; export the network as ONNX and "
+        "import that."
     ),
     r"encoders\..*|out_conv\.": (
-        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv); its "
-        "decoder is not one that this program computes."
+        "This is a MONAI residual U-Net as in cyclegan3d (encoders, decoders, out_conv), whose "
+        "weights do not tell all of it; export the network as ONNX and import that."
     ),
     r"(input_block|bottleneck|upsamples)\.": (
-        "This is MONAI's DynUNet; only the ResNet and U-Net generators of the CycleGAN family are "
-        "supported."
+        "This is MONAI's DynUNet, whose weights do not tell all of it; export the network as ONNX "
+        "and import that."
     ),
     r"(prev_conv|enc_\d+\.featureConv)": (
         "This generator normalises after its activation and samples only in-plane (prev_conv, "
-        "enc_N.featureConv); that order is not supported."
+        "enc_N.featureConv), which weights do not tell; export the network as ONNX and import that."
     ),
     r"(in_ab|downs\.\d+\.(down_conv_ab|core)|downconv_ab|upconv_ab|core\.)": (
-        "This is a V-Net or partially invertible ResNet of ganslate; only its Resnet3D and Unet3D "
-        "are supported."
+        "This is a V-Net or partially invertible ResNet of ganslate; of its checkpoints only those "
+        "of Resnet3D and Unet3D are read, so export the network as ONNX and import that."
     ),
     r"(conv_block1\.conv1|deconv_block\d|encoder1\.unet_downblock)": (
-        "This is a U-Net of separate encoder and decoder blocks; of the U-Nets only the nested "
-        "ones of the CycleGAN family are supported."
+        "This is a U-Net of separate encoder and decoder blocks, whose weights do not tell all of "
+        "it; export the network as ONNX and import that."
     ),
     r".*(attention|attn|transformer|swin)": (
         "This generator has attention layers, which are not supported."

@@ -32,6 +32,8 @@ OTHER = {
     "spacing": replace(CARD, spacing=None),
     "intensity in": replace(CARD, intensity_in=Identity()),
     "intensity out": replace(CARD, intensity_out=Window(0.0, 1001.0)),
+    "input range": replace(CARD, input_range="0..1"),
+    "output range": replace(CARD, output_range="open"),
     "small volumes": replace(CARD, small_volume_padding="minimum"),
 }
 

@@ -51,6 +51,13 @@ def filled(shape: list[int]) -> ModelProto:
     return model([fill, node("Add", "x z", "y")], {"shape": np.array(shape)})
 
 
+def doubled(count: int) -> ModelProto:
+    """Sums of a weight with itself, each of which is kept."""
+    sums = [node("Add", f"w{at} w{at}", f"w{at + 1}") for at in range(count)]
+    nodes = [*sums, node("Conv", f"x w{count}", "y", pads=[1] * 6)]
+    return model(nodes, {"w0": np.ones(1 << 17, np.float32)})
+
+
 def repeated(count: int) -> ModelProto:
     relu = [node("Relu", f"v{at}" if at else "x", f"v{at + 1}") for at in range(count)]
     return model([*relu, node("Relu", f"v{count}", "y")])
@@ -90,6 +97,7 @@ CASES = {
     "negative shape": (with_tensor([-4]), "a shape that makes no sense"),
     "cycle": (cyclic(), "reads 'd' before it is made, so the graph is cyclic or damaged"),
     "huge constant": (filled([1 << 20, 1 << 20]), "makes more numbers than any generator needs"),
+    "endless sums": (doubled(400), "makes more numbers than any generator needs"),
     "endless graph": (repeated(20_001), "no generator has so many"),
     "old opset": (of_opset(6), "has opset 6"),
     "new opset": (of_opset(99), "has opset 99"),
