@@ -217,7 +217,7 @@ MAY_IMPORT = {
         "engine.options engine.recovery io.discovery io.errors io.files io.volume "
         "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.patch_memory pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.translate"
+        "pipelines.settings pipelines.study pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.compiler "

@@ -38,7 +38,7 @@ from ..study.translation import (
     prepare_study,
     read_study,
 )
-from ..study.verification import check_verified, verify_study
+from ..study.verification import StudyVerifier, check_verified, study_verifier
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
@@ -46,6 +46,8 @@ OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManage
 """Opens the network in some precision, and tells of the search for plans."""
 ShareGenerator: TypeAlias = Callable[[Progress], AbstractContextManager[SharedGenerator]]
 """Lets the threads of a batch have the network, which tells of the search for plans."""
+ShareVerifier: TypeAlias = Callable[[Model], AbstractContextManager[StudyVerifier]]
+"""Lets them have what computes tiles again."""
 
 
 def opened_for_a_batch(
@@ -64,6 +66,7 @@ class StudyTask:
     options: with none left open. hands_over: whether the study over which a device is lost is left
     to another process. may_begin: asked about each study, by its name, when the network could begin
     with it. model: with its card. share_generator: opens the network. store: where results go.
+    share_verifier: what computes tiles of the model's results again.
     """
 
     model: Model
@@ -72,6 +75,7 @@ class StudyTask:
     store: Store
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
+    share_verifier: ShareVerifier = study_verifier
 
     @property
     def precision(self) -> Precision:
@@ -130,7 +134,6 @@ class StudyStages:
         self._arrays = HostArrays()
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
-        self._verifying = threading.Lock()  # which takes all cores and much memory
         self._tell = tell
         self._peaks = PeakMeters()
         self._stopped = threading.Event()
@@ -176,12 +179,12 @@ class StudyStages:
 
         return self._attempt(ticket, lambda: self._infer(ticket, study, generator, on_tiles))
 
-    def finish(self, inferred: Inferred) -> Finished:
+    def finish(self, inferred: Inferred, verifier: StudyVerifier) -> Finished:
         """Bring a study back onto its scan's grid."""
         if isinstance(inferred, StudyDone):
             return inferred
         ticket, study = inferred
-        return self._attempt(ticket, lambda: self._finish(ticket, study))
+        return self._attempt(ticket, lambda: self._finish(ticket, study, verifier))
 
     def store(self, finished: Finished) -> None:
         """Write a study's result, and its row; before that, those of its aliases."""
@@ -264,11 +267,12 @@ class StudyStages:
         ticket.row = replace(ticket.row, notes=notes)
         return replace(outcome.result, precision=outcome.precision)
 
-    def _finish(self, ticket: StudyProgress, study: InferredStudy) -> Translated:
+    def _finish(
+        self, ticket: StudyProgress, study: InferredStudy, verifier: StudyVerifier
+    ) -> Translated:
         task, watch = self._task, ticket.watch
         if task.options.verify:
-            with self._verifying, watch.time("finish"):
-                verified = verify_study(study, task.model, task.options, ticket.row.name)
+            verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)
             check_verified(verified)
         return finish_study(study, task.model, task.options, watch, self._arrays.empty)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -62,6 +62,8 @@ class StudyPipeline:
         )
         self._reading, self._storing = concurrency.readers, concurrency.writers
         self._counting = threading.Lock()
+        self._open = ExitStack()
+        self._verifier = self._open.enter_context(task.share_verifier(task.model))
         self._threads = [
             *self._workers(_READ, concurrency.readers, self._read_all),
             *self._workers(_INFER, 1, self._infer_all),
@@ -206,13 +208,14 @@ class StudyPipeline:
         with self._counting:
             self._storing -= 1
             if not self._storing:
+                self._open.close()
                 self._events.end()
 
     def _finish_next(self) -> Finished | None:
         inferred = self._inferred.get()
         if inferred is None or self._commits.is_shut:
             return None
-        return self._stages.finish(inferred)
+        return self._stages.finish(inferred, self._verifier)
 
     def _end_writers(self) -> None:
         for _ in range(self._concurrency.writers):

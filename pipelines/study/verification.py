@@ -4,7 +4,10 @@ What is compared is the result itself: around the middle of a tile, up to the ne
 is the weighted mean of the same few tiles throughout. These are computed again.
 """
 
+import threading
+from collections import abc
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
 from math import inf, isfinite, sqrt
@@ -21,6 +24,7 @@ from ...engine.onnxruntime.session import open_cpu_generator
 from ...engine.scaling import Stored
 from ..errors import VerificationError
 from ..settings import TranslateOptions
+from ..stopwatch import Stopwatch
 from .blending import patch_weights
 from .sliding_window import Cutter
 from .tiling import Box, Tile, Tiling
@@ -51,32 +55,58 @@ def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple
     return tuple(_place(tiling, tile) for tile in islice(busy, count))
 
 
-def verify_study(
-    inferred: InferredStudy, model: Model, options: TranslateOptions, name: str
-) -> Verified:
-    """Compute places again, as the options ask; the study must not be finished yet.
+@contextmanager
+def study_verifier(model: Model) -> abc.Generator["StudyVerifier"]:
+    """The one owner of the model on the CPU, which opens with the first study."""
+    with ExitStack() as opened:
+        yield StudyVerifier(model, opened)
 
-    Raises EngineError.
+
+class StudyVerifier:
+    """Computes places of studies again, for threads to share: one study at a time, as each takes
+    all cores and much memory. opened: closes the model at last.
     """
-    begin = perf_counter()
-    prepared = inferred.study.prepared
-    tiling = prepared.plan.tiling
-    places = chosen_places(prepared.given, tiling, options.verify, name)
-    weights = patch_weights(tiling, options.blend)
-    padding = model.card.small_volume_padding
-    cutter = Cutter(prepared.given, tiling, padding)
-    with open_cpu_generator(model.network) as reference:
+
+    def __init__(self, model: Model, opened: ExitStack) -> None:
+        self._model, self._opened = model, opened
+        self._reference: Generator | None = None
+        self._turn = threading.Lock()
+
+    def verify(
+        self, inferred: InferredStudy, options: TranslateOptions, name: str, watch: Stopwatch
+    ) -> Verified:
+        """Compute places again, as the options ask; the study must not be finished yet.
+
+        Raises EngineError.
+        """
+        with self._turn, watch.time("finish"):
+            return self._verify(inferred, options, name)
+
+    def _verify(self, inferred: InferredStudy, options: TranslateOptions, name: str) -> Verified:
+        begin = perf_counter()
+        prepared = inferred.study.prepared
+        tiling = prepared.plan.tiling
+        places = chosen_places(prepared.given, tiling, options.verify, name)
+        weights = patch_weights(tiling, options.blend)
+        cutter = Cutter(prepared.given, tiling, self._model.card.small_volume_padding)
+        reference = self._opened_reference()
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
-    explained = tolerance(inferred.precision, tiling.patch)
-    judged = [(error, explained + steps) for error, steps in errors] or [(0.0, explained)]
-    worst, allowed = max(judged, key=lambda one: one[0] / one[1])
-    return Verified(
-        places=len(places),
-        tiles=sum(len(place.tiles) for place in places),
-        error=worst,
-        allowed=allowed,
-        seconds=perf_counter() - begin,
-    )
+        explained = tolerance(inferred.precision, tiling.patch)
+        judged = [(error, explained + steps) for error, steps in errors] or [(0.0, explained)]
+        worst, allowed = max(judged, key=lambda one: one[0] / one[1])
+        return Verified(
+            places=len(places),
+            tiles=sum(len(place.tiles) for place in places),
+            error=worst,
+            allowed=allowed,
+            seconds=perf_counter() - begin,
+        )
+
+    def _opened_reference(self) -> Generator:
+        if self._reference is None:
+            opening = open_cpu_generator(self._model.network)
+            self._reference = self._opened.enter_context(opening)
+        return self._reference
 
 
 def check_verified(verified: Verified) -> None:

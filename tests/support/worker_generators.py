@@ -6,14 +6,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from support.numerics_models import FunctionGenerator
 from support.waiting import eventually
 
 from cuda_cyclegan.engine.cuda.plan_cache import Progress
+from cuda_cyclegan.engine.devices import Device, open_generator
 from cuda_cyclegan.engine.errors import CudaError, EngineError
-from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.pipelines.results import storing
 
@@ -101,3 +105,23 @@ class Opener:
     def processes(self) -> set[str]:
         """Those that have translated something."""
         return {file.name.partition("-")[0] for file in self.folder.glob("*-*")}
+
+
+@dataclass(frozen=True)
+class WrongOpener:
+    """Opens a network on the CPU, in a worker, whose results are off by a factor; picklable."""
+
+    factor: float
+    network: Network
+    device: Device
+    patch: Triple
+
+    @classmethod
+    def by(cls, factor: float) -> "partial[WrongOpener]":
+        """What stands where openers are made."""
+        return partial(cls, factor)
+
+    @contextmanager
+    def __call__(self, precision: Precision, progress: Progress) -> Iterator[FunctionGenerator]:
+        with open_generator(self.network, self.device, precision, self.patch, progress) as right:
+            yield FunctionGenerator(lambda patches: right(patches) * np.float32(self.factor))

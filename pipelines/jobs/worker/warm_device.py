@@ -32,6 +32,7 @@ from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import TranslateOptions
+from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
 from ..links import refused_link
 from ..queue.job import StudyJob
@@ -48,6 +49,7 @@ class _Tool:
     patch: tuple[int, int, int]
     model: Model
     generator: SharedGenerator
+    verifier: StudyVerifier
 
 
 class WarmDevice:
@@ -122,6 +124,7 @@ class WarmDevice:
             store=Store(manifest, Recipe(tool.model.identity, settings.sha256()), tool.model.card),
             hands_over=True,
             may_begin=may_begin,
+            share_verifier=lambda _: nullcontext(tool.verifier),
         )
 
     def concurrency(self) -> Concurrency:
@@ -178,7 +181,9 @@ class WarmDevice:
         opening = shared_generator(
             lambda precision: self._opened(model, precision, patch), self._device.precisions
         )
-        self._tool = _Tool(*wanted, model, self._tool_stack.enter_context(opening))
+        generator = self._tool_stack.enter_context(opening)
+        verifier = self._tool_stack.enter_context(study_verifier(model))
+        self._tool = _Tool(*wanted, model, generator, verifier)
         return self._tool
 
     @contextmanager

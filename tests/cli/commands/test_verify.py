@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from support.batch_world import scan, tiny_model
+from support.queue_world import QueueWorld
+from support.worker_generators import WrongOpener
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines import translate as translating
+from cuda_cyclegan.pipelines.jobs.worker import warm_device
+from cuda_cyclegan.pipelines.study import verification
 
 
 class World:
@@ -44,9 +49,28 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path)
 
 
-def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
-    """Have the device be wrong in every so-manieth tile."""
-    right = translating.open_generator
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has a word for each time that the CPU's model was opened, and closed, for verification."""
+    told: list[str] = []
+    opening = verification.open_cpu_generator
+
+    @contextmanager
+    def counted(*asked: Any) -> Generator[Any]:
+        with opening(*asked) as generator:
+            told.append("opened")
+            yield generator
+        told.append("closed")
+
+    monkeypatch.setattr(verification, "open_cpu_generator", counted)
+    return told
+
+
+def wrong(
+    monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1, where: Any = translating
+) -> None:
+    """Have the device be wrong in every so-manieth tile; where: the module that opens it."""
+    right = where.open_generator
 
     @contextmanager
     def off(*asked: Any) -> Generator[Any]:
@@ -62,7 +86,7 @@ def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> Non
 
             yield Off()
 
-    monkeypatch.setattr(translating, "open_generator", off)
+    monkeypatch.setattr(where, "open_generator", off)
 
 
 @pytest.mark.parametrize("overlap", ["0", "0.25", "0.5", "0.8"])
@@ -119,3 +143,64 @@ def test_the_table_has_the_error_and_the_plan_the_cost(world: World) -> None:
     assert re.search(r"Verification: \d+ tiles again on the CPU, \d\.\d+ s of its cores", planned)
     assert "off by" not in world.run("translate", "--overwrite").stdout
     assert "Verification" not in world.run("plan", "--overwrite").output
+
+
+def test_the_model_is_opened_once_a_batch_and_only_if_asked_for(
+    world: World, opened: list[str]
+) -> None:
+    assert {row["status"] for row in world.rows("--verify", "1")} == {"translated"}
+    assert opened == ["opened", "closed"]
+    world.rows("--overwrite")
+    assert opened == ["opened", "closed"]
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, "translated"), (1.02, "failed")])
+def test_several_devices_verify_each_what_it_computed(
+    world: World, monkeypatch: pytest.MonkeyPatch, factor: float, status: str
+) -> None:
+    devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
+    monkeypatch.setattr(translating, "choose_devices", lambda *_: devices)
+    monkeypatch.setattr(translating, "Opener", WrongOpener.by(factor))
+    rows = world.rows("--verify", "1")
+    assert [row["status"] for row in rows] == [status] * 2
+    assert all(row["verified"]["places"] == 1 for row in rows)
+    assert len(list(world.output.glob("*.nii.gz"))) == (2 if status == "translated" else 0)
+
+
+class TestInTheQueue:
+    @pytest.fixture
+    def queue(self, tmp_path: Path) -> QueueWorld:
+        world = QueueWorld(tmp_path)
+        world.scans(2)
+        return world
+
+    def test_a_worker_verifies_with_one_model_for_all_jobs(
+        self, queue: QueueWorld, opened: list[str]
+    ) -> None:
+        batches = [queue.submit("--verify", "1"), queue.submit("--verify", "1", "--overlap", "0")]
+        queue.work()
+        rows = [job["result"] for batch in batches for job in queue.jobs(batch)]
+        assert [row["verified"]["places"] for row in rows] == [1] * 4
+        assert opened == ["opened", "closed"]
+
+    def test_a_worker_writes_nothing_that_is_wrong(
+        self, queue: QueueWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wrong(monkeypatch, 1.02, where=warm_device)
+        batch = queue.submit("--verify", "1")
+        queue.work()
+        assert {job["state"] for job in queue.jobs(batch)} == {"failed"}
+        assert all("nothing was written" in job["reason"] for job in queue.jobs(batch))
+        assert queue.made() == set()
+
+    def test_what_arrives_in_a_watched_folder_is_verified(self, queue: QueueWorld) -> None:
+        paths = [str(queue.inputs), "--model", str(queue.model), "--output", str(queue.output)]
+        watch = queue.start("watch", *paths, "--verify", "1", "--settle", "0")
+        assert watch.stderr is not None
+        assert any("2 studies queued" in line for line in watch.stderr)
+        watch.terminate()
+        watch.communicate()
+        queue.work()
+        [batch] = json.loads(queue.did("jobs", "--json"))["batches"]
+        jobs = queue.jobs(batch["batch"])
+        assert [job["result"]["verified"]["places"] for job in jobs] == [1, 1]
