@@ -36,10 +36,13 @@ layer has the same form on all cards with matrix units of m16n8k16: each gives a
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
-_MOST_WALKS, _WALKS_EVEN = 2, 16
-"""Walks through the depth at once on a multiprocessor at most; and of what their number on a card
-is a multiple, as mostly of the walks that a patch has beside each other.
+_MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
+"""Walks through the depth at once on a multiprocessor at most; of what their number on a card is a
+multiple, as mostly of the walks that a patch has beside each other; and the share of a card that
+may stay idle by that.
 """
+_FEWEST_PLANES = 4
+"""Of a walk, which begins with as many more as its kernel is deep."""
 
 
 def most_shared(card: CardProperties) -> int:
@@ -105,15 +108,28 @@ def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
     shared = weights + (rows + border) * line
     blocks = -(-width // _COLUMNS) * -(-height // rows)
     parts = target.batch * target.channels // outputs
-    planes = max(4, -(-depth * blocks * parts // _walks(card, shared)))
+    planes = _planes(depth, blocks * parts, _walks(card, shared), step.kernel[0] - 1)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
 def _walks(card: CardProperties, shared: int) -> int:
     """Blocks that walk through the depth at the same time, each with so much shared memory."""
     each = min(_MOST_WALKS, max(1, card.blocks_at_once(shared)))
-    at_once = each * card.multiprocessors
-    return max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
+    return each * card.multiprocessors
+
+
+def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """Planes of each walk; beside: how many walks a plane takes. border: planes read besides."""
+    even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
+    if even >= (1 - _MOST_IDLE) * at_once:
+        return max(_FEWEST_PLANES, -(-depth * beside // even))
+
+    def seconds(planes: int) -> int:
+        """As if a plane took one, with all walks that do not fit at once behind the others."""
+        waves = -(-beside * -(-depth // planes) // at_once)
+        return waves * (planes + border)
+
+    return min(range(_FEWEST_PLANES, max(depth, _FEWEST_PLANES) + 1), key=seconds)
 
 
 def _outputs(step: ConvolvePatches) -> int:

@@ -6,13 +6,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.batch_world import scan, tiny_model
-from typer.testing import CliRunner
+from support.described_cards import DESCRIBED, DescribedCard
+from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.compiler.memory.fitting import (
+    MemoryBudget,
+    ProgramRequest,
+    fit,
+    usual_batch,
+)
 from cuda_cyclegan.engine.compiler.ring_buffers import rings
 from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan
+from cuda_cyclegan.engine.cuda.plan_cache import Candidate
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.graph import Network, Triple
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.probe.cards import CudaDevice
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.study.sliding_window import window_grid
@@ -23,6 +35,7 @@ CARD = Device("cuda", "fp16", ("fp16",))
 PLAN = DevicePlan(
     "Described GPU", ProgramPlan(100 * MIB, 2, 0.25), 1000 * MIB, (1, 1), context=500 * MIB
 )
+PLAN_OF = Candidate("any", 0, 1.0)
 LARGE = (200, 200, 400)
 
 
@@ -117,3 +130,63 @@ def test_a_card_without_room_is_an_error_and_no_plan(world: World) -> None:
     told = world.plan(DeviceMemoryError("The network needs 90 MiB of device memory."))
     assert "needs 90 MiB" in told
     assert "Traceback" not in told
+
+
+class TestOnDescribedCards:
+    """`--device auto` finds the card; what its program takes is computed, and no start needed."""
+
+    @pytest.fixture(params=DESCRIBED.values(), ids=DESCRIBED)
+    def card(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> DescribedCard:
+        card: DescribedCard = request.param
+        found = CudaDevice(0, card.name, card.capability, card.memory << 30, None, "CUDA 12.8")
+        monkeypatch.setattr(devices, "why_no_cuda", lambda: None)
+        monkeypatch.setattr(devices, "cuda_devices", lambda: (found,))
+        return card
+
+    def plan(
+        self, card: DescribedCard, free: int, folder: Path, patch: str, *options: str
+    ) -> Result:
+        """What `plan` says where so many bytes are free; any convolution was measured before."""
+
+        def plan_device(
+            network: Network, _: Device, precision: Precision, patch: Triple
+        ) -> DevicePlan:
+            batch = usual_batch(network.graph, patch, card.multiprocessors)
+            wanted = ProgramRequest(patch, batch, precision, card.properties)
+            room = MemoryBudget(free)
+            fitted = fit(network, wanted, room, lambda shapes, _: dict.fromkeys(shapes, PLAN_OF))
+            program = ProgramPlan(fitted.memory.bytes, fitted.lowered.layout.batch, None)
+            return DevicePlan(card.name, program, room.bytes, (1, 1))
+
+        words = ["plan", str(scan(folder / "scan.nii")), "--output", str(folder / "out")]
+        words += ["--model", str(tiny_model(folder / "model.safetensors")), "--patch", patch]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(dry_run, "plan_device", plan_device)
+            patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+            return CliRunner().invoke(app, [*words, "--device", "auto", *options])
+
+    def test_each_precision_of_a_card_is_planned_and_no_other(
+        self, card: DescribedCard, tmp_path: Path
+    ) -> None:
+        for precision in ("fp16", "bf16", "tf32", "fp32"):
+            asked = "--precision", precision
+            done = self.plan(card, card.memory << 30, tmp_path, "64,64,64", *asked)
+            if card.capability < (8, 0) and precision in ("bf16", "tf32"):
+                assert done.exit_code == 2
+                assert "computes in fp16 and fp32 only" in " ".join(done.stderr.split())
+            else:
+                assert done.exit_code == 0, done.output
+                assert re.search(r"\d+ MiB for a program of \d tiles? a run", done.stdout)
+
+    def test_a_card_with_too_little_memory_says_what_would_fit(
+        self, card: DescribedCard, tmp_path: Path
+    ) -> None:
+        done = self.plan(card, 96 * MIB, tmp_path, "256,256,256")
+        assert done.exit_code != 0
+        told = " ".join(done.stderr.split())
+        assert "for patches of 256x256x256, but the card has 32 MiB to spare" in told
+        fitting = re.search(r"\(--patch (\d+,\d+,\d+) fits\)", told)
+        assert fitting, told
+        assert self.plan(card, 96 * MIB, tmp_path, fitting[1]).exit_code == 0

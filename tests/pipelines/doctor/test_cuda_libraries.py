@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.described_cards import DESCRIBED, DescribedCard
 
 from cuda_cyclegan.engine.probe import cudnn_copies
 from cuda_cyclegan.engine.probe.cards import CudaDevice
@@ -140,3 +141,14 @@ def test_nvrtc_that_is_older_than_a_card_is_a_warning() -> None:
     assert fitting.subject == "NVRTC"
     assert fitting.state == "ok", fitting.words
     assert (too_old.state, "capability 99.0" in too_old.words) == ("warning", True)
+
+
+@pytest.mark.parametrize("card", DESCRIBED.values(), ids=DESCRIBED)
+def test_every_described_card_is_named_and_well(card: DescribedCard) -> None:
+    total = card.memory << 30
+    found = CudaDevice(0, card.name, card.capability, total, total, "CUDA 12.8")
+    finding = judged_card(found, [])
+    assert finding.state == "ok"
+    capability = ".".join(map(str, card.capability))
+    assert f"{card.name}, compute capability {capability}, " in finding.words
+    assert f"{card.memory}.0 of {card.memory}.0 GiB free" in finding.words
