@@ -1,5 +1,6 @@
 """A folder from Python: the command's files and report, typed events, and nothing half done."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from support.translate_world import World
 import cuda_cyclegan as cc
 from cuda_cyclegan.io.files.parts import is_part
 from cuda_cyclegan.pipelines.errors import OutputFolderError, SettingsError
+from cuda_cyclegan.pipelines.results import storing
 
 
 @pytest.fixture
@@ -85,6 +87,28 @@ def test_what_a_listener_raises_ends_the_batch_cleanly(
     assert parts(world.output) == []
     whole = translated(world)
     assert [row.is_done for row in whole.studies] == [True] * 3
+    assert parts(world.output) == []
+
+
+def test_results_under_way_are_stored_before_the_error_is_raised(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = threading.Event()
+    right = storing.write
+
+    def slow(*what: Any) -> Any:
+        raised.wait()
+        return right(*what)
+
+    def listen(event: cc.Event) -> None:
+        if isinstance(event, cc.TilesDone) and event.study == "b.nii.gz" and event.done:
+            raised.set()
+            raise ValueError("mine")
+
+    monkeypatch.setattr(storing, "write", slow)
+    with pytest.raises(ValueError, match="mine"):
+        translated(world, on_event=listen)
+    assert "a.nii.gz" in world.files()
     assert parts(world.output) == []
 
 

@@ -304,11 +304,12 @@ def held():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 model, voxels = cc.load_model(sys.argv[1]), np.random.default_rng(0).integers(0, 900, (24, 24, 24))
-levels = []
+levels, closed = [], []
 for count in range(100):
     with cc.Translator(model, device="cpu") as translator:
         if count % 10 == 0:
             translator.translate(voxels, np.eye(4))
+    closed.append(translator)
     levels.append(held())
 print((max(levels[50:]) - max(levels[:50])) / 2**20)
 """
