@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .commands import discover, doctor, model, plan, report, translate
+from .commands import discover, doctor, evaluate, model, plan, report, translate
 from .commands.bench import bench
 from .commands.queue import jobs, submit, watch, worker
 from .errors import told
@@ -39,6 +39,7 @@ app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
 app.command("plan", cls=PanelledCommand, epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
+app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("bench", epilog=bench.EXAMPLE)(bench.bench)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)

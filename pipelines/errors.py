@@ -3,6 +3,7 @@
 PipelineError
 ├── PreparationError   a volume cannot be brought into, or back from, the model's world
 ├── OccupiedError      a file that this program did not make stands where a result would go
+├── ComparisonError    a result and its truth cannot be compared
 ├── VerificationError  a result is not what a second computation gives
 ├── UndecidedError     a checkpoint does not tell all that must be known of it
 ├── SettingsError      what was asked for does not fit the model or the device
@@ -11,6 +12,7 @@ PipelineError
 │   └── QueueLostError it could be used before; trying again later may help
 ├── ConfigError        a config file is damaged or holds a key or value that is not known
 ├── MissingLibraryError  a library that only this request needs is not installed
+├── PairsFileError   a table of results and truths is none, or a damaged one
 └── ReportFileError    a file is no report of a batch, or a damaged one
 Settings and output folder stop a batch before its first study.
 """
@@ -26,6 +28,10 @@ class PreparationError(PipelineError):
 
 class OccupiedError(PipelineError):
     """A foreign file would be destroyed; this study fails and the batch goes on."""
+
+
+class ComparisonError(PipelineError):
+    """A result and its truth cannot be compared; this study fails and the others go on."""
 
 
 class VerificationError(PipelineError):
@@ -69,3 +75,7 @@ class MissingLibraryError(PipelineError):
 
 class ReportFileError(PipelineError):
     """A file is no report of a batch, one of a newer version, or damaged."""
+
+
+class PairsFileError(PipelineError):
+    """A table of results and their truths cannot be understood."""

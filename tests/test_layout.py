@@ -72,10 +72,11 @@ MAY_IMPORT = {
         "cli.render.terminal pipelines.report"
     ),
     "cli.commands": (
-        "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
-        "engine.checkpoint.recognise engine.model io.choice io.errors io.formats pipelines.doctor "
-        "pipelines.dry_run pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.translate"
+        "cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
+        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model io.choice "
+        "io.errors io.formats pipelines.doctor pipelines.dry_run pipelines.evaluation "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -103,6 +104,9 @@ MAY_IMPORT = {
     "cli.render.bench": (
         "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
         "pipelines.report pipelines.results"
+    ),
+    "cli.render.evaluation": (
+        "cli.render.html cli.render.terminal pipelines.evaluation pipelines.study.voxels"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.terminal": "",
@@ -199,6 +203,11 @@ MAY_IMPORT = {
         "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
+    "pipelines.evaluation": (
+        "engine.cores io.dicom io.discovery io.file_headers io.reading io.search io.volume "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
+        "pipelines.study pipelines.study.voxels"
+    ),
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
         "io.files io.formats pipelines.host pipelines.progress pipelines.report pipelines.results "

@@ -23,14 +23,14 @@ def small_preview(stored: StoredReport, row: StudyReport) -> bytes | None:
     for file in (row.preview, stored.file.parent / row.preview):
         try:
             if file.is_file() and file.stat().st_size <= LARGEST_FILE:
-                return _small(file)
+                return small_webp(file)
         except OSError:
             continue
     return None
 
 
-def _small(file: Path) -> bytes | None:
-    """Raises OSError for a file that cannot be read, or is no picture."""
+def small_webp(file: Path | BytesIO) -> bytes | None:
+    """A PNG as WebP, or None if it is too large; raises OSError for what is no picture."""
     from PIL import Image
 
     with Image.open(file, formats=["PNG"]) as picture:

@@ -80,7 +80,7 @@ _LONGEST_NAME = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
     """A title, the planes below it, and the shades that these are shown in."""
 
     title: str
@@ -96,6 +96,11 @@ def draw_preview(given: Sequence[Slice], made: Sequence[Slice], card: ModelCard)
     the difference is in that unit; elsewhere it is one of grey values, in percent.
     """
     columns = _columns([s.values for s in given], [s.values for s in made], card)
+    return drawn(given, columns)
+
+
+def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
+    """A PNG with a row a direction, marked synthetic; given: where the columns' planes lie."""
     scale = _LONGEST / max(max(plane.extents) for plane in given)
     sizes = [_pixels(plane, scale) for plane in given]
     width = max(_NARROWEST, *(across + 2 * _LETTERS for across, _ in sizes))
@@ -120,7 +125,7 @@ def draw_preview(given: Sequence[Slice], made: Sequence[Slice], card: ModelCard)
     return stored.getvalue()
 
 
-def _columns(given: Sequence[Values], made: Sequence[Values], card: ModelCard) -> list[_Column]:
+def _columns(given: Sequence[Values], made: Sequence[Values], card: ModelCard) -> list[Column]:
     before = grey_shades(given, _fixed(card.intensity_in))
     if card.keeps_unit:
         after, title = before, "output - input"
@@ -131,9 +136,9 @@ def _columns(given: Sequence[Values], made: Sequence[Values], card: ModelCard) -
             100 * (after.level(b) - before.level(a)) for a, b in zip(given, made, strict=True)
         ]
     return [
-        _Column(f"input: {_short(card.source)}", given, before),
-        _Column(f"synthetic {_short(card.target)}", made, after),
-        _Column(title, changes, difference_shades(changes)),
+        Column(f"input: {_short(card.source)}", given, before),
+        Column(f"synthetic {_short(card.target)}", made, after),
+        Column(title, changes, difference_shades(changes)),
     ]
 
 

@@ -27,12 +27,26 @@ class Slice:
 def mid_slices(volume: Volume) -> tuple[Slice, Slice, Slice]:
     """Axial, coronal and sagittal slice through the middle of the grid, in the scan's unit.
 
+    As `slices_through`.
+    """
+    return _slices(volume, None)
+
+
+def slices_through(volume: Volume, voxel: tuple[int, int, int]) -> tuple[Slice, Slice, Slice]:
+    """Axial, coronal and sagittal slice through a voxel [i, j, k], in the scan's unit.
+
     An oblique scan is shown along its own axes, under the letters of the nearest patient axes.
     Raises PreparationError if the affine is unusable.
     """
+    return _slices(volume, voxel)
+
+
+def _slices(volume: Volume, voxel: tuple[int, int, int] | None) -> tuple[Slice, Slice, Slice]:
     turned = orientation(volume.affine, "RAS")
     seen = turned.oriented(volume.voxels)
-    right, front, top = (extent // 2 for extent in seen.shape)
+    right, front, top = (
+        turned.place(voxel, volume.shape) if voxel else (extent // 2 for extent in seen.shape)
+    )
     x, y, z = turned.sorted_spacing(volume.spacing)
 
     def shown(

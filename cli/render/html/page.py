@@ -2,9 +2,7 @@
 network.
 """
 
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from ....pipelines.report.comparison import Comparison, compare, conditions
@@ -18,6 +16,7 @@ from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
 from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
 from .markup import Child, document, element, table
+from .parts import figure, openable, style_sheet
 
 
 def comparison(found: Comparison) -> Iterator[Child]:
@@ -87,20 +86,16 @@ PREVIEWS = 200
 FEW = 3
 """Previews that are large from the beginning."""
 
-LONG = 100
-"""Rows from which a table is closed until a reader opens it."""
-
 
 def page(stored: Sequence[StoredReport]) -> str:
     """The page; what failed stands before all else of its batch."""
-    style = Path(__file__).with_name("report.css").read_text("utf-8")
     title = " and ".join(one.file.name for one in stored[:2])
     parts: list[Child] = []
     if len(stored) == 2:
         parts += comparison(compare(*stored))
     for one in stored:
         parts += _batch(one)
-    return document(f"Batch report: {title}", style, element("main", *parts))
+    return document(f"Batch report: {title}", style_sheet(), element("main", *parts))
 
 
 def _batch(one: StoredReport) -> Iterator[Child]:
@@ -125,7 +120,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
     yield from _moments(batch)
     if any(row.status != "up to date" for row in batch.studies):
         yield element("h2", "Studies")
-        yield _openable(_studies(batch), len(batch.studies))
+        yield openable(_studies(batch), len(batch.studies))
     yield element("h2", "Conditions")
     yield element(
         "dl",
@@ -139,14 +134,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
     if batch.skipped:
         yield element("h2", "Skipped")
         rows: list[list[Child]] = [[str(s.path), flagged(s.reason)] for s in batch.skipped]
-        yield _openable(table(["file", "reason"], rows), len(rows))
-
-
-def _openable(rows: Element, count: int) -> Element:
-    """A table as it is, or closed if it is so long that nobody could see what stands below."""
-    if count < LONG:
-        return rows
-    return element("details", element("summary", f"Show all {count}"), rows)
+        yield openable(table(["file", "reason"], rows), len(rows))
 
 
 def _figures(batch: BatchReport) -> Element:
@@ -236,7 +224,7 @@ def _moments(batch: BatchReport) -> Iterator[Child]:
         numbers=(2, 3),
         class_="moments",
     )
-    yield _openable(moments, len(rows))
+    yield openable(moments, len(rows))
 
 
 def _studies(batch: BatchReport) -> Element:
@@ -282,20 +270,11 @@ def _previews(one: StoredReport) -> Iterator[Child]:
         told += f" The first {PREVIEWS} of {len(pictured)}; each lies beside its result."
     yield element("p", told, class_="faint")
     is_large = len(shown) <= FEW
-    figures = (_picture(row, picture, is_large=is_large) for row, picture in shown)
-    yield element("div", *figures, class_="previews")
-
-
-def _picture(row: StudyReport, picture: bytes, *, is_large: bool) -> Element:
-    """One picture, which a checkbox nobody sees makes large: that needs no script and no second."""
-    source = f"data:image/webp;base64,{b64encode(picture).decode()}"
-    image = element("img", src=source, alt=f"Middle slices of {row.name}", loading="lazy")
-    switch = element("input", type="checkbox", aria_label=f"Show {row.name} large")
-    if is_large:
-        switch.set("checked", "checked")
-    return element(
-        "figure", element("label", switch, image, element("span", row.name, class_="caption"))
+    figures = (
+        figure(row.name, f"Middle slices of {row.name}", picture, is_large=is_large)
+        for row, picture in shown
     )
+    yield element("div", *figures, class_="previews")
 
 
 def _failures(batch: BatchReport) -> Iterator[Child]:
@@ -309,4 +288,4 @@ def _failures(batch: BatchReport) -> Iterator[Child]:
                 for row in failures
             ],
         )
-        yield _openable(rows, len(failures))
+        yield openable(rows, len(failures))

@@ -28,6 +28,14 @@ class Orientation:
         steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
         return voxels.transpose(self.order)[steps]
 
+    def place(self, voxel: Triple, extents: Triple) -> Triple:
+        """Where a voxel (i, j, k) of a scan of these extents is found among the oriented ones."""
+        d, h, w = (
+            extents[axis] - 1 - voxel[axis] if flip else voxel[axis]
+            for axis, flip in zip(self.order, self.flips, strict=True)
+        )
+        return d, h, w
+
     def sorted_spacing(self, spacing: tuple[float, float, float]) -> tuple[float, float, float]:
         """Spacing along D, H and W, given that along i, j and k."""
         d, h, w = (spacing[axis] for axis in self.order)

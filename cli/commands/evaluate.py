@@ -1,0 +1,221 @@
+"""`cuda-cyclegan evaluate`: how near results are to the truth."""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ...io.errors import WriteError
+from ..errors import Exit, complain, told
+from ..options.values import checked_json
+from ..render.missed import missed
+from ..render.report_file import STDOUT, save_page, screen
+from ..render.terminal.spinner import SEARCHING, spinner
+from ..render.terminal.streams import columns_of, say, tell
+from ..signals import Stop, stop_signals
+
+if TYPE_CHECKING:
+    from ...pipelines.evaluation.pairs import Sources
+    from ...pipelines.evaluation.protocols import Protocol
+    from ...pipelines.evaluation.report import Evaluation
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan evaluate results --truth truth --html evaluation.html
+  cuda-cyclegan evaluate results --truth ct --mask masks \\
+      --protocol synthrad2025 --csv figures.csv
+"""
+
+_RANGE = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?),([-+]?[\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+
+
+def evaluate(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Folder of results, or one result.")
+    ],
+    truth: Annotated[
+        Path,
+        typer.Option(metavar="DIR|FILE", help="Scans that the results should equal."),
+    ],
+    mask: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR|FILE", help="Masks; voxels that are not 0 count."),
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="What belongs together, in columns result,truth or result,truth,mask.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["general", "synthrad2025"],
+        typer.Option(metavar="general|synthrad2025", help="Rules by which to measure."),
+    ] = "general",
+    data_range: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH",
+            help="Ends of the truth's range, for PSNR and SSIM.  [default: each truth's own]",
+        ),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write all figures for scripts; - prints them."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write a line a study.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write a page for a browser, the worst first."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Measure how near results are to the truth.
+
+    A result belongs to the truth of the same name, as 'translate' mirrors names; a DICOM result
+    also to the series of its study and frame of reference. Per study and over all of them: mean
+    absolute error, peak signal-to-noise ratio, MS-SSIM, SSIM and Pearson's r.
+
+    Nothing is resampled: a result on another grid than its truth fails alone, as does any that
+    cannot be read. A study without a partner has a row too.
+
+    \b
+    Exit status:
+      0  all studies are evaluated
+      1  some study failed or has no partner, or something could not be read
+      2  wrong usage, or a file to write is there already
+      3  no study was found
+      4  a library is missing
+      129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
+    """
+    wanted = _Wanted(None if json == STDOUT else json, csv, html, json == STDOUT)
+    wanted.check()
+    with stop_signals() as stop, told(verbose=verbose):
+        from ...pipelines.evaluation.pairs import Sources
+
+        sources = Sources(results, truth, mask, pairs)
+        rules = _protocol(protocol, data_range, mask)
+        wanted.check_free(sources, replace=force)
+        raise typer.Exit(_run(sources, rules, wanted, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to write."""
+
+    json: Path | None
+    csv: Path | None
+    html: Path | None
+    prints_json: bool
+
+    def check(self) -> None:
+        """Raises BadParameter."""
+        for option, file in (("--json", self.json), ("--csv", self.csv), ("--html", self.html)):
+            checked_json(option, file)
+
+    def check_free(self, sources: "Sources", *, replace: bool) -> None:
+        """Raises OccupiedError."""
+        from ...pipelines.results.output_file import check_free
+
+        read = tuple(
+            path for path in (sources.results, sources.truth, sources.masks, sources.table) if path
+        )
+        for file in (self.json, self.csv, self.html):
+            if file:
+                check_free(file, replace=replace, sources=read)
+
+    def write(self, evaluation: "Evaluation") -> None:
+        """Raises WriteError."""
+        from ...pipelines.evaluation.writing import csv_text, json_text, store
+        from ..render.evaluation.page import page
+
+        if self.prints_json:
+            say(json_text(evaluation).rstrip(), sys.stdout)
+        if self.json:
+            store(json_text(evaluation), self.json)
+        if self.csv:
+            store(csv_text(evaluation), self.csv)
+        if self.html:
+            save_page(page(evaluation), self.html)
+
+
+def _protocol(name: str, data_range: str | None, mask: Path | None) -> "Protocol":
+    """The rules that were asked for. Raises BadParameter."""
+    from ...pipelines.evaluation.protocols import SYNTHRAD2025, general
+
+    if name == "general":
+        return general(_ends(data_range) if data_range else None)
+    if data_range:
+        raise typer.BadParameter(
+            "this protocol has a data range of its own.", param_hint="'--data-range'"
+        )
+    if mask is None:
+        raise typer.BadParameter(
+            "this protocol measures within masks; name them with --mask.", param_hint="'--protocol'"
+        )
+    return SYNTHRAD2025
+
+
+def _ends(text: str) -> tuple[float, float]:
+    found = _RANGE.fullmatch(text.replace(" ", ""))
+    low, high = map(float, found.groups()) if found else (0.0, 0.0)
+    if not low < high:
+        raise typer.BadParameter(
+            f"{text!r} is not a range such as 0,1000 or -1024,3071.", param_hint="'--data-range'"
+        )
+    return low, high
+
+
+def _run(sources: "Sources", protocol: "Protocol", wanted: _Wanted, stop: Stop) -> Exit:
+    from ...pipelines.evaluation.evaluation import evaluate as evaluated
+    from ...pipelines.evaluation.pairs import find_pairs
+    from ..render.evaluation.page import PICTURES
+
+    with spinner(SEARCHING):
+        found = find_pairs(sources)
+    if not found.pairs:
+        tell(missed(found.skipped), sys.stderr)
+        complain(f"No study found in {sources.results} or {sources.truth}.")
+        return Exit.NO_STUDY
+    with spinner("Evaluating") as rename, stop.again():
+        evaluation = evaluated(
+            found.pairs,
+            protocol,
+            lambda done, due: rename(f"Evaluating, {done} of {due} studies"),
+            pictures=PICTURES if wanted.html else 0,
+        )
+    stored = _stored(wanted, evaluation)
+    _shown(evaluation, wanted)
+    if evaluation.interrupted:
+        say("Stopped.", sys.stderr)
+        return stop.status
+    tell(missed(found.skipped), sys.stderr)
+    whole = evaluation.count("evaluated") == len(evaluation.rows) and not found.skipped
+    return stored if whole else Exit.SOME_FAILED
+
+
+def _stored(wanted: _Wanted, evaluation: "Evaluation") -> Exit:
+    try:
+        wanted.write(evaluation)
+    except WriteError as error:
+        complain(str(error))
+        return Exit.SOME_FAILED
+    return Exit.DONE
+
+
+def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
+    from ..render.evaluation import text
+
+    out = screen(STDOUT if wanted.prints_json else None)
+    for line in text.tables(evaluation, columns_of(out)):
+        say(line, out)
+    tell(text.totals(evaluation), out)
+    tell(text.failures(evaluation), sys.stderr)

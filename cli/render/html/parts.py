@@ -1,0 +1,37 @@
+"""Parts that pages have in common: the style sheet, long tables, pictures."""
+
+from base64 import b64encode
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from .markup import element
+
+LONG = 100
+"""Rows from which a table is closed until a reader opens it."""
+
+
+def style_sheet() -> str:
+    """The one style sheet of all pages."""
+    return Path(__file__).with_name("report.css").read_text("utf-8")
+
+
+def openable(rows: Element, count: int) -> Element:
+    """A table as it is, or closed if it is so long that nobody could see what stands below."""
+    if count < LONG:
+        return rows
+    return element("details", element("summary", f"Show all {count}"), rows)
+
+
+def figure(name: str, told: str, picture: bytes, *, is_large: bool) -> Element:
+    """A WebP picture, which a checkbox nobody sees makes large: that needs no script, no second.
+
+    name: of the study, which stands below. told: what the picture shows, for those who cannot see.
+    """
+    source = f"data:image/webp;base64,{b64encode(picture).decode()}"
+    image = element("img", src=source, alt=told, loading="lazy")
+    switch = element("input", type="checkbox", aria_label=f"Show {name} large")
+    if is_large:
+        switch.set("checked", "checked")
+    return element(
+        "figure", element("label", switch, image, element("span", name, class_="caption"))
+    )

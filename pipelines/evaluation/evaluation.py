@@ -1,0 +1,165 @@
+"""Evaluate pairs beside each other: a row each, whatever becomes of it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from math import prod
+from time import monotonic
+
+from ...engine.cores import usable_cores
+from ...io.dicom.series import Series
+from ...io.file_headers import read_file_header
+from ...io.reading import read
+from ...io.volume import Study, Volume
+from ..errors import ComparisonError
+from ..execution.concurrency import StoppedError, WeightedSemaphore
+from ..host.memory import available_memory
+from ..report.failures import failure_of
+from .grids import grid_difference
+from .images import BLOCK_VOXELS, Images, Stored
+from .pairs import Pair
+from .picture import draw
+from .protocols import Measured, Protocol, measure
+from .report import Evaluation, Row
+from .worst import Worst
+
+BYTES_A_VOXEL = 16
+"""Of truth, result and mask as stored, the mask's flags, and both at half the resolution."""
+
+BLOCK_BYTES = 64 * 8 * BLOCK_VOXELS
+"""That a study takes beside its volumes, at most."""
+
+Listen = Callable[[int, int], None]
+"""Hears how many studies are done, and of how many."""
+
+
+def evaluate(
+    pairs: Sequence[Pair], protocol: Protocol, listen: Listen, *, pictures: int = 0
+) -> Evaluation:
+    """Compare all results with their truths, as many at a time as cores and memory allow.
+
+    pictures: how many of the worst are drawn. The figures of a study depend on nothing but its own
+    files. Ctrl-C leaves those rows that are not done yet "stopped".
+    """
+    begun, rows = monotonic(), {pair.name: _opening_row(pair) for pair in pairs}
+    due = [pair for pair in pairs if not pair.missing]
+    memory, worst = WeightedSemaphore(available_memory() // 2), Worst(pictures)
+    pool = ThreadPoolExecutor(max(min(usable_cores(), len(due)), 1), "evaluation")
+    work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
+    interrupted = False
+    try:
+        _collect(work, rows, worst, listen)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        memory.close()
+        pool.shutdown(wait=False, cancel_futures=True)
+    ended = tuple(worst.pictured(rows[pair.name]) for pair in pairs)
+    return Evaluation(protocol, ended, monotonic() - begun, interrupted)
+
+
+def _collect(
+    work: "Sequence[Future[Row]]", rows: dict[str, Row], worst: Worst, listen: Listen
+) -> None:
+    listen(0, len(work))
+    for done, future in enumerate(as_completed(work), 1):
+        row = future.result()
+        rows[row.name] = replace(row, picture=None)
+        worst.take(row)
+        listen(done, len(work))
+
+
+def _opening_row(pair: Pair) -> Row:
+    files = [each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)]
+    row = Row(pair.name, *files, status="stopped")
+    return replace(row, status="missing", reason=pair.missing) if pair.missing else row
+
+
+def _evaluated(pair: Pair, protocol: Protocol, memory: WeightedSemaphore, *, draws: bool) -> Row:
+    """The row of a pair, also if it fails. Raises StoppedError once nobody waits for it."""
+    row, needed = _opening_row(pair), _memory_of(pair)
+    if not memory.acquire(needed):
+        raise StoppedError
+    begun = monotonic()
+    try:
+        row = _compared(pair, protocol, row, draws=draws)
+    except ComparisonError as error:
+        row = replace(row, status="failed", reason=str(error))
+    except Exception as error:
+        row = replace(row, status="failed", reason=failure_of(error, None).reason)
+    finally:
+        memory.release(needed)
+    return replace(row, seconds=monotonic() - begun)
+
+
+def _memory_of(pair: Pair) -> int:
+    """Bytes that a pair needs, by what its header says; a bad one shows when it is read."""
+    assert pair.truth
+    series = pair.truth.series
+    extents = series.extents if isinstance(series, Series) else None
+    return prod(extents or read_file_header(pair.truth).extents) * BYTES_A_VOXEL + BLOCK_BYTES
+
+
+def _compared(pair: Pair, protocol: Protocol, row: Row, *, draws: bool) -> Row:
+    assert pair.result
+    assert pair.truth
+    _check_modality(pair.truth, protocol)
+    truth = read(pair.truth)
+    result = _on_grid_of(truth, pair.result, "result")
+    mask = _on_grid_of(truth, pair.mask, "mask") if pair.mask else None
+    inside = mask.voxels.T != 0 if mask else None
+    measured = measure(Images(Stored.of(truth), Stored.of(result), inside), protocol)
+    notes = (
+        *_notes("result", pair.result, result),
+        *_notes("truth", pair.truth, truth),
+        *_reservations(measured),
+    )
+    return replace(
+        row,
+        status="evaluated",
+        figures=measured.figures,
+        data_range=measured.data_range,
+        voxels=measured.voxels,
+        notes=notes,
+        picture=draw(truth, result, inside, measured.at) if draws else None,
+    )
+
+
+def _check_modality(truth: Study, protocol: Protocol) -> None:
+    if isinstance(truth.series, Series) and protocol.is_of_ct and truth.series.modality != "CT":
+        raise ComparisonError(
+            f"The truth is of modality {truth.series.modality or 'unknown'}, and protocol "
+            f"{protocol.name} compares CT alone."
+        )
+
+
+def _on_grid_of(truth: Volume, study: Study, kind: str) -> Volume:
+    volume = read(study)
+    if difference := grid_difference(volume, truth):
+        raise ComparisonError(
+            f"The grids of {kind} and truth differ: {difference}; nothing is resampled here, so "
+            "bring both onto one grid."
+        )
+    return volume
+
+
+def _notes(kind: str, study: Study, volume: Volume) -> list[str]:
+    return [f"{kind}: {note}" for note in (*study.notes, *volume.notes)]
+
+
+def _reservations(measured: Measured) -> list[str]:
+    """What a reader must know of figures that are not there."""
+    figures = measured.figures
+    told = {
+        "PSNR has no bound, as result and truth are equal": figures.psnr is None,
+        "MS-SSIM is not defined, as the mask is too small for the coarsest scale": (
+            figures.ms_ssim is None
+        ),
+        "SSIM is not defined, as no voxel of the mask is 3 voxels away from every border": (
+            figures.ssim is None
+        ),
+        "Pearson's r is not defined, as result or truth has one value everywhere": (
+            figures.r is None
+        ),
+    }
+    return [words for words, applies in told.items() if applies]

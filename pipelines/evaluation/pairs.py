@@ -1,0 +1,245 @@
+"""Which result belongs to which truth and mask: by name, by DICOM's identifiers, or by a table."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from ...io.dicom.series import Series
+from ...io.discovery import Discovery, discover
+from ...io.search import SUFFIXES, Skipped, suffix_of
+from ...io.volume import Study
+from ..errors import PairsFileError
+
+COLUMNS = ("result", "truth", "mask")
+"""Of a table of pairs; that of the mask may be left out."""
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A result and what it is compared with.
+
+    name: of the result, or of the truth if there is no result. result, truth, mask: the studies.
+    missing: which partner there is not,
+    in words; None if both, and the mask where one is asked for, are there.
+    """
+
+    name: str
+    result: Study | None = None
+    truth: Study | None = None
+    mask: Study | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What was found.
+
+    pairs: sorted by name. skipped: paths that may hide a scan, with the reasons.
+    """
+
+    pairs: tuple[Pair, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where to look: each a folder, or a file for one study.
+
+    results, truth: of these. masks: None compares whole volumes. table: a CSV file that says what
+    belongs together, by paths below these folders.
+    """
+
+    results: Path
+    truth: Path
+    masks: Path | None = None
+    table: Path | None = None
+
+
+def find_pairs(sources: Sources) -> Paired:
+    """Look through all folders and put together what belongs together; nothing is read but headers.
+
+    Raises ScanError for a folder that is missing, and PairsFileError for a table that is none.
+    """
+    results, truth = (discover([path], None) for path in (sources.results, sources.truth))
+    masks = discover([sources.masks], None) if sources.masks else None
+    if sources.table:
+        pairs = _by_table(sources.table, results, truth, masks)
+    elif sources.results.is_file() and sources.truth.is_file():
+        pairs = [_single(results, truth, masks)]
+    else:
+        pairs = _by_name(results.studies, truth.studies, masks)
+    found = [each for each in (results, truth, masks) if each]
+    skipped = {skip.path: skip for each in found for skip in each.skipped if skip.missed}
+    return Paired(tuple(sorted(pairs, key=lambda pair: pair.name)), tuple(skipped.values()))
+
+
+def _single(results: Discovery, truth: Discovery, masks: Discovery | None) -> Pair:
+    """One file against another, whatever they are called."""
+    first, second = _only(results.studies), _only(truth.studies)
+    mask = _only(masks.studies) if masks else None
+    pair = Pair(_name_of(first, second), first, second, mask)
+    return _complete(pair, asks_for_mask=masks is not None)
+
+
+def _only(studies: Sequence[Study]) -> Study | None:
+    return studies[0] if len(studies) == 1 else None
+
+
+def _by_name(
+    results: Sequence[Study], truth: Sequence[Study], masks: Discovery | None
+) -> Iterator[Pair]:
+    truths, left = _Named(truth), dict.fromkeys(str(study.name) for study in truth)
+    taken = _Named(masks.studies) if masks else None
+    for result in results:
+        found = truths.like(result) or truths.of_same_frame(result)
+        for each in found:
+            left.pop(str(each.name), None)
+        yield _put_together(result, found, taken)
+    by_name = {str(study.name): study for study in truth}
+    for name in left:
+        yield Pair(name, truth=by_name[name], missing="it has no result")
+
+
+def _put_together(result: Study, found: Sequence[Study], masks: "_Named | None") -> Pair:
+    pair = Pair(str(result.name), result)
+    if len(found) > 1:
+        return Pair(pair.name, result, missing=_too_many(found, "truths"))
+    truth = _only(found)
+    if masks is None or truth is None:
+        return _complete(Pair(pair.name, result, truth), asks_for_mask=False)
+    fitting = masks.like(result) or masks.like(truth)
+    if len(fitting) > 1:
+        return Pair(pair.name, result, truth, missing=_too_many(fitting, "masks"))
+    return _complete(Pair(pair.name, result, truth, _only(fitting)), asks_for_mask=True)
+
+
+def _too_many(found: Sequence[Study], kind: str) -> str:
+    names = ", ".join(str(study.name) for study in found[:MOST_NAMED])
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{len(found)} {kind} fit it, {names}{more}; name one with setting pairs"
+
+
+def _complete(pair: Pair, *, asks_for_mask: bool) -> Pair:
+    """The pair, which says what it lacks."""
+    lacks = [
+        (pair.result, "it has no result"),
+        (pair.truth, "it has no truth"),
+        (pair.mask or not asks_for_mask, "it has no mask"),
+    ]
+    missing = next((words for there, words in lacks if not there), None)
+    return replace(pair, missing=missing)
+
+
+def _name_of(*studies: Study | None) -> str:
+    return next((str(study.name) for study in studies if study), "")
+
+
+_Frame: TypeAlias = tuple[str, str]
+"""StudyInstanceUID and FrameOfReferenceUID."""
+
+
+class _Named:
+    """Studies of one folder by all that another may share with them."""
+
+    def __init__(self, studies: Sequence[Study]) -> None:
+        self._names = {study.name: study for study in studies}
+        self._stems: dict[PurePosixPath, list[Study]] = defaultdict(list)
+        self._frames: dict[_Frame, list[Study]] = defaultdict(list)
+        for study in studies:
+            self._stems[_stem(study)].append(study)
+            if frame := _frame(study):
+                self._frames[frame].append(study)
+
+    def like(self, study: Study) -> Sequence[Study]:
+        """That of the same name, or else those whose names differ in the suffix of the format."""
+        same = self._names.get(study.name)
+        return [same] if same else self._stems.get(_stem(study), ())
+
+    def of_same_frame(self, study: Study) -> Sequence[Study]:
+        """DICOM series of the same study and frame of reference."""
+        frame = _frame(study)
+        return self._frames.get(frame, ()) if frame else ()
+
+
+def _stem(study: Study) -> PurePosixPath:
+    suffix = suffix_of(Path(study.name))
+    if suffix not in SUFFIXES:
+        return study.name
+    return study.name.with_name(study.name.name[: -len(suffix)])
+
+
+def _frame(study: Study) -> _Frame | None:
+    if not isinstance(study.series, Series) or not study.series.volumes:
+        return None
+    reference = study.series.volumes[0][0].reference
+    return (study.series.study, reference) if reference else None
+
+
+def _by_table(
+    table: Path, results: Discovery, truth: Discovery, masks: Discovery | None
+) -> Iterator[Pair]:
+    places = [_Placed(each.studies) if each else None for each in (results, truth, masks)]
+    named: set[str] = set()
+    for line in _lines(table):
+        cells = [line.get(column, "") for column in COLUMNS]
+        first, second, third = (
+            place.at(cell) if place and cell else None
+            for place, cell in zip(places, cells, strict=True)
+        )
+        pair = Pair(_name_of(first) or cells[0] or cells[1], first, second, third)
+        if pair.name in named:
+            raise PairsFileError(f"{table} names {pair.name} twice; a result has one truth.")
+        named.add(pair.name)
+        absent = [
+            f"{cell} is no {column} that was found"
+            for column, cell, study in zip(COLUMNS, cells, (first, second, third), strict=True)
+            if cell and not study
+        ]
+        if absent:
+            yield replace(pair, missing="; ".join(absent))
+        else:
+            yield _complete(pair, asks_for_mask=masks is not None)
+
+
+class _Placed:
+    """Studies by their names, and DICOM series also by the folder that holds no other."""
+
+    def __init__(self, studies: Iterable[Study]) -> None:
+        self._places: dict[str, list[Study]] = defaultdict(list)
+        for study in studies:
+            self._places[str(study.name)].append(study)
+            if isinstance(study.series, Series):
+                self._places[str(study.name.parent)].append(study)
+                self._places[str(study.series.folder)].append(study)
+            else:
+                self._places[str(study.files[0])].append(study)
+
+    def at(self, cell: str) -> Study | None:
+        """What a cell of a table names: a place below the folder, or a whole path."""
+        return _only(self._places.get(str(PurePosixPath(cell)), ()))
+
+
+def _lines(table: Path) -> Iterator[Mapping[str, str]]:
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or ()
+            if not {"result", "truth"} <= set(columns) <= set(COLUMNS):
+                raise PairsFileError(
+                    f"{table} must begin with a line of its columns, result,truth or "
+                    "result,truth,mask."
+                )
+            for line in reader:
+                if None in line or None in line.values():
+                    raise PairsFileError(
+                        f"Line {reader.line_num} of {table} has not {len(columns)} values; put "
+                        "names that hold a comma in double quotes."
+                    )
+                yield line
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise PairsFileError(f"{table} is no CSV file in UTF-8 ({error}).") from error

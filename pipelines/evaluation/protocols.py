@@ -1,0 +1,124 @@
+"""Sets of rules by which results are measured, so that figures of two sites mean the same."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..errors import ComparisonError
+from ..study.voxels.statistics import Range
+from .differences import Census, census, differences
+from .images import Images
+from .similarity import SimilarityRule, similarity
+
+ProtocolName: TypeAlias = Literal["general", "synthrad2025"]
+
+CT_AIR_HU = -500.0
+"""Below this lies the air in and around a patient in each CT in Hounsfield units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a protocol lays down.
+
+    name: as it is asked for. data_range: of all studies; None takes each truth's own, from the
+    least to the greatest value that counts. clips: whether values are clipped to it for all metrics
+    but the mean absolute error and Pearson's r. is_of_ct: whether the truth must be a CT in
+    Hounsfield units. needs_mask: whether figures without a mask would mean something else. rule: of
+    the structural similarity.
+    """
+
+    name: ProtocolName
+    data_range: Range | None
+    clips: bool
+    is_of_ct: bool
+    needs_mask: bool
+    rule: SimilarityRule
+
+
+SYNTHRAD2025 = Protocol(
+    name="synthrad2025",
+    data_range=Range(-1024.0, 3071.0),
+    clips=True,
+    is_of_ct=True,
+    needs_mask=True,
+    rule=SimilarityRule(
+        sample_covariance=True, weighs_voxels=True, halves_from_zero=True, fewest=97
+    ),
+)
+"""As image_metrics.py of the challenge's evaluation computes (github.com/SynthRAD2025/evaluation,
+commit 17cac47), whose data range of 4095 HU differs from the 4000 of its website."""
+
+
+def general(ends: tuple[float, float] | None) -> Protocol:
+    """For any contrast, by the definitions as they were published.
+
+    ends: of the data range of all studies; None takes each truth's own.
+    """
+    data_range = Range(*ends) if ends else None
+    rule = SimilarityRule(
+        sample_covariance=False, weighs_voxels=False, halves_from_zero=False, fewest=112
+    )
+    return Protocol("general", data_range, False, False, False, rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How near one result is to its truth.
+
+    mae: mean absolute error, in the truth's unit. psnr: peak signal-to-noise ratio in decibels;
+    None where both are equal. ms_ssim, ssim: structural similarity, 1 where both are equal; None
+    where the mask leaves nothing to compare. r: Pearson's correlation; None where one is constant.
+    """
+
+    mae: float
+    psnr: float | None
+    ms_ssim: float | None
+    ssim: float | None
+    r: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Figures, and what they were taken of.
+
+    figures: all of them. data_range: by which they were taken. voxels: how many count. at: plane k,
+    row j and column i with the most absolute error.
+    """
+
+    figures: Figures
+    data_range: Range
+    voxels: int
+    at: tuple[int, int, int]
+
+
+def measure(images: Images, protocol: Protocol) -> Measured:
+    """Compare a result with its truth. Raises ComparisonError where the protocol cannot."""
+    found = census(images)
+    data_range = _checked(found, protocol)
+    apart = differences(images, data_range, clips=protocol.clips)
+    alike = similarity(images, data_range, protocol.rule, clips=protocol.clips)
+    figures = Figures(apart.mae, apart.psnr, alike.ms_ssim, alike.ssim, apart.r)
+    return Measured(figures, data_range, found.voxels, apart.at)
+
+
+def _checked(found: Census, protocol: Protocol) -> Range:
+    """The data range, of what can be compared."""
+    if not found.voxels:
+        raise ComparisonError("The mask is empty, so there is nothing to compare.")
+    for name, count in zip(("truth", "result"), found.unusable, strict=True):
+        if count:
+            raise ComparisonError(
+                f"{count} of {found.voxels} voxels of the {name} are no finite numbers; mask them "
+                "out or mend the file."
+            )
+    if protocol.is_of_ct and not found.lowest <= CT_AIR_HU:
+        raise ComparisonError(
+            f"The truth's lowest value is {found.lowest:g}, so it is no CT in Hounsfield units, "
+            f"where air is about -1000; protocol {protocol.name} compares nothing else."
+        )
+    data_range = protocol.data_range or found.within
+    if data_range is None or not data_range.low < data_range.high:
+        raise ComparisonError(
+            "The truth has one value everywhere, which gives no data range; state one with "
+            "setting data-range."
+        )
+    return data_range

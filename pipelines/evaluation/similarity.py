@@ -1,0 +1,264 @@
+"""Structural similarity in a 7 x 7 x 7 box, at one scale (SSIM) and at five (MS-SSIM).
+
+Wang et al., Image quality assessment, 2004; Wang et al., Multiscale structural similarity, 2003.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import fsum, prod
+from typing import Protocol
+
+import numpy as np
+
+from ...io.volume import AnyArray
+from ..study.voxels.statistics import Range
+from .images import Flags, Images, Planes, Values, blocks
+
+SIDE = 7
+"""Voxels along an edge of the box; where it does not fit whole, nothing is scored."""
+
+WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
+"""Of the scales from the finest on (Wang et al., 2003, section 3.2)."""
+
+_LUMINANCE, _CONTRAST = 0.01, 0.03
+"""Shares of the data range that keep quotients of small numbers in bounds (K1 and K2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarityRule:
+    """What definitions of MS-SSIM differ in.
+
+    sample_covariance: whether variances are divided by one less than the voxels of a box.
+    weighs_voxels: whether each voxel's score, with luminance at every scale, is raised to the
+    scale's weight before the mean is taken; otherwise the mean is raised, and luminance counts at
+    the coarsest scale alone. halves_from_zero: whether a voxel of the next scale is the mean of
+    voxels 2n - 1 and 2n along each axis, with zeros before the first; otherwise of 2n and 2n + 1.
+    fewest: voxels along an axis from which five scales fit; a shorter one is extended at both ends
+    by its outermost values.
+    """
+
+    sample_covariance: bool
+    weighs_voxels: bool
+    halves_from_zero: bool
+    fewest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Similarity:
+    """Means over the voxels that count, or None where there is none.
+
+    ssim: at the finest scale, of the images as they are. ms_ssim: over all scales.
+    """
+
+    ssim: float | None
+    ms_ssim: float | None
+
+
+class _Scale(Protocol):
+    """Images at one scale; values are told from the low end of the data range."""
+
+    @property
+    def extents(self) -> Planes: ...
+
+    def values(self, start: int, stop: int) -> tuple[Values, Values]: ...
+
+    def flags(self, start: int, stop: int) -> Flags: ...
+
+
+def similarity(
+    images: Images, data_range: Range, rule: SimilarityRule, *, clips: bool
+) -> Similarity:
+    """Compare structure within the mask; outside of it both are set to the range's low end."""
+    peak = data_range.high - data_range.low
+    margins = _margins(images.extents, rule.fewest)
+    scale: _Scale = _Finest(images, data_range, clips, margins)
+    scores: list[float | None] = []
+    ssim: float | None = None
+    for level, weight in enumerate(WEIGHTS):
+        if level:
+            scale = _halved(scale, from_zero=rule.halves_from_zero)
+        means = _means(scale, peak, weight, rule)
+        if level == 0:
+            ssim = means.ssim
+        is_last = level == len(WEIGHTS) - 1
+        raised = means.raised(weight, with_luminance=is_last)
+        scores.append(means.weighed if rule.weighs_voxels else raised)
+    if any(map(sum, margins)):
+        whole = _Finest(images, data_range, clips, _margins(images.extents, 0))
+        ssim = _means(whole, peak, 1.0, rule).ssim
+    known = [score for score in scores if score is not None]
+    return Similarity(ssim, prod(known) if len(known) == len(scores) else None)
+
+
+def _margins(extents: Planes, fewest: int) -> tuple[tuple[int, int], ...]:
+    """How far each axis is extended at its start and its end."""
+    lacking = [max(fewest - extent, 0) for extent in extents]
+    return tuple((lack // 2, lack - lack // 2) for lack in lacking)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finest:
+    """The images themselves, each block made from what is stored when it is asked for."""
+
+    images: Images
+    data_range: Range
+    clips: bool
+    margins: tuple[tuple[int, int], ...]
+
+    @property
+    def extents(self) -> Planes:
+        pairs = zip(self.images.extents, self.margins, strict=True)
+        k, j, i = (extent + sum(margin) for extent, margin in pairs)
+        return k, j, i
+
+    def values(self, start: int, stop: int) -> tuple[Values, Values]:
+        planes = self._planes(start, stop)
+        flags = self.images.flags(planes)
+        truth, result = (
+            self._shown(stored.values(planes), flags)
+            for stored in (self.images.truth, self.images.result)
+        )
+        return truth, result
+
+    def flags(self, start: int, stop: int) -> Flags:
+        return self._extended(self.images.flags(self._planes(start, stop)))
+
+    def _planes(self, start: int, stop: int) -> AnyArray | slice:
+        before, after = self.margins[0]
+        if not before and not after:
+            return slice(start, stop)
+        return np.clip(np.arange(start, stop) - before, 0, self.images.extents[0] - 1)
+
+    def _shown(self, values: Values, flags: Flags) -> Values:
+        low, high = self.data_range.low, self.data_range.high
+        if self.clips:
+            np.clip(values, low, high, out=values)
+        values -= low
+        values[~flags] = 0.0
+        return self._extended(values)
+
+    def _extended(self, planes: AnyArray) -> AnyArray:
+        if not any(map(sum, self.margins[1:])):
+            return planes
+        return np.pad(planes, ((0, 0), *self.margins[1:]), mode="edge")
+
+
+@dataclass(frozen=True, slots=True)
+class _Coarser:
+    """Images made from those of the scale before."""
+
+    truth: Values
+    result: Values
+    inside: Flags
+
+    @property
+    def extents(self) -> Planes:
+        k, j, i = self.inside.shape
+        return k, j, i
+
+    def values(self, start: int, stop: int) -> tuple[Values, Values]:
+        return self.truth[start:stop], self.result[start:stop]
+
+    def flags(self, start: int, stop: int) -> Flags:
+        return self.inside[start:stop]
+
+
+def _halved(scale: _Scale, *, from_zero: bool) -> _Coarser:
+    """Means of 2 x 2 x 2 voxels; of the mask every other voxel, from the first on."""
+    k, j, i = ((extent + from_zero) // 2 for extent in scale.extents)
+    half = _Coarser(np.empty((k, j, i)), np.empty((k, j, i)), np.empty((k, j, i), np.bool_))
+    for start, stop in blocks((k, 2 * j, 2 * i)):
+        first, end = 2 * start - from_zero, 2 * stop - from_zero
+        lacking = [(max(-first, 0), 0), (int(from_zero), 0), (int(from_zero), 0)]
+        both = scale.values(max(first, 0), end)
+        for values, made in zip(both, (half.truth, half.result), strict=True):
+            whole = np.pad(values, lacking) if from_zero else values
+            made[start:stop] = _means_of_eight(whole[:, : 2 * j, : 2 * i])
+        every_other = scale.flags(2 * start, min(2 * stop, scale.extents[0]))[::2, ::2, ::2]
+        half.inside[start:stop] = every_other[:, :j, :i]
+    return half
+
+
+def _means_of_eight(values: Values) -> Values:
+    sums = values[::2] + values[1::2]
+    sums = sums[:, ::2] + sums[:, 1::2]
+    return (sums[:, :, ::2] + sums[:, :, 1::2]) / 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """Of one scale, over its voxels that count; None where there is none.
+
+    ssim: of luminance by structure. structure: of contrast and structure. weighed: of voxels'
+    scores raised to the scale's weight, where the rule asks for these.
+    """
+
+    ssim: float | None
+    structure: float | None
+    weighed: float | None
+
+    def raised(self, weight: float, *, with_luminance: bool) -> float | None:
+        """The scale's mean raised to its weight; a negative one counts as 0."""
+        mean = self.ssim if with_luminance else self.structure
+        return None if mean is None else max(mean, 0.0) ** weight
+
+
+def _means(scale: _Scale, peak: float, weight: float, rule: SimilarityRule) -> _Means:
+    count = 0
+    ssim: list[float] = []
+    structures: list[float] = []
+    weighed: list[float] = []
+    for start, luminance, structure in _maps(scale, peak, sample=rule.sample_covariance):
+        flags = scale.flags(start, start + len(structure) + SIDE - 1)
+        inner = slice(SIDE // 2, -(SIDE // 2))
+        counted = flags[inner, inner, inner]
+        scores = (luminance * structure)[counted]
+        count += scores.size
+        ssim.append(float(scores.sum()))
+        if rule.weighs_voxels:
+            weighed.append(float((np.maximum(scores, 0.0) ** weight).sum()))
+        else:
+            structures.append(float(structure[counted].sum()))
+    if not count:
+        return _Means(None, None, None)
+    mean_weighed = min(fsum(weighed) / count, 1.0)
+    return _Means(fsum(ssim) / count, fsum(structures) / count, mean_weighed)
+
+
+def _maps(scale: _Scale, peak: float, *, sample: bool) -> Iterator[tuple[int, Values, Values]]:
+    """Blocks of luminance and structure, and the plane at which the boxes of each begin.
+
+    The planes that the boxes of two blocks share are averaged within their planes but once.
+    """
+    voxels = SIDE**3
+    c1, c2 = (_LUMINANCE * peak) ** 2, (_CONTRAST * peak) ** 2
+    factor = voxels / (voxels - 1) if sample else 1.0
+    kept: Values | None = None
+    if min(scale.extents) < SIDE:
+        return
+    for start, stop in blocks(scale.extents):
+        truth, result = scale.values(start, stop)
+        moments = np.stack([truth, result, truth * truth + result * result, truth * result])
+        flat = _sums_of_seven(_sums_of_seven(moments, 3), 2)
+        flat = flat if kept is None else np.concatenate([kept, flat], axis=1)
+        kept = flat[:, 1 - SIDE :]
+        if flat.shape[1] < SIDE:
+            continue
+        x, y, squares, product = _sums_of_seven(flat, 1) / voxels
+        squared_means, product_of_means = x * x + y * y, x * y
+        luminance = (2 * product_of_means + c1) / (squared_means + c1)
+        variances = factor * (squares - squared_means)
+        covariance = factor * (product - product_of_means)
+        yield stop - len(x) - SIDE + 1, luminance, (2 * covariance + c2) / (variances + c2)
+
+
+def _sums_of_seven(values: Values, axis: int) -> Values:
+    """Sums of seven neighbours along an axis, in four additions."""
+
+    def part(of: Values, start: int, lost: int) -> Values:
+        stop = values.shape[axis] - lost
+        return of[(slice(None),) * axis + (slice(start, start + stop),)]
+
+    twos = part(values, 0, 1) + part(values, 1, 1)
+    fours = part(twos, 0, 3) + part(twos, 2, 3)
+    return part(fours, 0, 6) + part(twos, 4, 6) + part(values, 6, 6)

@@ -1,0 +1,96 @@
+"""An evaluation as JSON and CSV; their fields, told in docs/evaluation.md, are a promise."""
+
+import csv
+import io
+import json
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from ..report.writing import program_version
+from ..results.output_file import save
+from .protocols import Protocol
+from .report import METRICS, Evaluation, Row, Summary
+
+SCHEMA = "cuda-cyclegan/evaluation/1"
+"""Raised when a field changes its meaning or goes; new fields may come without it."""
+
+COLUMNS = (
+    *("name", "status", *(metric.name for metric in METRICS)),
+    *("data_range_low", "data_range_high", "voxels", "result", "truth", "mask", "reason"),
+)
+
+
+def json_text(evaluation: Evaluation) -> str:
+    """The evaluation as JSON."""
+    return json.dumps(_to_json(evaluation), indent=2) + "\n"
+
+
+def csv_text(evaluation: Evaluation) -> str:
+    """A line a study; what does not apply is empty."""
+    stored = io.StringIO()
+    writer = csv.writer(stored, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in evaluation.rows:
+        figures = astuple(row.figures) if row.figures else [None] * len(METRICS)
+        ends = astuple(row.data_range) if row.data_range else (None, None)
+        files = row.result, row.truth, row.mask
+        line = (row.name, row.status, *figures, *ends, row.voxels, *files, row.reason)
+        writer.writerow(["" if value is None else str(value) for value in line])
+    return stored.getvalue()
+
+
+def store(text: str, target: Path) -> None:
+    """Write a file whole or not at all; raises WriteError. Bytes of names stay what they were."""
+    save(target, text.encode("utf-8", "surrogateescape"))
+
+
+def _to_json(evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "program": {"name": "cuda-cyclegan", "version": program_version()},
+        "protocol": _protocol(evaluation.protocol),
+        "seconds": evaluation.seconds,
+        "interrupted": evaluation.interrupted,
+        "totals": {
+            "studies": len(evaluation.rows),
+            "evaluated": evaluation.count("evaluated"),
+            "missing": evaluation.count("missing"),
+            "failed": evaluation.count("failed"),
+            "stopped": evaluation.count("stopped"),
+        },
+        "summary": {each.metric.name: _summary(each) for each in evaluation.summaries()},
+        "studies": [_study(row) for row in evaluation.rows],
+    }
+
+
+def _protocol(protocol: Protocol) -> dict[str, Any]:
+    fixed = protocol.data_range
+    return {"name": protocol.name, "data_range": [fixed.low, fixed.high] if fixed else None}
+
+
+def _summary(each: Summary) -> dict[str, Any]:
+    return {
+        "studies": each.count,
+        "mean": each.mean,
+        "sd": each.sd,
+        "median": each.median,
+        "worst": each.worst,
+        "worst_study": each.worst_study,
+    }
+
+
+def _study(row: Row) -> dict[str, Any]:
+    files = {"result": row.result, "truth": row.truth, "mask": row.mask}
+    own = row.data_range
+    return {
+        "name": row.name,
+        **{name: None if file is None else str(file) for name, file in files.items()},
+        "status": row.status,
+        "reason": row.reason,
+        **{metric.name: metric.of(row.figures) if row.figures else None for metric in METRICS},
+        "data_range": [own.low, own.high] if own else None,
+        "voxels": row.voxels,
+        "notes": list(row.notes),
+        "seconds": row.seconds,
+    }
