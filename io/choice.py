@@ -21,6 +21,7 @@ class Choice:
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
     stands in what is told of it. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
+    take_results: whether series that this program made are taken as any other.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -31,6 +32,7 @@ class Choice:
     format: OutputFormat = "same"
     keep_private: bool = False
     links: Links = "inside"
+    take_results: bool = False
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

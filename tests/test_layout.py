@@ -204,9 +204,9 @@ MAY_IMPORT = {
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
-        "engine.cores io.dicom io.discovery io.file_headers io.reading io.search io.volume "
-        "pipelines.errors pipelines.execution pipelines.host pipelines.report pipelines.results "
-        "pipelines.study pipelines.study.voxels"
+        "engine.cores io.choice io.dicom io.discovery io.file_headers io.reading io.search "
+        "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
+        "pipelines.results pipelines.study pipelines.study.voxels"
     ),
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "

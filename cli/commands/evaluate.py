@@ -15,6 +15,7 @@ from ..render.missed import missed
 from ..render.report_file import STDOUT, save_page, screen
 from ..render.terminal.spinner import SEARCHING, spinner
 from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import printable_lines
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ Examples:
       --protocol synthrad2025 --csv figures.csv
 """
 
-_RANGE = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?),([-+]?[\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
+_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
+_RANGE = re.compile(f"{_NUMBER},{_NUMBER}", re.IGNORECASE)
 
 
 def evaluate(
@@ -96,7 +98,7 @@ def evaluate(
       4  a library is missing
       129, 130, 143  stopped by a closed terminal, Ctrl-C or SIGTERM
     """
-    wanted = _Wanted(None if json == STDOUT else json, csv, html, json == STDOUT)
+    wanted = _Wanted(None if json == STDOUT else json, csv, html, json == STDOUT, verbose)
     wanted.check()
     with stop_signals() as stop, told(verbose=verbose):
         from ...pipelines.evaluation.pairs import Sources
@@ -109,12 +111,13 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What to write."""
+    """What to write and to say."""
 
     json: Path | None
     csv: Path | None
     html: Path | None
     prints_json: bool
+    verbose: bool
 
     def check(self) -> None:
         """Raises BadParameter."""
@@ -219,3 +222,7 @@ def _shown(evaluation: "Evaluation", wanted: _Wanted) -> None:
         say(line, out)
     tell(text.totals(evaluation), out)
     tell(text.failures(evaluation), sys.stderr)
+    if wanted.verbose:
+        for row in evaluation.rows:
+            if row.trace:
+                say(printable_lines(row.trace), sys.stderr)

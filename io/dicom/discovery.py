@@ -102,10 +102,11 @@ def find_series(search: FileSearch, choice: Choice) -> "list[Series]":
     search.skipped += search.closed
     if not headers.instances:
         return []
-    from .members import members_of
+    from .members import asked_for, members_of
     from .series import assemble
 
-    series = assemble(members_of(headers.instances, unreadable, closed), choice)
+    instances = asked_for(headers.instances, choice)
+    series = assemble(members_of(instances, unreadable, closed), choice)
     search.skipped += [_skipped(each) for each in series if each.verdict == "skipped"]
     return series
 

@@ -23,7 +23,7 @@ from .instance import (
     word,
     words,
 )
-from .kinds import NO_PLACE, is_directory, is_enhanced, obstacle
+from .kinds import NO_PLACE, is_directory, is_enhanced, is_result, obstacle
 from .library import PARSING_ERRORS, read_partial, tag_of
 
 _TAGS = (
@@ -163,6 +163,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         description=word(dataset, "SeriesDescription"),
         frames=frames,
         obstacle=why_not,
+        is_result=is_result(dataset),
     )
 
 

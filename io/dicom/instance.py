@@ -80,7 +80,8 @@ class Instance:
     to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
     None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
     SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: InstanceNumber.
-    modality: such as MR. frames: one, unless it is enhanced.
+    modality: such as MR. frames: one, unless it is enhanced. is_result: whether this program made
+    it.
     """
 
     file: Path
@@ -95,6 +96,7 @@ class Instance:
     frames: tuple[Frame, ...] = ()
     obstacle: str | None = None
     cut: str | None = None
+    is_result: bool = False
 
 
 def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:

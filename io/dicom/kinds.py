@@ -4,6 +4,7 @@ from .instance import DataSet, number, word, words
 from .library import pydicom
 
 MADE_BY = "cuda-cyclegan"
+IS_RESULT = "it was made by this program"
 """Manufacturer of every object that this program makes, by which it knows them again."""
 
 NO_IMAGE = "it holds no image"
@@ -49,6 +50,11 @@ def is_directory(sop_class: str) -> bool:
     return sop_class == _DIRECTORY
 
 
+def is_result(dataset: DataSet) -> bool:
+    """Whether this program made the object."""
+    return word(dataset, "Manufacturer") == MADE_BY
+
+
 def obstacle(dataset: DataSet) -> str | None:
     """Why this object cannot be part of a volume; None if it may."""
     modality = word(dataset, "Modality").upper()
@@ -58,8 +64,6 @@ def obstacle(dataset: DataSet) -> str | None:
         return NO_IMAGE
     if modality in _PLANAR:
         return f"{modality} images are not slices of a volume"
-    if word(dataset, "Manufacturer") == MADE_BY:
-        return "it was made by this program"
     return _obstacle_of_pixels(dataset)
 
 

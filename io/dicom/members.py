@@ -3,13 +3,15 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from ..choice import Choice
 from ..search import DICOM_SUFFIXES
 from .file_starts import Unreadable, naming
 from .instance import Instance
+from .kinds import IS_RESULT
 
 
 @dataclass(eq=False)
@@ -43,6 +45,16 @@ class Members:
     def namings(self) -> frozenset[str]:
         """How its files are named."""
         return frozenset(naming(each.file) for each in self.instances)
+
+
+def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
+    """The images; those that this program made are no slices, unless results are asked for."""
+    return [
+        replace(instance, obstacle=IS_RESULT, frames=())
+        if instance.is_result and not instance.obstacle and not choice.take_results
+        else instance
+        for instance in instances
+    ]
 
 
 def members_of(

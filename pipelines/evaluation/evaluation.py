@@ -5,6 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from math import prod
 from time import monotonic
+from traceback import format_exception
 
 from ...engine.cores import usable_cores
 from ...io.dicom.series import Series
@@ -45,9 +46,9 @@ def evaluate(
     due = [pair for pair in pairs if not pair.missing]
     memory, worst = WeightedSemaphore(available_memory() // 2), Worst(pictures)
     pool = ThreadPoolExecutor(max(min(usable_cores(), len(due)), 1), "evaluation")
-    work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
     interrupted = False
     try:
+        work = [pool.submit(_evaluated, pair, protocol, memory, draws=pictures > 0) for pair in due]
         _collect(work, rows, worst, listen)
     except KeyboardInterrupt:
         interrupted = True
@@ -86,7 +87,8 @@ def _evaluated(pair: Pair, protocol: Protocol, memory: WeightedSemaphore, *, dra
     except ComparisonError as error:
         row = replace(row, status="failed", reason=str(error))
     except Exception as error:
-        row = replace(row, status="failed", reason=failure_of(error, None).reason)
+        trace = "".join(format_exception(error))
+        row = replace(row, status="failed", reason=failure_of(error, None).reason, trace=trace)
     finally:
         memory.release(needed)
     return replace(row, seconds=monotonic() - begun)

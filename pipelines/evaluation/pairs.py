@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from ...io.choice import Choice
 from ...io.dicom.series import Series
 from ...io.discovery import Discovery, discover
 from ...io.search import SUFFIXES, Skipped, suffix_of
@@ -65,7 +66,8 @@ def find_pairs(sources: Sources) -> Paired:
 
     Raises ScanError for a folder that is missing, and PairsFileError for a table that is none.
     """
-    results, truth = (discover([path], None) for path in (sources.results, sources.truth))
+    results = discover([sources.results], None, Choice(take_results=True))
+    truth = discover([sources.truth], None)
     masks = discover([sources.masks], None) if sources.masks else None
     if sources.table:
         pairs = _by_table(sources.table, results, truth, masks)

@@ -45,7 +45,8 @@ class Row:
 
     name: of the pair. result, truth, mask: their first files. status: what became of it. reason:
     why there are no figures. figures, data_range, voxels: as measured. notes: what to know about
-    them. seconds: that it took. picture: WebP, of the planes with the largest error.
+    them. seconds: that it took. picture: WebP, of the planes with
+    the largest error. trace: how an error came about.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Row:
     notes: tuple[str, ...] = ()
     seconds: float | None = None
     picture: bytes | None = None
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

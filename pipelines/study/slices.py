@@ -1,4 +1,4 @@
-"""The middle slices of a volume, as a reader of scans sees them."""
+"""Slices of a volume, as a reader of scans sees them."""
 
 from dataclasses import dataclass
 

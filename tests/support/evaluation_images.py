@@ -21,7 +21,7 @@ def smooth_noise(random: np.random.Generator, shape: tuple[int, ...], width: flo
 def random_images(
     random: np.random.Generator, shape: tuple[int, int, int], low: float, high: float
 ) -> Images:
-    """Float64 truth and result, which now and then leave low to high; two thirds of all voxels count."""
+    """Float64 truth and result, some beyond low to high; two thirds of the voxels count."""
     middle, half = (low + high) / 2, (high - low) / 2
     truth = middle + half * 0.5 * smooth_noise(random, shape, random.uniform(0.8, 3))
     bias = half * random.uniform(0, 0.2)

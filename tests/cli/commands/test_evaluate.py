@@ -1,0 +1,228 @@
+"""The evaluate command: tables, files, the page, exit statuses, DICOM, and a stop."""
+
+import csv
+import json
+import os
+import signal
+import threading
+from base64 import b64decode
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.batch_world import identity_model, stored
+from support.dicom_phantoms import Phantom
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.pipelines.evaluation import evaluation as module
+
+SHAPE = (20, 24, 16)
+
+
+@dataclass(frozen=True)
+class World:
+    """CT-like truths, results that are off by 10 a study, and masks."""
+
+    root: Path
+
+    def fill(self, count: int = 3) -> "World":
+        truth = np.linspace(-1000, 1500, num=int(np.prod(SHAPE))).reshape(SHAPE).astype(np.int16)
+        for at in range(count):
+            stored(self.root / "truth" / f"{at}.nii", truth)
+            stored(self.root / "results" / f"{at}.nii", truth + np.int16(10 * (at + 1)))
+            stored(self.root / "masks" / f"{at}.nii", np.ones(SHAPE, np.uint8))
+        return self
+
+    def evaluate(self, *options: str, masks: bool = False) -> Result:
+        folders = [self.root / "results", "--truth", self.root / "truth"]
+        masked = ["--mask", self.root / "masks"] if masks else []
+        return CliRunner().invoke(app, ["evaluate", *map(str, [*folders, *masked]), *options])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path).fill()
+
+
+def test_a_row_a_study_and_all_of_them_together(world: World) -> None:
+    result = world.evaluate("--protocol", "synthrad2025", masks=True)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["study", "MAE", "PSNR,", "dB", "MS-SSIM", "SSIM", "r", "status"]
+    assert lines[2].split()[:2] == ["0.nii", "10.00"]
+    [mean] = [line for line in lines if line.startswith("MAE")]
+    assert mean.split() == ["MAE", "20.00", "8.165", "20.00", "30.00", "2.nii"]
+    assert "Protocol synthrad2025: MAE in HU, data range -1024 to 3071" in lines
+    assert lines[-1].endswith("3 evaluated")
+
+
+def test_a_general_protocol_shows_each_data_range(world: World) -> None:
+    shown = world.evaluate().stdout
+    assert shown.count("-1000 to 1500") == 3
+    assert "data range of each truth's own" in shown
+    shown = world.evaluate("--data-range", "-1024,3071").stdout
+    assert "Protocol general: MAE in the truth's unit, data range -1024 to 3071" in shown
+
+
+def test_whoever_fails_or_lacks_a_partner_stands_last_and_in_the_status(world: World) -> None:
+    stored(world.root / "results" / "1.nii", np.zeros((4, 5, 6), np.int16))
+    (world.root / "truth" / "2.nii").unlink()
+    result = world.evaluate()
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "failed: 1.nii: The grids of result and truth differ: 4 x 5 x 6 voxels against "
+        "20 x 24 x 16; nothing is resampled here, so bring both onto one grid.",
+        "missing: 2.nii: it has no truth",
+    ]
+    assert "1 evaluated, 1 without a partner, 1 failed" in result.stdout
+
+
+def test_files_for_scripts_hold_all_figures(world: World) -> None:
+    (world.root / "truth" / "2.nii").unlink()
+    files = world.root / "e.json", world.root / "e.csv"
+    result = world.evaluate("--json", str(files[0]), "--csv", str(files[1]))
+    assert result.exit_code == 1
+    told: dict[str, Any] = json.loads(files[0].read_text())
+    assert told["totals"] == {
+        "studies": 3,
+        "evaluated": 2,
+        "missing": 1,
+        "failed": 0,
+        "stopped": 0,
+    }
+    assert told["summary"]["mae"]["mean"] == pytest.approx(15)
+    assert told["summary"]["psnr"]["worst_study"] == "1.nii"
+    assert told["studies"][0]["data_range"] == [-1000, 1500]
+    with files[1].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["evaluated", "evaluated", "missing"]
+    assert float(rows[1]["mae"]) == told["studies"][1]["mae"] == 20
+    assert rows[2]["mae"] == ""
+    assert rows[2]["reason"] == "it has no truth"
+
+
+def test_json_on_standard_output_is_alone_there(world: World) -> None:
+    result = world.evaluate("--json", "-")
+    assert json.loads(result.stdout)["totals"]["evaluated"] == 3
+    assert "Protocol general" in result.stderr
+
+
+def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: World) -> None:
+    (world.root / "truth" / "0.nii").rename(world.root / "truth" / "<b>0.nii")
+    page = world.root / "e.html"
+    assert world.evaluate("--html", str(page)).exit_code == 1
+    source = page.read_text("utf-8")
+    assert "<script" not in source
+    assert "<b>0" not in source
+    assert "&lt;b&gt;0.nii" in source
+    assert source.count("<circle") == 5 * 2, "a dot a study and metric"
+    pictures = source.split('src="data:image/webp;base64,')[1:]
+    assert len(pictures) == 2
+    shown = Image.open(BytesIO(b64decode(pictures[0].partition('"')[0])))
+    assert shown.format == "WEBP"
+    assert source.index("2.nii: MAE 30.00") < source.index("1.nii: MAE 20.00")
+
+
+def test_what_is_there_is_only_replaced_when_asked(world: World) -> None:
+    page = world.root / "e.html"
+    page.write_text("mine")
+    result = world.evaluate("--html", str(page))
+    assert result.exit_code == 2
+    assert "is there already; choose another name or say --force" in result.stderr
+    assert page.read_text() == "mine"
+    assert world.evaluate("--html", str(page), "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--protocol", "synthrad2025"], "name them with --mask"),
+        (["--protocol", "synthrad2025", "--data-range", "0,1"], "a data range of its own"),
+        (["--data-range", "5"], "is not a range"),
+        (["--data-range", "5,5"], "is not a range"),
+        (["--data-range", "1.2.3,5"], "is not a range"),
+        (["--pairs", "nowhere.csv"], "nowhere.csv cannot be used"),
+        (["--truth", "nowhere"], "nowhere does not exist"),
+        (["--json", "nowhere/e.json"], "is not a file in an existing folder"),
+    ],
+)
+def test_wrong_usage_is_told(world: World, options: list[str], told: str) -> None:
+    result = world.evaluate(*options)
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.replace("│", " ").split())
+
+
+def test_no_study_at_all_has_a_status_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "truth").mkdir()
+    result = World(tmp_path).evaluate()
+    assert result.exit_code == 3
+    assert "No study found" in result.stderr
+
+
+def test_a_translated_dicom_series_is_held_against_the_ct_of_its_study(world: World) -> None:
+    scans, results, truth = (world.root / name for name in ("mr", "derived", "ct"))
+    scanned = Phantom("MR", number=4, series="1.2.3.4.5.7", intercept=0.0)
+    scanned.write(scans / "patient")
+    replace(scanned, number=9, series="1.2.3.4.5.8").write(truth / "other" / "place")
+    model = identity_model(world.root / "model.safetensors")
+    asked = ["translate", scans, "--model", model, "--output", results, "--device", "cpu"]
+    assert CliRunner().invoke(app, [*map(str, asked)]).exit_code == 0
+    asked = ["evaluate", results, "--truth", truth, "--json", "-"]
+    done = CliRunner().invoke(app, [*map(str, asked)])
+    assert done.exit_code == 0, done.output
+    [study] = json.loads(done.stdout)["studies"]
+    assert study["status"] == "evaluated"
+    assert study["r"] > 0.99
+
+
+def test_an_mr_series_is_no_truth_of_synthrad2025(world: World) -> None:
+    scans = world.root / "mr"
+    Phantom("MR", intercept=-3000.0).write(scans)
+    asked = ["evaluate", scans, "--truth", scans, "--mask", scans, "--json", "-"]
+    result = CliRunner().invoke(app, [*map(str, asked), "--protocol", "synthrad2025"])
+    [study] = json.loads(result.stdout)["studies"]
+    assert study["reason"] == (
+        "The truth is of modality MR, and protocol synthrad2025 compares CT alone."
+    )
+
+
+def test_a_stop_writes_what_is_done(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fill(8)
+    may_end, measure = threading.Event(), module.measure
+    first = iter([signal.SIGTERM])
+
+    def stopped(images: Any, protocol: Any) -> Any:
+        for number in first:
+            os.kill(os.getpid(), number)
+        may_end.wait()
+        return measure(images, protocol)
+
+    monkeypatch.setattr(module, "measure", stopped)
+    try:
+        result = world.evaluate("--json", str(world.root / "e.json"))
+    finally:
+        may_end.set()
+    assert result.exit_code == 143
+    assert result.stderr.splitlines()[-1] == "Stopped."
+    told = json.loads((world.root / "e.json").read_text())
+    assert told["interrupted"]
+    assert told["totals"]["stopped"] == 8
+
+
+def test_a_fault_of_the_program_fails_a_study_alone_and_shows_its_trace(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(module, "measure", broken)
+    result = world.evaluate("--verbose")
+    assert result.exit_code == 1
+    assert "failed: 0.nii: ZeroDivisionError: oops" in result.stderr
+    assert 'raise ZeroDivisionError("oops")' in result.stderr

@@ -1,0 +1,216 @@
+"""Many pairs at once: equal figures in any order, failures alone, a stop in the middle."""
+
+import random
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+import pytest
+from support.batch_world import bad_scans, stored
+from support.evaluation_images import hounsfield_images
+
+from cuda_cyclegan.pipelines.evaluation import evaluation as module
+from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
+from cuda_cyclegan.pipelines.evaluation.images import Images, Stored
+from cuda_cyclegan.pipelines.evaluation.pairs import Pair, Sources, find_pairs
+from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
+from cuda_cyclegan.pipelines.evaluation.report import Evaluation, Row
+
+nibabel: Any = _nibabel
+
+
+def heard(_done: int, _due: int) -> None:
+    pass
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sources:
+    """Eight studies with masks."""
+    for seed in range(8):
+        images = hounsfield_images(seed + 1 + seed // 4)
+        assert images.inside is not None
+        folders = zip(("truth", "results"), (images.truth, images.result), strict=True)
+        for folder, image in folders:
+            stored(tmp_path / folder / f"{seed}.nii", image.voxels.astype(np.float32))
+        stored(tmp_path / "masks" / f"{seed}.nii.gz", images.inside.astype(np.uint8))
+    return Sources(tmp_path / "results", tmp_path / "truth", tmp_path / "masks")
+
+
+def figures(evaluation: Evaluation) -> dict[str, Any]:
+    return {row.name: (row.figures, row.voxels, row.reason) for row in evaluation.rows}
+
+
+def test_figures_do_not_depend_on_order_or_on_how_many_are_under_way(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = list(find_pairs(sources).pairs)
+    monkeypatch.setattr(module, "usable_cores", lambda: 1)
+    alone = evaluate(pairs, SYNTHRAD2025, heard)
+    monkeypatch.setattr(module, "usable_cores", lambda: 5)
+    random.Random(0).shuffle(pairs)
+    together = evaluate(pairs, SYNTHRAD2025, heard)
+    assert figures(alone) == figures(together)
+    assert alone.count("evaluated") == 8
+    assert alone.summaries() == replace(together, rows=alone.rows).summaries()
+    ordered = sorted(together.rows, key=lambda row: row.name)
+    assert replace(together, rows=tuple(ordered)).summaries() == alone.summaries()
+
+
+def test_a_study_is_measured_as_it_is_stored(sources: Sources) -> None:
+    pair = find_pairs(sources).pairs[3]
+    [row] = evaluate([pair], SYNTHRAD2025, heard).rows
+    files = [row.truth, row.result, row.mask]
+    truth, result, mask = (np.asarray(nibabel.load(file).dataobj) for file in files)
+    expected = measure(Images(Stored(truth.T), Stored(result.T), mask.T > 0), SYNTHRAD2025)
+    assert row.figures == expected.figures
+
+
+def test_a_bad_study_fails_alone_and_says_why(sources: Sources) -> None:
+    expected = bad_scans(sources.truth / "bad")
+    bad_scans(sources.results / "bad")
+    assert sources.masks
+    good = replace(sources, masks=None)
+    evaluation = evaluate(find_pairs(good).pairs, general(None), heard)
+    rows = {row.name: row for row in evaluation.rows}
+    assert evaluation.count("evaluated") == 8
+    for name in expected:
+        row = rows[f"bad/{name}"]
+        assert row.status in ("failed", "missing"), name
+        assert row.reason, name
+    assert rows["bad/nan.nii"].reason == (
+        "5760 of 5760 voxels of the truth are no finite numbers; mask them out or mend the file."
+    )
+    assert "gives no data range; state one with setting data-range" in (
+        rows["bad/constant.nii"].reason or ""
+    )
+
+
+def one(tmp_path: Path, truth: Any, result: Any, mask: Any = None) -> Sources:
+    stored(tmp_path / "t" / "a.nii", truth)
+    stored(tmp_path / "r" / "a.nii", result)
+    if mask is None:
+        return Sources(tmp_path / "r", tmp_path / "t")
+    stored(tmp_path / "m" / "a.nii", mask)
+    return Sources(tmp_path / "r", tmp_path / "t", tmp_path / "m")
+
+
+def row_of(sources: Sources, protocol: Any = None) -> Row:
+    [row] = evaluate(find_pairs(sources).pairs, protocol or general(None), heard).rows
+    return row
+
+
+CUBE = np.arange(1000, dtype=np.int16).reshape(10, 10, 10)
+
+
+def test_equal_images_have_figures_and_a_word_on_the_one_without_bound(tmp_path: Path) -> None:
+    row = row_of(one(tmp_path, CUBE, CUBE))
+    assert row.figures
+    assert (row.figures.mae, row.figures.psnr) == (0, None)
+    assert row.figures.ssim == pytest.approx(1)
+    assert row.figures.ms_ssim == pytest.approx(1)
+    assert row.figures.r == pytest.approx(1)
+    assert row.notes == ("PSNR has no bound, as result and truth are equal",)
+
+
+def test_the_range_is_that_of_the_truth_within_the_mask_or_the_one_asked_for(
+    tmp_path: Path,
+) -> None:
+    mask = (CUBE >= 300).astype(np.uint8)
+    row = row_of(one(tmp_path, CUBE, CUBE + 1, mask))
+    assert row.data_range
+    assert (row.data_range.low, row.data_range.high, row.voxels) == (300, 999, 700)
+    assert row.figures
+    assert row.figures.psnr == pytest.approx(20 * np.log10(699))
+    row = row_of(one(tmp_path, CUBE, CUBE + 1, mask), general((0.0, 2000.0)))
+    assert row.figures
+    assert row.figures.psnr == pytest.approx(20 * np.log10(2000))
+
+
+def test_voxels_outside_the_mask_change_nothing(tmp_path: Path) -> None:
+    mask = np.zeros((10, 10, 10), np.uint8)
+    mask[:, :, 2:] = 3
+    result = CUBE + np.random.default_rng(0).normal(0, 9, CUBE.shape).astype(np.float32)
+    before = row_of(one(tmp_path, CUBE, result, mask))
+    wild, spoilt = CUBE.astype(np.float32), result.copy()
+    wild[:, :, 0], spoilt[:, :, :2] = np.nan, np.inf
+    after = row_of(one(tmp_path, wild, spoilt, mask))
+    assert before.figures == after.figures
+    assert after.status == "evaluated"
+
+
+def test_an_empty_mask_and_one_too_small_for_boxes_are_told(tmp_path: Path) -> None:
+    mask = np.zeros((10, 10, 10), np.uint8)
+    assert row_of(one(tmp_path, CUBE, CUBE, mask)).reason == (
+        "The mask is empty, so there is nothing to compare."
+    )
+    mask[0, 0, :2] = 1
+    row = row_of(one(tmp_path, CUBE, CUBE + 1, mask))
+    assert row.figures
+    assert row.figures.ssim is None
+    assert row.figures.mae == 1
+    assert any(note.startswith("SSIM is not defined") for note in row.notes)
+
+
+def test_synthrad2025_refuses_a_truth_that_is_no_ct(tmp_path: Path) -> None:
+    row = row_of(one(tmp_path, CUBE, CUBE, np.ones_like(CUBE)), SYNTHRAD2025)
+    assert row.status == "failed"
+    assert row.reason == (
+        "The truth's lowest value is 0, so it is no CT in Hounsfield units, where air is about "
+        "-1000; protocol synthrad2025 compares nothing else."
+    )
+
+
+def test_grids_that_differ_are_refused_with_the_figures(tmp_path: Path) -> None:
+    row = row_of(one(tmp_path, CUBE, CUBE[:, :, 1:]))
+    assert row.reason == (
+        "The grids of result and truth differ: 10 x 10 x 9 voxels against 10 x 10 x 10; nothing "
+        "is resampled here, so bring both onto one grid."
+    )
+    row = row_of(one(tmp_path, CUBE, CUBE, CUBE[1:]))
+    assert "The grids of mask and truth differ: 9 x 10 x 10" in (row.reason or "")
+
+
+def test_a_stop_leaves_the_rest_undone(sources: Sources) -> None:
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    pairs = (*find_pairs(sources).pairs, Pair("z.nii", missing="it has no truth"))
+    evaluation = evaluate(pairs, SYNTHRAD2025, stop)
+    assert evaluation.interrupted
+    assert (evaluation.count("evaluated"), evaluation.count("stopped")) == (2, 6)
+    assert evaluation.count("missing") == 1
+
+
+def test_the_largest_errors_keep_their_pictures(sources: Sources) -> None:
+    evaluation = evaluate(find_pairs(sources).pairs, SYNTHRAD2025, heard, pictures=3)
+    errors = {row.name: row.figures.mae for row in evaluation.rows if row.figures}
+    worst = sorted(errors, key=lambda name: -errors[name])[:3]
+    assert sorted(worst) == [row.name for row in evaluation.rows if row.picture]
+
+
+def peak(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_beside_the_volumes_hardly_grows_with_them() -> None:
+    random = np.random.default_rng(0)
+
+    def needed(planes: int) -> int:
+        truth = random.integers(-1000, 2000, (planes, 128, 128)).astype(np.int16)
+        images = Images(Stored(truth), Stored(truth + np.int16(5)), truth > -900)
+        return peak(lambda: measure(images, SYNTHRAD2025))
+
+    small, large = needed(112), needed(448)
+    voxels = 336 * 128 * 128
+    assert (large - small) / voxels < 2.5, "two images at half the resolution take 2 bytes a voxel"
+    assert small < module.BLOCK_BYTES
