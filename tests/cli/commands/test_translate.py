@@ -178,7 +178,7 @@ def test_several_devices_make_the_same_files_as_one(
     alone = world.files()
     cpu = choose_device("cpu")
     pair = (cpu, replace(cpu, index=1))
-    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: pair)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: pair)
     result = world.translate("--overwrite", "--report", str(world.report))
     assert result.exit_code == 0, result.output
     assert "4 translated" in result.stdout

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.pipelines import decisions
 from cuda_cyclegan.pipelines import translate as translating
 from cuda_cyclegan.pipelines.jobs.worker import warm_device
 from cuda_cyclegan.pipelines.study import verification
@@ -159,7 +160,7 @@ def test_several_devices_verify_each_what_it_computed(
     world: World, monkeypatch: pytest.MonkeyPatch, factor: float, status: str
 ) -> None:
     devices = tuple(Device("cpu", "fp32", ("fp32",), None, index) for index in range(2))
-    monkeypatch.setattr(translating, "choose_devices", lambda *_: devices)
+    monkeypatch.setattr(decisions, "choose_devices", lambda *_: devices)
     monkeypatch.setattr(translating, "Opener", WrongOpener.by(factor))
     rows = world.rows("--verify", "1")
     assert [row["status"] for row in rows] == [status] * 2
