@@ -21,8 +21,8 @@ NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 class Obstacle:
     """Why a study that was found cannot be translated as asked.
 
-    kind: another study has its place, its result cannot have the format, or a part of it cannot be
-    read. reason: in words.
+    kind: another study has its place, its result cannot have the format or the model does not take
+    it, or a part of it cannot be read. reason: in words.
     """
 
     kind: Literal["occupied", "unsupported", "unreadable"]
@@ -37,7 +37,7 @@ class Study:
     it is stored in, the one to open first. series: what the search learnt about a DICOM series;
     opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
     None if it can be translated along with the others. text: its own description, where that may be
-    shown. format: of its files.
+    shown. format: of its files. modality: as DICOM has it, such as MR; "" where no header tells.
     """
 
     name: PurePosixPath
@@ -47,6 +47,7 @@ class Study:
     notes: tuple[str, ...] = ()
     obstacle: Obstacle | None = None
     text: str = ""
+    modality: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ class TranslateSettings:
     patch: extents (D, H, W) of a tile. overlap: share of a tile's edge that neighbours share.
     volume_index: which volume of a 4-D or multi-frame file; None refuses such files. keep_private:
     whether private elements of a DICOM source go into its result. blend: weights of overlapping
-    tiles. precision: of the network's arithmetic.
+    tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
+    unit; None refuses such scans.
     """
 
     patch: tuple[int, int, int]
@@ -34,12 +35,18 @@ class TranslateSettings:
     precision: Precision = "fp32"
     volume_index: int | None = None
     keep_private: bool = False
+    nan_to: float | None = None
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
         choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
+        # Results of versions that had no such choice stay up to date.
         if not self.keep_private:
-            del choices["keep_private"]  # results of versions that had no choice stay up to date
+            del choices["keep_private"]
+        if self.nan_to is None:
+            del choices["nan_to"]
+        else:
+            choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
         fields = json.dumps(choices, sort_keys=True)
         return hashlib.sha256(fields.encode()).hexdigest()
 
@@ -51,8 +58,9 @@ class TranslateOptions:
     patch: None takes the model's. precision: None takes the device's default. overwrite: make
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. verify: tiles of each study that are computed a
-    second time. All others mean what they do in TranslateSettings and Choice, which are made from
-    them. overlap, blend, volume_index, keep_private: as in TranslateSettings. output_format,
+    second time. any_modality: whether a scan of another modality than the model's source is taken.
+    All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
+    blend, volume_index, keep_private, nan_to: as in TranslateSettings. output_format,
     fewest_slices, allow_uneven, links: as in Choice.
     """
 
@@ -70,6 +78,8 @@ class TranslateOptions:
     keep_private: bool = False
     links: Links = "inside"
     verify: int = 0
+    any_modality: bool = False
+    nan_to: float | None = None
 
     def settings(self) -> TranslateSettings:
         """What changes a result. Raises ValueError while patch or precision is left open."""
@@ -82,6 +92,7 @@ class TranslateOptions:
             precision=self.precision,
             volume_index=self.volume_index,
             keep_private=self.keep_private,
+            nan_to=self.nan_to,
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:

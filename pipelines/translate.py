@@ -11,6 +11,7 @@ from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import Progress, cache_folder
 from ..engine.devices import Device, Precision, open_generator
 from ..engine.generator import Generator
+from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network
 from ..engine.network.layers import Triple
@@ -49,6 +50,7 @@ from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
+from .study.modality import for_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,14 @@ class Request:
     options: TranslateOptions = DEFAULTS
     filters: Choice = EVERYTHING
 
-    def search(self) -> Discovery:
-        """Its studies. Raises ScanError or SettingsError."""
+    def search(self, card: ModelCard) -> Discovery:
+        """Its studies, held against the model's card. Raises ScanError or SettingsError."""
         choice = self.options.choice(self.filters)
-        if not self.result:
-            return discover_scans(self.inputs, self.output, choice)
-        # The folder of the one result may hold the scan as well.
-        return named_result(discover_scans(self.inputs, None, choice), self.output / self.result)
+        # The folder of one result that has a name may hold the scan as well.
+        found = discover_scans(self.inputs, None if self.result else self.output, choice)
+        if self.result:
+            found = named_result(found, self.output / self.result)
+        return for_model(found, card, any_modality=self.options.any_modality)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ def open_job(request: Request) -> Job:
     """
     model = load_model(request.model)
     devices, options = decided(model, request.device, request.limits, request.options)
-    return Job(request, model, devices, options, request.search())
+    return Job(request, model, devices, options, request.search(model.card))
 
 
 def run_job(job: Job, listen: Listen) -> BatchReport:

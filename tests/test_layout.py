@@ -76,7 +76,7 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model io.choice "
         "io.errors io.formats pipelines.doctor pipelines.dry_run pipelines.evaluation "
         "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.translate"
+        "pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -160,9 +160,10 @@ MAY_IMPORT = {
     "engine.telemetry": "",
     "io": "",
     "io.choice": "io.links",
+    "io.contrasts": "",
     "io.conversion": "io.errors io.formats io.volume",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
-    "io.dicom.derived": "io.dicom io.errors io.volume",
+    "io.dicom.derived": "io.contrasts io.dicom io.errors io.volume",
     "io.discovery": (
         "io.choice io.dicom io.errors io.formats io.links io.search io.volume io.writing"
     ),
@@ -173,6 +174,7 @@ MAY_IMPORT = {
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.identity": "io.dicom io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
+    "io.sidecar": "io.contrasts io.search io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
     "io.writing": "io.dicom io.dicom.derived io.errors io.files io.formats io.volume",
@@ -252,9 +254,9 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.reading "
-        "io.volume io.writing pipelines.errors pipelines.settings pipelines.stopwatch "
-        "pipelines.study.voxels"
+        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.contrasts "
+        "io.discovery io.reading io.sidecar io.volume io.writing pipelines.errors "
+        "pipelines.settings pipelines.stopwatch pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
@@ -263,7 +265,7 @@ MAY_IMPORT = {
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
         "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.decisions "
         "pipelines.execution pipelines.host pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings"
+        "pipelines.settings pipelines.study"
     ),
 }
 """Which unit may import which. A new edge is a decision,

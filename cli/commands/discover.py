@@ -28,6 +28,7 @@ EXAMPLE = """\b
 Examples:
   cuda-cyclegan discover /media/cdrom
   cuda-cyclegan discover scans --modality CT,MR --series "t1|mprage" --json
+  cuda-cyclegan discover scans --model t1-to-t2.safetensors
 """
 
 
@@ -38,6 +39,12 @@ def discover(
     ],
     modality: Modality = "",
     series: SeriesPattern = "",
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", "-m", metavar="FILE", help="Tell which series this model would not take."
+        ),
+    ] = None,
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     follow_links: FollowLinks = False,
@@ -49,7 +56,8 @@ def discover(
 ) -> None:
     """List studies and DICOM series, taken or not.
 
-    Every series has a row, and a reason if it is left out or refused. Only headers are read.
+    Every series has a row, and a reason if it is left out or refused. Only headers are read. With
+    --model, series of another modality than its source are refused, as 'translate' does.
 
     \b
     Exit status:
@@ -68,6 +76,11 @@ def discover(
 
         with spinner(SEARCHING):
             search = discover_scans(inputs, None, choice)
+            if model:
+                from ...engine.model.model import load_model
+                from ...pipelines.study.modality import for_model
+
+                search = for_model(search, load_model(model).card)
             found = discovery.looked_at(search, show_phi=show_phi)
         if json:
             say(discovery.text(found), sys.stdout)

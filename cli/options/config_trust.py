@@ -14,18 +14,20 @@ _HARMLESS: Final = ""
 _WRITES: Final = "decides which files are written or replaced"
 _REDIRECTS: Final = "decides whose jobs are done, and who gets them"
 _LOADS_CODE: Final = "decides which code is loaded"
+_UNCHECKS: Final = "decides whether scans of another modality are translated"
 _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch blend blocks device dry-run fail-on-error format json levels "
-        "min-slices modality model name ngf only overlap patch patience precision preview priority "
-        "quiet scan seam-score seconds series settle sweep tries tune tune-seconds until-empty "
-        "verify volume vram-limit wait window yield-load yield-memory yield-to-others"
+        "min-slices modality model name nan-to ngf only overlap patch patience precision preview "
+        "priority quiet scan seam-score seconds series settle sweep tries tune tune-seconds "
+        "until-empty verify volume vram-limit wait window yield-load yield-memory yield-to-others"
     ),
     _WRITES: "folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
     _LOADS_CODE: "against cudnn",
+    _UNCHECKS: "any-modality",
     _WIDENS_PRIVACY: "follow-links input keep-private-tags show-phi verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {

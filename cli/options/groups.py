@@ -15,6 +15,7 @@ from ...io.links import Links
 from ...pipelines.settings import TranslateOptions
 from .translate import (
     AllowUneven,
+    AnyModality,
     Arithmetic,
     BatchSize,
     Blending,
@@ -24,6 +25,7 @@ from .translate import (
     MinSlices,
     Modality,
     ModelFile,
+    NanTo,
     Output,
     Overlap,
     Overwrite,
@@ -38,7 +40,7 @@ from .translate import (
     VolumeIndex,
     VramLimit,
 )
-from .values import checked_device, cuda_limits, parsed_patch
+from .values import checked_device, checked_value, cuda_limits, parsed_patch
 
 if TYPE_CHECKING:
     from ...pipelines.translate import Request
@@ -73,7 +75,9 @@ class StudyOptions:
     precision: Arithmetic = None
     patch: Patch = None
     volume: VolumeIndex = None
+    nan_to: NanTo = None
     modality: Modality = ""
+    any_modality: AnyModality = False
     series: SeriesPattern = ""
     min_slices: MinSlices = FEWEST_SLICES
     allow_uneven: AllowUneven = False
@@ -121,6 +125,8 @@ class StudyOptions:
             verify=self.verify,
             keep_private=self.keep_private_tags,
             links=links,
+            any_modality=self.any_modality,
+            nan_to=checked_value("--nan-to", self.nan_to),
         )
 
 

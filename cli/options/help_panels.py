@@ -16,8 +16,26 @@ _PANELS = (INPUT, RESULT, SPEED, DICOM, QUEUE, REPORTS)
 _OTHERS = "Other options"
 
 _RARE = {
-    *("volume", "follow_links", "blend", "seam_score", "verify", "vram_limit", "batch", "tune"),
-    *("tune_seconds", "min_slices", "series", "keep_private_tags", "trace", "verbose"),
+    *(
+        "volume",
+        "nan_to",
+        "follow_links",
+        "blend",
+        "seam_score",
+        "verify",
+        "vram_limit",
+        "batch",
+        "tune",
+    ),
+    *(
+        "tune_seconds",
+        "min_slices",
+        "series",
+        "any_modality",
+        "keep_private_tags",
+        "trace",
+        "verbose",
+    ),
 }
 """Fields of options that few people need; they stand last in their panel."""
 

@@ -135,6 +135,15 @@ VolumeIndex: TypeAlias = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
+NanTo: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--nan-to",
+        metavar="VALUE",
+        help="Take NaN in a scan as this value, in the scan's unit; else refused.",
+        rich_help_panel=INPUT,
+    ),
+]
 ResultFormat: TypeAlias = Annotated[
     OutputFormat,
     typer.Option(
@@ -187,6 +196,14 @@ Modality: TypeAlias = Annotated[
     typer.Option(
         metavar="CT,MR,...",
         help="Take DICOM series of these modalities only.",
+        rich_help_panel=DICOM,
+    ),
+]
+AnyModality: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--any-modality",
+        help="Take series of another modality than the model's source; else refused.",
         rich_help_panel=DICOM,
     ),
 ]

@@ -10,6 +10,7 @@ from ...engine.options import CudaLimits, Effort, device_name
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
 _COUNT = re.compile(r"[1-9]\d?")
+_LARGEST_VALUE = 3.4e38
 _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
@@ -59,6 +60,13 @@ def _parsed_batch(text: str) -> int | None:
             f"{text!r} is neither auto nor a number from 1 to 99.", param_hint="'--batch'"
         )
     return int(text)
+
+
+def checked_value(option: str, value: float | None) -> float | None:
+    """A scan's value, which 32-bit floats must hold."""
+    if value is not None and not abs(value) <= _LARGEST_VALUE:
+        raise typer.BadParameter(f"{value:g} is no value of a scan.", param_hint=f"'{option}'")
+    return value
 
 
 def checked_json(option: str, path: Path | None) -> Path | None:

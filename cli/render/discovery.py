@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +31,25 @@ class Found:
     show_phi: bool = False
 
     @property
+    def series(self) -> tuple[Series, ...]:
+        """All series, with what is said of the studies that they are."""
+        studies = {id(study.series): study for study in self.search.studies}
+        return tuple(_told_of(each, studies.get(id(each))) for each in self.search.series)
+
+    @property
     def failures(self) -> int:
         """Series and files of which something cannot be read."""
         series = sum(each.is_incomplete for each in self.search.series)
         return series + sum(header.unreadable is not None for header in self.headers.values())
+
+
+def _told_of(series: Series, study: Study | None) -> Series:
+    if study is None:
+        return series
+    series = replace(series, notes=study.notes)
+    if study.obstacle is None or series.verdict != "taken":
+        return series
+    return replace(series, verdict="refused", reason=study.obstacle.reason)
 
 
 def looked_at(search: Discovery, *, show_phi: bool) -> Found:
@@ -45,7 +60,7 @@ def looked_at(search: Discovery, *, show_phi: bool) -> Found:
 
 def lines(found: Found, columns: int | None) -> Iterator[str]:
     """A row a study or series; columns: width of the terminal, or None for no limit."""
-    rows = [_row(series, found.show_phi) for series in found.search.series]
+    rows = [_row(series, found.show_phi) for series in found.series]
     rows += [_file_row(study, header, found.show_phi) for study, header in found.headers.items()]
     texts = ["description"] if found.show_phi else []
     head = Row("study", ["kind", "images", "voxels", "mm", "verdict", *texts])
@@ -55,7 +70,7 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
 def reasons(found: Found) -> Iterator[str]:
     """Why something is refused or left out, and what all comes to."""
     search = found.search
-    for series in search.series:
+    for series in found.series:
         if series.verdict == "refused":
             verb = "failed" if series.is_incomplete else "refused"
             yield f"{verb}: {_name(series)}: {printable(flagged(series.told))}"
@@ -68,7 +83,7 @@ def reasons(found: Found) -> Iterator[str]:
             continue  # told as a failure
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     yield from _notes(found)
-    refused = sum(series.verdict == "refused" for series in search.series)
+    refused = sum(series.verdict == "refused" for series in found.series)
     refused += sum(header.refusal is not None for header in found.headers.values())
     parts = [f"{len(search.studies) - refused} to translate"]
     parts += [f"{refused} refused"] if refused else []
@@ -78,7 +93,7 @@ def reasons(found: Found) -> Iterator[str]:
 
 
 def _notes(found: Found) -> Iterator[str]:
-    for series in found.search.series:
+    for series in found.series:
         if series.verdict == "skipped":
             continue
         for note in series.notes:
@@ -87,7 +102,7 @@ def _notes(found: Found) -> Iterator[str]:
             yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
     for study, header in found.headers.items():
         name = printable(str(study.files[0]))
-        for note in header.notes:
+        for note in (*header.notes, *study.notes):
             yield f"note: {name}: {printable(note)}"
         if header.volumes > 1:
             yield f"note: {name}: {header.volumes} volumes; --volume N takes one"
@@ -131,7 +146,7 @@ def text(found: Found) -> str:
     return json.dumps(
         {
             "schema": SCHEMA,
-            "series": [_series(series, found.show_phi) for series in search.series],
+            "series": [_series(series, found.show_phi) for series in found.series],
             "files": [_file(study, header) for study, header in found.headers.items()],
             "skipped": [
                 {"path": str(row.path), "reason": flagged(row.reason), "missed": row.missed}
@@ -153,7 +168,7 @@ def _file(study: Study, header: FileHeader) -> dict[str, Any]:
         "volumes": header.volumes,
         "extents": list(header.extents),
         "spacing": list(header.spacing),
-        "notes": list(header.notes),
+        "notes": [*header.notes, *study.notes],
     }
 
 

@@ -137,6 +137,7 @@ def dicom_studies(series: "Iterable[Series]", root: Path) -> list[Study]:
             each.notes,
             Obstacle("unreadable", each.told) if each.is_incomplete else None,
             each.text,
+            each.modality,
         )
         for each in series
         if each.verdict != "skipped"

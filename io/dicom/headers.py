@@ -23,7 +23,7 @@ from .instance import (
     word,
     words,
 )
-from .kinds import NO_PLACE, is_directory, is_enhanced, is_result, obstacle
+from .kinds import NO_PLACE, is_directory, is_enhanced, is_result, modality_in, obstacle
 from .library import PARSING_ERRORS, read_partial, tag_of
 
 _TAGS = (
@@ -159,7 +159,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         study=study,
         series=series,
         number=int(number(dataset, "SeriesNumber")),
-        modality=word(dataset, "Modality"),
+        modality=modality_in(dataset),
         description=word(dataset, "SeriesDescription"),
         frames=frames,
         obstacle=why_not,

@@ -37,12 +37,30 @@ _ENHANCED = {
     pydicom.uid.LegacyConvertedEnhancedCTImageStorage,
     pydicom.uid.LegacyConvertedEnhancedPETImageStorage,
 }
+_MODALITIES = {
+    pydicom.uid.CTImageStorage: "CT",
+    pydicom.uid.EnhancedCTImageStorage: "CT",
+    pydicom.uid.LegacyConvertedEnhancedCTImageStorage: "CT",
+    pydicom.uid.MRImageStorage: "MR",
+    pydicom.uid.EnhancedMRImageStorage: "MR",
+    pydicom.uid.LegacyConvertedEnhancedMRImageStorage: "MR",
+    pydicom.uid.PositronEmissionTomographyImageStorage: "PT",
+    pydicom.uid.EnhancedPETImageStorage: "PT",
+    pydicom.uid.LegacyConvertedEnhancedPETImageStorage: "PT",
+}
+"""Of classes that have one only."""
+
 _DIRECTORY = "1.2.840.10008.1.3.10"
 
 
 def is_enhanced(dataset: DataSet) -> bool:
     """Whether a class of multi-frame objects describes its frames in functional groups."""
     return word(dataset, "SOPClassUID") in _ENHANCED
+
+
+def modality_in(dataset: DataSet) -> str:
+    """The object's Modality, or else that of its class; nothing if neither tells."""
+    return word(dataset, "Modality") or _MODALITIES.get(word(dataset, "SOPClassUID"), "")
 
 
 def is_directory(sop_class: str) -> bool:

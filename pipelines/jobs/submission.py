@@ -38,7 +38,7 @@ def jobs_of(request: Request) -> Submission:
     patch = request.options.patch or model.card.patch
     model.network.graph.check_patch(patch)
     options = replace(request.options, patch=patch)
-    found = request.search()
+    found = request.search(model.card)
     found_jobs = (
         StudyJob(
             study=str(study.name),

@@ -93,6 +93,7 @@ class _Settings(Struct, frozen=True):
     precision: Precision | None = None
     volume_index: _Count | None = None
     keep_private: bool = False
+    nan_to: float | None = None
 
 
 class _Use(Struct, frozen=True):
@@ -229,6 +230,7 @@ def _batch(stored: _Report) -> BatchReport:
             precision=settings.precision,
             volume_index=settings.volume_index,
             keep_private=settings.keep_private,
+            nan_to=settings.nan_to,
         ),
         device=stored.device,
         output=stored.output,

@@ -22,6 +22,7 @@ from .seam_score import SeamScore
 from .seams import seam_score
 from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
+from .voxels.missing import without_nan
 
 OnTiles: TypeAlias = Callable[[int, int], None]
 """Told how many of how many tiles are translated; first with 0."""
@@ -79,9 +80,12 @@ class Translated:
 def read_study(
     study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
 ) -> Volume:
-    """Read a study's volume, with notes on how its result is stored too. Raises ScanError."""
+    """Read a study's volume, with notes on how its result is stored too; NaN is replaced if asked.
+
+    Raises ScanError.
+    """
     with watch.time("read"):
-        volume = read(study, options.volume_index, empty)
+        volume = without_nan(read(study, options.volume_index, empty), options.nan_to)
         foreseen = notes_of_result(volume, Path(study.name))
         return replace(volume, notes=(*volume.notes, *foreseen))
 

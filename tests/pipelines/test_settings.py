@@ -14,6 +14,7 @@ OTHERS = {
     "precision": "fp16",
     "volume_index": 0,
     "keep_private": True,
+    "nan_to": 0.0,
 }
 
 

@@ -106,31 +106,31 @@ def _promising_2_to_the_40() -> bytes:
     return header.binaryblock + bytes(4 + 1024)
 
 
-def tiny_model(path: Path, seed: int = 0) -> Path:
+def tiny_model(path: Path, seed: int = 0, source: str = "T1") -> Path:
     """A random ResNet of 16x16x16 patches."""
-    path.write_bytes(_tiny_model(seed))
+    path.write_bytes(_tiny_model(seed, source))
     return path
 
 
-def identity_model(path: Path, target: str = "T2") -> Path:
+def identity_model(path: Path, target: str = "T2", source: str = "T1") -> Path:
     """A model that gives back its input, since relu(x) - relu(-x) is x."""
-    path.write_bytes(_identity_model(target))
+    path.write_bytes(_identity_model(target, source))
     return path
 
 
 @cache
-def _tiny_model(seed: int) -> bytes:
+def _tiny_model(seed: int, source: str) -> bytes:
     spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
     random = np.random.default_rng(seed)
     shapes = dict(build(spec).weight_shapes())
     weights = {
         name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
     }
-    return model_bytes(spec, weights, Percentiles(0.5, 99.5))
+    return model_bytes(spec, weights, Percentiles(0.5, 99.5), source=source)
 
 
 @cache
-def _identity_model(target: str) -> bytes:
+def _identity_model(target: str, source: str) -> bytes:
     spec = ResNetSpec(
         1, 1, 2, 0, downsamplings=0, norm="none", first_kernel=1, last_kernel=1, end="none"
     )
@@ -138,11 +138,15 @@ def _identity_model(target: str) -> bytes:
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for name in ("first.weight", "last.weight"):
         weights[name] = np.float32([1, -1]).reshape(shapes[name])
-    return model_bytes(spec, weights, Identity(), target)
+    return model_bytes(spec, weights, Identity(), target, source)
 
 
 def model_bytes(
-    spec: ResNetSpec, weights: dict[str, FloatArray], intensity: IntensityMap, target: str = "T2"
+    spec: ResNetSpec,
+    weights: dict[str, FloatArray],
+    intensity: IntensityMap,
+    target: str = "T2",
+    source: str = "T1",
 ) -> bytes:
     """A model file with a true reference patch."""
     network = Network(build(spec), weights)
@@ -150,9 +154,9 @@ def model_bytes(
     card = ModelCard(
         name="tiny",
         architecture=spec,
-        source="T1",
+        source=source,
         target=target,
-        input_channels=("T1",),
+        input_channels=(source,),
         output_channels=(target,),
         axes="RAS",
         spacing=None,

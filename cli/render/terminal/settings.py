@@ -5,6 +5,7 @@ import re
 SETTINGS = (
     "activation",
     "allow-uneven",
+    "any-modality",
     "axes",
     "block-padding",
     "code",
@@ -26,6 +27,7 @@ SETTINGS = (
     "min-slices",
     "modality",
     "name",
+    "nan-to",
     "norm",
     "norm-statistics",
     "output",

@@ -1,8 +1,8 @@
 """What all objects of a derived series share: identifiers, modality, and elements of the source."""
 
-import re
 from dataclasses import dataclass
 
+from ...contrasts import Contrasts
 from ...volume import Derivation, Volume
 from ..instance import DataSet, number
 from ..library import pydicom
@@ -64,7 +64,7 @@ class DerivedSeries:
 
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
     """The series that a translated volume becomes, of the target's modality where that is known."""
-    modality = modality_of(derivation.target) or header.series.modality
+    modality = Contrasts.named_in(derivation.target).modality or header.series.modality
     # Zero may be padding in an MR, and is water in a CT.
     padding = header.padding if modality == header.series.modality else None
     return DerivedSeries(
@@ -119,17 +119,3 @@ def derived_number(series: Series) -> int:
     while wanted in series.study_numbers:
         wanted += 1
     return wanted
-
-
-_WORDS = {
-    "CT": {"ct", "sct", "cbct", "ldct", "ncct", "cect", "cta"},
-    "MR": {"mr", "mri", "smr", "t1", "t2", "t1w", "t2w", "flair", "pd", "pdw", "dwi", "adc", "swi"},
-    "PT": {"pet", "pt", "fdg"},
-}
-
-
-def modality_of(contrast: str) -> str | None:
-    """CT, MR or PT; None if the words say none of these, or several."""
-    words = set(re.split(r"[^a-z0-9]+", contrast.lower()))
-    found = [modality for modality, known in _WORDS.items() if words & known]
-    return found[0] if len(found) == 1 else None

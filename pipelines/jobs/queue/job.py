@@ -11,10 +11,15 @@ from ....engine.decoding import FieldError, decode, decode_known, parse
 from ...errors import QueueError
 from ...settings import TranslateOptions
 
-VERSION, _WITHOUT_VERIFY = 2, 1
-"""Raised when an older worker could not do a newer job right: one of version 1 would not verify."""
+VERSION = 3
+"""Raised when an older worker could not do a newer job right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
+_ADDED = {"links": 1, "verify": 2, "any_modality": 3, "nan_to": 3}
+"""Options that came later, with the version of a worker that heeds them.
+
+At their default they are left out: older workers take the job, and equal work keeps its key.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,12 @@ class StudyJob:
         """
         fields = asdict(self)
         options: dict[str, Any] = fields.pop("options")
-        if self.options.links == "inside":
-            del options["links"]  # older workers had no other rule, and equal work keeps its key
-        version = VERSION
-        if not self.options.verify:
-            del options["verify"]
-            version = _WITHOUT_VERIFY
+        version = 1
+        for name, needed in _ADDED.items():
+            if options[name] == _OPTIONS[name].default:
+                del options[name]
+            else:
+                version = max(version, needed)
         return json.dumps({"version": version, **fields, **options})
 
     @classmethod

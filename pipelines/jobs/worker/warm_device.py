@@ -12,6 +12,7 @@ from typing import Self
 from ....engine.devices import Device, choose_device, open_generator
 from ....engine.errors import ModelFileError
 from ....engine.generator import Generator
+from ....engine.model.card import ModelCard
 from ....engine.model.model import Model, load_model
 from ....engine.network.layers import Triple
 from ....engine.options import Precision
@@ -32,6 +33,7 @@ from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import TranslateOptions
+from ...study.modality import held_against
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
 from ..links import refused_link
@@ -52,6 +54,14 @@ class _Tool:
     verifier: StudyVerifier
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Hashes by which results of a model are recorded, today's first, and its card."""
+
+    names: tuple[str, ...]
+    card: ModelCard | None = None
+
+
 class WarmDevice:
     """One device with the last model on it, and the last output folder; a context manager.
 
@@ -63,7 +73,7 @@ class WarmDevice:
         self._sharing = settings.sharing
         self._tell = tell
         self._tool: _Tool | None = None
-        self._models: dict[str, tuple[str, ...]] = {}
+        self._known: dict[str, _Known] = {}
         self._manifest: Manifest | None = None
         self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
@@ -91,16 +101,18 @@ class WarmDevice:
 
         Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
         """
+        known = self._known_of(job)
         study = find_study(job)
+        if known.card:
+            study = held_against(study, known.card, any_modality=job.options.any_modality)
         manifest = self._open_folder(Path(job.output))
-        models = self._known_as(job)
         planner = Planner(
             manifest.output,
             manifest.entries,
-            Recipe(models[0], self._options(job).settings().sha256()),
+            Recipe(known.names[0], self._options(job).settings().sha256()),
             job.options.overwrite,
             job.options.preview,
-            models,
+            known.names,
         )
         [planned] = planner.plan([study])
         if planned.refreshed:
@@ -145,17 +157,18 @@ class WarmDevice:
         remove_leftovers(output)
         return self._manifest
 
-    def _known_as(self, job: StudyJob) -> tuple[str, ...]:
-        """Hashes by which results of the job's model are recorded, today's first.
+    def _known_of(self, job: StudyJob) -> _Known:
+        """What is known of the job's model.
 
         Without the model's file, which matters only if the study is due, all that the job says.
         """
-        if job.model_sha256 not in self._models:
+        if job.model_sha256 not in self._known:
             try:
-                self._models = {job.model_sha256: self._load(job).known_as}
+                model = self._load(job)
             except ModelFileError:
-                return (job.model_sha256,)
-        return self._models[job.model_sha256]
+                return _Known((job.model_sha256,))
+            self._known = {job.model_sha256: _Known(model.known_as, model.card)}
+        return self._known[job.model_sha256]
 
     def _load(self, job: StudyJob) -> Model:
         """The model that was meant when the job was submitted. Raises ModelFileError."""

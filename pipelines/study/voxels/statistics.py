@@ -116,11 +116,7 @@ def study_range(volume: Volume) -> Range:
     """
     stored = extremes(volume.voxels)
     if not stored.is_finite:
-        bad = sum(part.size - int(np.isfinite(part).sum()) for part in _chunks(volume.voxels))
-        raise PreparationError(
-            f"{bad} of {volume.voxels.size} voxels are NaN or infinite; "
-            "replace them by finite values and translate the scan again."
-        )
+        raise PreparationError(_not_finite(volume.voxels))
     if stored.low == stored.high:
         raise PreparationError(
             f"Every voxel has the value {_scaled(volume, stored.low):g}, so there is nothing to "
@@ -133,6 +129,18 @@ def study_range(volume: Volume) -> Range:
             "check the voxel type and the scaling in the scan's header."
         )
     return Range(ends[0], ends[1])
+
+
+def _not_finite(voxels: AnyArray) -> str:
+    missing = sum(int(np.isnan(part).sum()) for part in _chunks(voxels))
+    infinite = sum(int(np.isinf(part).sum()) for part in _chunks(voxels))
+    if not infinite:
+        return f"{missing} of {voxels.size} voxels are NaN; setting nan-to=VALUE replaces them."
+    more = f", and {missing} NaN" if missing else ""
+    return (
+        f"{infinite} of {voxels.size} voxels are infinite{more}; setting nan-to replaces NaN only, "
+        "so find out what overflowed, and export the scan again."
+    )
 
 
 def percentiles(volume: Volume, low: float, high: float) -> Range:

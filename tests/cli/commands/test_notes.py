@@ -30,7 +30,7 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def run(inputs: Path, *options: str) -> str:
-    model = identity_model(inputs.parent / "model", "CT")
+    model = identity_model(inputs.parent / "model", "CT", "CT")
     arguments = ["translate", inputs, "--model", model, "--output", inputs.parent / "out", *options]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output

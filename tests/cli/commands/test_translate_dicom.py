@@ -64,7 +64,7 @@ def ward(tmp_path: Path) -> Ward:
     MR.write(inputs / "a" / "mr")
     MR.write(inputs / "a" / "mr", scout, prefix="scout")
     (inputs / "a" / "README.TXT").write_text("Viewer for Windows")
-    return Ward(inputs, tmp_path / "results", identity_model(tmp_path / "model", "CT"))
+    return Ward(inputs, tmp_path / "results", identity_model(tmp_path / "model", "CT", "T1 or CT"))
 
 
 def test_every_series_gets_a_derived_one_with_an_identity_models_voxels(

@@ -104,7 +104,7 @@ def test_a_closed_window_keeps_jobs_and_a_pause_all(world: QueueWorld) -> None:
 
 
 def test_a_job_keeps_private_elements_if_its_submission_asked(world: QueueWorld) -> None:
-    Phantom().write(world.inputs / "ct")
+    Phantom("MR").write(world.inputs / "mr")
     world.submit("--keep-private-tags")
     world.work()
     for path in world.output.rglob("*.dcm"):
@@ -113,8 +113,8 @@ def test_a_job_keeps_private_elements_if_its_submission_asked(world: QueueWorld)
 
 
 def test_job_records_name_no_patient(world: QueueWorld) -> None:
-    phantom = Phantom()
-    phantom.write(world.inputs / "ct")
+    phantom = Phantom("MR")
+    phantom.write(world.inputs / "mr")
     batch = world.submit()
     world.work()
     told = world.did("jobs", batch, "--json") + world.did("jobs", "summary", batch)

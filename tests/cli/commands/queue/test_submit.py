@@ -43,7 +43,7 @@ def test_what_cannot_have_the_format_is_not_queued_and_said(world: QueueWorld) -
     submitted = world.run("submit", *paths, "--format", "dicom")
     assert submitted.exit_code == 1
     assert "000.nii is not queued: it is no DICOM series" in submitted.stderr
-    Phantom().write(world.inputs / "ct")
+    Phantom("MR").write(world.inputs / "mr")
     submitted = world.run("submit", *paths, "--format", "dicom")
     assert submitted.exit_code == 1
     assert "1 study queued" in submitted.stderr

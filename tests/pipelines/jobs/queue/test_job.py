@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,15 @@ def test_a_job_that_is_to_be_verified_is_none_for_a_worker_that_would_not() -> N
     assert StudyJob.from_json(verified.to_json()) == verified
 
 
+@pytest.mark.parametrize("asked", [{"nan_to": 0.0}, {"any_modality": True}])
+def test_a_job_with_an_option_that_older_workers_lack_is_none_for_them(
+    asked: dict[str, Any],
+) -> None:
+    job = replace(JOB, options=replace(JOB.options, **asked))
+    assert json.loads(job.to_json())["version"] == 3
+    assert StudyJob.from_json(job.to_json()) == job
+
+
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
     fields = json.loads(STORED)
     for name in ("output_format", "fewest_slices", "preview", "keep_private"):
@@ -75,7 +85,7 @@ def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        ({"version": 3}, "newer version"),
+        ({"version": 4}, "newer version"),
         ({"version": None}, "'version' must be a whole number"),
         ({"patch": None}, "'patch' is missing"),
         ({"patch": [16, 16]}, "'patch' must be a list of length 3"),

@@ -117,9 +117,12 @@ def test_large_offsets_lose_nothing() -> None:
     ("voxels", "reason"),
     [
         (np.full((3, 3, 3), 7, np.int16), "Every voxel has the value 7"),
-        (np.full((3, 3, 3), np.nan, np.float32), "27 of 27 voxels are NaN or infinite"),
-        (np.array([[[0.0, 1.0, np.inf]]]), "1 of 3 voxels are NaN or infinite"),
-        (np.array([[[0.0, 1.0, np.nan, -np.inf]]], np.float32), "2 of 4 voxels"),
+        (np.full((3, 3, 3), np.nan, np.float32), "27 of 27 voxels are NaN; setting nan-to"),
+        (np.array([[[0.0, 1.0, np.inf]]]), "1 of 3 voxels are infinite; "),
+        (
+            np.array([[[0.0, 1.0, np.nan, -np.inf]]], np.float32),
+            "1 of 4 voxels are infinite, and 1 NaN",
+        ),
         (np.array([[[0.0, 1e300]]]), "from 0 to 1e\\+300, which 32-bit floats cannot hold"),
         (np.array([[[-1.7e308, 1.7e308]]]), "32-bit floats cannot hold"),
     ],

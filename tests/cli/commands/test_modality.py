@@ -1,0 +1,130 @@
+"""A CT given to a model of T1: every command refuses it alone, with the reason and the way out."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from support.dicom_phantoms import Phantom
+from support.queue_world import QueueWorld
+
+from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
+from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+
+REASON = "its modality is CT, and the model translates T1 (MR)"
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> QueueWorld:
+    """A CT and an MR of one patient, and a model of T1."""
+    world = QueueWorld(tmp_path)
+    Phantom("CT").write(world.inputs / "ct")
+    Phantom("MR", series="1.2.3.4.5.7", number=4).write(world.inputs / "mr")
+    return world
+
+
+def folders(world: QueueWorld) -> set[str]:
+    return {path.parent.parent.name for path in world.output.rglob("*.dcm")}
+
+
+def test_translate_fails_the_ct_alone_and_writes_nothing_of_it(ward: QueueWorld) -> None:
+    report = ward.folder / "r.json"
+    done = ward.command("translate", "--report", str(report))
+    assert done.exit_code == 1
+    assert f"unsupported: {REASON}" in done.stderr
+    assert "--any-modality" in done.stderr
+    assert folders(ward) == {"mr"}
+    assert not (ward.output / "ct").exists()
+    rows = {Path(row["name"]).parts[0]: row for row in json.loads(report.read_text())["studies"]}
+    assert (rows["ct"]["status"], rows["ct"]["class"]) == ("failed", "unsupported")
+    assert rows["mr"]["status"] == "translated"
+
+
+def test_any_modality_translates_it_and_says_so(ward: QueueWorld) -> None:
+    done = ward.command("translate", "--any-modality")
+    assert done.exit_code == 0
+    assert f"{REASON}; it is taken all the same, as was asked" in done.stdout
+    assert folders(ward) == {"ct", "mr"}
+    kept = ward.command("translate")
+    assert kept.exit_code == 1
+    assert REASON in kept.stderr
+
+
+def test_plan_says_that_it_would_fail(ward: QueueWorld) -> None:
+    done = ward.command("plan")
+    assert done.exit_code == 1
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("would fail: ct")]
+    assert REASON in line
+    assert ward.command("plan", "--any-modality").exit_code == 0
+
+
+def test_discover_says_it_of_a_model_and_only_then(ward: QueueWorld) -> None:
+    assert REASON not in ward.command("discover").output
+    told = ward.command("discover", "--model", str(ward.model))
+    assert told.exit_code == 0
+    assert REASON in told.stdout
+    assert "1 to translate, 1 refused" in told.stdout
+    found = json.loads(ward.command("discover", "--model", str(ward.model), "--json").stdout)
+    assert {series["modality"]: series["verdict"] for series in found["series"]} == {
+        "CT": "refused",
+        "MR": "taken",
+    }
+
+
+def test_submit_queues_the_other_alone(ward: QueueWorld) -> None:
+    paths = [str(ward.inputs), "--model", str(ward.model), "--output", str(ward.output)]
+    done = ward.run("submit", *paths)
+    assert done.exit_code == 1
+    assert REASON in done.stderr
+    ward.work()
+    assert folders(ward) == {"mr"}
+    batch = ward.submit("--any-modality")
+    assert len(ward.jobs(batch)) == 2
+    ward.work()
+    assert folders(ward) == {"ct", "mr"}
+
+
+def test_a_watch_says_it_of_what_arrives(ward: QueueWorld) -> None:
+    process = ward.watch()
+    stream = process.stderr
+    assert stream
+    try:
+        said = iter(stream.readline, "")
+        assert any(REASON in line for line in said)
+    finally:
+        ward.close()
+
+
+def test_a_worker_refuses_what_an_older_program_has_queued(ward: QueueWorld) -> None:
+    files = tuple(sorted(map(str, (ward.inputs / "ct").iterdir())))
+    digest = sha256(ward.model.read_bytes()).hexdigest()
+    options = TranslateOptions(patch=(16, 16, 16))
+    job = StudyJob("ct/a", files, str(ward.output), str(ward.model), digest, options)
+    assert "any_modality" not in json.loads(job.to_json())
+    with open_queue(queue_place(ward.queue), create=True) as queue:
+        batch = queue.submit([job], SchedulingClass("normal")).batch
+    ward.work()
+    [ended] = ward.jobs(batch)
+    assert ended["state"] == "failed"
+    assert REASON in ended["reason"]
+    assert not list(ward.output.rglob("*.dcm"))
+
+
+def test_without_a_modality_the_class_of_the_object_tells(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    Phantom("CT").write(world.inputs, lambda data, _: data.pop("Modality"))
+    assert REASON in world.command("plan").stdout
+
+
+def test_the_sidecar_of_a_file_is_noted(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    world.scans(1)
+    (world.inputs / "000.json").write_text('{"Modality": "CT"}')
+    note = "note: 000.nii: 000.json says CT, and the model translates T1 (MR); check that it fits"
+    for command in ("plan", "translate"):
+        done = world.command(command)
+        assert done.exit_code == 0
+        assert note in done.stdout
