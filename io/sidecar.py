@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .contrasts import Contrasts
 from .search import suffix_of
@@ -37,5 +37,5 @@ def _modality_in(sidecar: Path) -> str:
             told: Any = json.loads(file.read(LARGEST_SIDECAR_BYTES))
     except (OSError, ValueError, RecursionError):
         return ""
-    modality = told.get("Modality") if isinstance(told, dict) else None
+    modality = cast("dict[str, Any]", told).get("Modality") if isinstance(told, dict) else None
     return modality if isinstance(modality, str) and modality.isalpha() else ""

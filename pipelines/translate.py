@@ -28,6 +28,7 @@ from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
+from .moments import iso_time
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import (
     HostRates,
@@ -195,7 +196,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         options=job.options,
         device=", ".join(timeline.devices),
         output=request.output,
-        started=started.isoformat(timespec="seconds"),
+        started=iso_time(started),
         seconds=time.perf_counter() - start,
         use=timeline.use(),
         studies=timeline.dated(rows),
@@ -236,8 +237,14 @@ def _remember(
 
 
 def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
-    """One device in this process as long as it works, or several in a process each."""
+    """One device in this process as long as it works, or several in a process each.
+
+    None is opened where nothing is to be translated.
+    """
     setups = [_setup(job, device, manifest.place) for device in job.devices]
+    if all(study.action != "translate" for study in planned):
+        task = setups[0].task(manifest, None)
+        return StudyPipeline(task, planned, setups[0].concurrency)
     if len(setups) > 1:
         return SharedBatch(setups, planned, manifest)
     [setup] = setups

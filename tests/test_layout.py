@@ -72,11 +72,11 @@ MAY_IMPORT = {
         "cli.render.terminal pipelines.report"
     ),
     "cli.commands": (
-        "cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model io.choice "
-        "io.errors io.formats pipelines.doctor pipelines.dry_run pipelines.evaluation "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.study pipelines.translate"
+        "cli.command_line cli.errors cli.options cli.render cli.render.evaluation "
+        "cli.render.html cli.render.terminal cli.signals engine.checkpoint.recognise "
+        "engine.model io.choice io.errors io.formats pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -84,11 +84,12 @@ MAY_IMPORT = {
         "pipelines.config pipelines.errors"
     ),
     "cli.commands.queue": (
-        "cli.errors cli.options cli.render cli.render.html cli.render.terminal cli.signals "
-        "engine.devices engine.options engine.probe io.errors pipelines.errors "
+        "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
+        "cli.signals engine.devices engine.options engine.probe io.errors pipelines.errors "
         "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.jobs.worker pipelines.progress pipelines.report pipelines.results"
     ),
+    "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.formats io.links "
@@ -99,11 +100,12 @@ MAY_IMPORT = {
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
         "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
+        "pipelines.moments pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
-        "pipelines.report pipelines.results"
+        "pipelines.moments pipelines.report pipelines.results"
     ),
     "cli.render.evaluation": (
         "cli.render.html cli.render.terminal pipelines.evaluation pipelines.study.voxels"
@@ -210,6 +212,7 @@ MAY_IMPORT = {
         "io.volume pipelines.errors pipelines.execution pipelines.host pipelines.report "
         "pipelines.results pipelines.study pipelines.study.voxels"
     ),
+    "pipelines.moments": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
         "io.files io.formats pipelines.host pipelines.progress pipelines.report pipelines.results "
@@ -218,7 +221,8 @@ MAY_IMPORT = {
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.decisions pipelines.errors "
-        "pipelines.jobs.queue pipelines.report pipelines.results pipelines.translate"
+        "pipelines.jobs.queue pipelines.moments pipelines.report pipelines.results "
+        "pipelines.translate"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
@@ -254,9 +258,9 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.contrasts "
-        "io.discovery io.reading io.sidecar io.volume io.writing pipelines.errors "
-        "pipelines.settings pipelines.stopwatch pipelines.study.voxels"
+        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.choice "
+        "io.contrasts io.discovery io.errors io.reading io.sidecar io.volume io.writing "
+        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.voxels"
     ),
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
@@ -264,7 +268,8 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
         "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "pipelines.execution pipelines.host pipelines.moments pipelines.progress "
+        "pipelines.report pipelines.results "
         "pipelines.settings pipelines.study"
     ),
 }

@@ -4,13 +4,14 @@ import shlex
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
 from ...io.errors import WriteError
+from ..command_line import command_line
 from ..errors import Exit, complain, told
 from ..options.groups import DeviceOptions, StudyOptions, grouped
 from ..options.help_panels import REPORTS
@@ -184,6 +185,7 @@ def _report_so_far(job: "Job", file: Path | None) -> "BatchReport | None":
 
 def _whole(earlier: "BatchReport | None", report: "BatchReport", job: "Job") -> "BatchReport":
     """The report of the whole batch, with what earlier runs did of it."""
+    report = replace(report, command=command_line())
     if earlier is None:
         return report
     from ...pipelines.report.resumed import joined

@@ -51,6 +51,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     counts = (
         (len(report.translated()), "translated"),
         (report.count("up to date"), "up to date"),
+        (report.previews_drawn, "of them with a preview drawn now"),
         (len(report.failures), "failed"),
         (report.count("interrupted"), "stopped"),
         (report.not_reached, not_reached),

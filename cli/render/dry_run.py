@@ -64,10 +64,12 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         yield from _verified(plan)
         known = None if plan.seconds is None else seconds(plan.seconds)
         yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
-    kept = sum(row.planned.action == "keep" for row in rows)
+    drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)
+    kept = sum(row.planned.action == "keep" for row in rows) + drawn
     due = len(rows) - kept - len(failed)
     parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), 'tile')}"]
     parts += [f"{kept} up to date"] if kept else []
+    parts += [f"{counted(drawn, 'preview')} to draw from the files"] if drawn else []
     parts += [f"{len(failed)} that would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
 
@@ -111,4 +113,6 @@ def _outcome(row: DryRow) -> str:
         return "failed"
     if row.planned.action == "keep":
         return "kept"
+    if row.planned.action == "preview":
+        return "kept, preview drawn"
     return f"redone: {row.planned.reason}" if row.planned.reason else "translated"

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...pipelines.jobs.queue.state import STATES, BatchCount, JobRow, JobState
+from ...pipelines.moments import iso_time
 from .queue_outlook import moment, outlook, worker_name
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
@@ -97,13 +98,15 @@ def _seconds(row: JobRow) -> str:
     return seconds(row.seconds) if row.seconds else ""
 
 
-SCHEMA = "cuda-cyclegan/jobs/1"
+SCHEMA = "cuda-cyclegan/jobs/2"
+"""Raised when a field changes its meaning or goes: 1 had times as seconds since 1970."""
+_TIMES = ("submitted", "not_before", "started", "ended")
 
 
 def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
     """The document, in ASCII. rows: a batch's jobs, or None for all batches."""
     found = (
-        {"batches": [asdict(count) for count in jobs.batches()]}
+        {"batches": [_dated(asdict(count)) for count in jobs.batches()]}
         if rows is None
         else {"jobs": [_job(row) for row in rows]}
     )
@@ -111,11 +114,17 @@ def text(jobs: "Queue", rows: Sequence[JobRow] | None) -> str:
     return json.dumps(state, indent=2)
 
 
+def _dated(fields: dict[str, Any]) -> dict[str, Any]:
+    """The same with its moments as ISO 8601."""
+    moments = {name: fields[name] for name in _TIMES if fields.get(name) is not None}
+    return {**fields, **{name: iso_time(moment) for name, moment in moments.items()}}
+
+
 def _job(row: JobRow) -> dict[str, Any]:
     fields = asdict(row)
     del fields["payload"], fields["result"], fields["scheduling"]
     return {
-        **fields,
+        **_dated(fields),
         "priority": row.scheduling.priority,
         "window": row.scheduling.window or None,
         **{key: row.asked.get(key) for key in ("study", "files", "output", "model")},

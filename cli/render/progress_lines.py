@@ -75,8 +75,10 @@ def opening_line(planned: tuple[PlannedStudy, ...]) -> str:
     parts = [f"{len(due)} to translate"]
     parts += [f"{count} of them again because {reason}" for reason, count in again.items()]
     actions = Counter(plan.action for plan in planned)
-    if actions["keep"]:
-        parts.append(f"{actions['keep']} up to date")
+    if kept := actions["keep"] + actions["preview"]:
+        parts.append(f"{kept} up to date")
+    if actions["preview"]:
+        parts.append(f"{counted(actions['preview'], 'preview')} to draw from the files")
     if actions["refuse"]:
         parts.append(f"{actions['refuse']} refused")
     return f"{counted(len(planned), 'study', 'studies')}: {', '.join(parts)}"
@@ -93,6 +95,8 @@ def study_line(row: StudyReport) -> str:
             return f"translated {name}{again}: {seconds(row.seconds)} s, {rate} voxels/s{peak}"
         case "failed":
             return f"failed {name}: {failure_text(row.failure)}"
+        case "up to date" if row.drawn:
+            return f"up to date {name}: preview drawn"
         case "up to date" | "interrupted":
             return f"{row.status} {name}"
 

@@ -56,12 +56,13 @@ class Setup:
     recipe: Recipe
     concurrency: Concurrency
 
-    def task(self, record: Record, open_generator: OpenGenerator) -> StudyTask:
-        """What is done with every study, each recorded there."""
+    def task(self, record: Record, open_generator: OpenGenerator | None) -> StudyTask:
+        """What is done with every study, each recorded there; without a network, if need be."""
+        share = open_generator and opened_for_a_batch(open_generator, self.precisions)
         return StudyTask(
             model=self.model,
             options=self.options,
-            share_generator=opened_for_a_batch(open_generator, self.precisions),
+            share_generator=share,
             store=Store(record, self.recipe, self.model.card),
             hands_over=True,
         )

@@ -20,12 +20,14 @@ from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
 from ..report.failures import failure_of
 from ..report.report import StudyReport
 from ..results.aliases import alias_note, states_again
+from ..results.content import content_of
 from ..results.input_files import InputFiles
 from ..results.manifest import FileState
-from ..results.resume import PlannedStudy, preview_of
+from ..results.resume import PlannedStudy, preview_of, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions
 from ..stopwatch import Span, Stopwatch
+from ..study.finished_preview import preview_from_files
 from ..study.translation import (
     InferredStudy,
     OnTiles,
@@ -65,13 +67,14 @@ class StudyTask:
 
     options: with none left open. hands_over: whether the study over which a device is lost is left
     to another process. may_begin: asked about each study, by its name, when the network could begin
-    with it. model: with its card. share_generator: opens the network. store: where results go.
-    share_verifier: what computes tiles of the model's results again.
+    with it. model: with its card. share_generator: opens the network; None where no study is to be
+    translated. store: where results go. share_verifier: what computes tiles of the model's results
+    again.
     """
 
     model: Model
     options: TranslateOptions
-    share_generator: ShareGenerator
+    share_generator: ShareGenerator | None
     store: Store
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
@@ -157,16 +160,38 @@ class StudyStages:
             return StudyDone(replace(row, preview=self._preview_of(planned)))
         if planned.action == "refuse":
             return StudyDone(row)
+        if planned.action == "preview":
+            return self._with_preview(planned, row)
         self._peaks.enter(row.name)
         self._aliases[row.name] = planned.aliases
         self._tell(StudyStarted(planned))
         ticket = StudyProgress(planned, row, Stopwatch(row.name, self._record))
         return self._attempt(ticket, lambda: self._prepare(ticket))
 
-    def infer(self, loaded: Loaded, generator: SharedGenerator) -> Inferred:
+    def _with_preview(self, planned: PlannedStudy, row: StudyReport) -> StudyDone:
+        """Draw the preview of a result that is up to date; the network has no part in it."""
+        self._peaks.enter(row.name)
+        self._tell(StudyStarted(planned))
+        ticket = StudyProgress(planned, row, Stopwatch(row.name, self._record))
+        drawn = self._attempt(ticket, lambda: self._draw(ticket))
+        return drawn if isinstance(drawn, StudyDone) else self._done(*drawn)
+
+    def _draw(self, ticket: StudyProgress) -> StudyReport:
+        task, planned, watch = self._task, ticket.planned, ticket.watch
+        task.store.record.place.check()
+        picture = preview_from_files(
+            planned.study, planned.target, task.model.card, task.options, watch, self._arrays.empty
+        )
+        with watch.time("write"):
+            task.store.put_preview(planned, picture, self._commits)
+        return replace(ticket.row, preview=self._preview_of(planned), drawn=True)
+
+    def infer(self, loaded: Loaded, generator: SharedGenerator | None) -> Inferred:
         """Run the network on a study."""
         if isinstance(loaded, StudyDone):
             return loaded
+        if generator is None:
+            raise RuntimeError("A study is to be translated, and no network was to be opened.")
         ticket, study = loaded
         if not self._task.may_begin(ticket.row.name):
             self.leave(ticket.row.name)
@@ -238,6 +263,7 @@ class StudyStages:
                 )
             with watch.time("read"):
                 ticket.inputs = states()
+        ticket.row = replace(ticket.row, source_content=content_of(ticket.inputs))
         return prepared
 
     def _take_memory(self, ticket: StudyProgress, needed: int) -> None:
@@ -279,7 +305,7 @@ class StudyStages:
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
-            self._task.store.put(ticket.planned, made, ticket.inputs, self._commits)
+            outputs = self._task.store.put(ticket.planned, made, ticket.inputs, self._commits)
         return replace(
             ticket.row,
             status="translated",
@@ -287,6 +313,8 @@ class StudyStages:
             tiles=made.tiles,
             preview=self._preview_of(ticket.planned),
             seams=made.seams,
+            source_content=content_of(ticket.inputs),
+            output_content=content_of(result_files(outputs, ticket.planned.target)),
         )
 
     def _preview_of(self, planned: PlannedStudy) -> Path | None:

@@ -148,6 +148,10 @@ class StudyPipeline:
 
     def _infer_all(self) -> None:
         task = self._task
+        if task.share_generator is None:
+            self._infer(None)
+            self._end_writers()
+            return
         with task.share_generator(self._tune) as generator, self._loss_told():
             self._events.tell(DeviceOpened(generator.open(task.precision)))
             others = list(
@@ -176,7 +180,7 @@ class StudyPipeline:
     def _tune(self, what: str, share: float | None) -> None:
         self._events.tell(told_while_opening(what, share))
 
-    def _infer(self, generator: SharedGenerator) -> None:
+    def _infer(self, generator: SharedGenerator | None) -> None:
         while (loaded := self._next_loaded()) is not None:
             inferred = self._stages.infer(loaded, generator)
             del loaded

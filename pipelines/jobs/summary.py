@@ -1,11 +1,11 @@
 """A batch of jobs as the report that `translate` makes of a run."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from ...engine.decoding import FieldError
 from ..errors import QueueError
+from ..moments import iso_time
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
 from .queue.job import StudyJob
@@ -31,7 +31,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
         options=first.options,
         device=", ".join(sorted(workers)),
         output=Path(first.output),
-        started=datetime.fromtimestamp(rows[0].submitted).astimezone().isoformat(),
+        started=iso_time(rows[0].submitted),
         seconds=max(ends) - min(starts) if starts and ends else 0.0,
         use=_use(ended, max(ends) - min(starts) if starts and ends else 0.0, workers),
         studies=tuple(ended),

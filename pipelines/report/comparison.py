@@ -116,6 +116,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "overlap": f"{options.overlap:g}",
         "blend": options.blend,
         **({} if options.volume_index is None else {"volume": str(options.volume_index)}),
+        **({} if options.nan_to is None else {"NaN taken as": f"{options.nan_to:g}"}),
         "extras": _extras(batch),
         "host": machine.host,
         "system": machine.system,

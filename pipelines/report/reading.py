@@ -15,7 +15,17 @@ from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
-from .report import BatchReport, Failure, FailureClass, ModelName, Skip, Status, StudyReport, Use
+from .report import (
+    BatchReport,
+    Content,
+    Failure,
+    FailureClass,
+    ModelName,
+    Skip,
+    Status,
+    StudyReport,
+    Use,
+)
 from .writing import SCHEMA, to_json
 
 _SMALLEST, _LARGEST = 1e-9, 10**15
@@ -60,6 +70,12 @@ class _Verified(Struct, frozen=True):
     seconds: _Amount
 
 
+class _Content(Struct, frozen=True):
+    files: _Count
+    bytes: _Count
+    sha256: str
+
+
 class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     name: str
     source: Path
@@ -80,6 +96,9 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     preview: str | None = None
     seam_score: _Seams | None = None
     verified: _Verified | None = None
+    preview_drawn: bool = False
+    source_content: _Content | None = None
+    output_content: _Content | None = None
 
     def __post_init__(self) -> None:
         if self.status == "failed" and None in (self.failure, self.reason):
@@ -132,6 +151,7 @@ class _Report(Struct, frozen=True, kw_only=True):
     machine: Machine
     libraries: dict[str, str | None]
     program: _Program
+    command: tuple[str, ...] = ()
     device: str
     model: ModelName
     settings: _Settings
@@ -242,6 +262,7 @@ def _batch(stored: _Report) -> BatchReport:
         ignored=stored.ignored,
         not_reached=stored.totals.not_reached,
         runs=stored.runs,
+        command=stored.command,
     )
 
 
@@ -273,7 +294,14 @@ def _study(stored: _Study) -> StudyReport:
         verified=_verified(stored.verified),
         failure=_failure(stored),
         notes=stored.notes,
+        drawn=stored.preview_drawn,
+        source_content=_content_of(stored.source_content),
+        output_content=_content_of(stored.output_content),
     )
+
+
+def _content_of(stored: _Content | None) -> Content | None:
+    return stored and Content(stored.files, stored.bytes, stored.sha256)
 
 
 def _failure(stored: _Study) -> Failure | None:

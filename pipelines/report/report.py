@@ -39,6 +39,19 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """What a scan or a result consists of, by its bytes alone.
+
+    files: how many. bytes: in all. sha256: of a single file, its hash; of several, the hash of the
+    sorted lines of their hashes, so that neither their names nor their order counts.
+    """
+
+    files: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class StudyReport:
     """One study's row.
 
@@ -51,7 +64,9 @@ class StudyReport:
     if one was asked for. notes: what a user should know about how the study was taken. source: the
     file, or the first of several. output: path of the result, made or not. status: what became of
     it. tiles: how many were translated. seams: their score, if it was asked for. verified: what a
-    second computation came to, if it was asked for. failure: why there is no result.
+    second computation came to, if it was asked for. failure: why there is no result. drawn: whether
+    a preview was drawn of a result that was up to date. source_content, output_content: the bytes
+    of the scan and of the result, without its preview; None where they are not known.
     """
 
     name: str
@@ -72,6 +87,9 @@ class StudyReport:
     verified: Verified | None = None
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
+    drawn: bool = False
+    source_content: Content | None = None
+    output_content: Content | None = None
 
     @property
     def is_done(self) -> bool:
@@ -157,7 +175,8 @@ class BatchReport:
     not_reached: studies that the network had not begun with when the batch was interrupted. model:
     that was run. device: in words. output: the folder. seconds: of wall time. use: of those
     seconds. studies: their rows, in order. skipped: what is no study. runs: of the program that the
-    batch took so far; their seconds count together.
+    batch took so far; their seconds count together. command: the words that were typed for the last
+    of them, without passwords; none where no command line asked.
     """
 
     model: ModelName
@@ -172,6 +191,7 @@ class BatchReport:
     ignored: int = 0
     not_reached: int = 0
     runs: int = 1
+    command: tuple[str, ...] = ()
 
     @property
     def interrupted(self) -> bool:
@@ -186,6 +206,11 @@ class BatchReport:
     def count(self, status: Status) -> int:
         """How many rows have this status."""
         return sum(row.status == status for row in self.studies)
+
+    @property
+    def previews_drawn(self) -> int:
+        """Of how many results that were up to date a preview was drawn."""
+        return sum(row.drawn for row in self.studies)
 
     def translated(self) -> tuple[StudyReport, ...]:
         """The rows that were made in this run."""

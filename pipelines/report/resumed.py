@@ -54,7 +54,7 @@ def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> Ba
     rows = {name: _newest(before.get(name), own.get(name), earlier.seconds) for name in planned}
     others = [row for name, row in before.items() if name not in rows]
     known = [row for row in rows.values() if row]
-    if not others and not any(before.get(row.name) is row for row in known):
+    if not others and not any(_stays(before.get(name), own.get(name)) for name in rows):
         return now
     return replace(
         now,
@@ -68,12 +68,29 @@ def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> Ba
     )
 
 
+def _stays(before: StudyReport | None, now: StudyReport | None) -> bool:
+    """Whether the earlier run's row tells how the result came about."""
+    return before is not None and (now is None or now.status in ("up to date", "interrupted"))
+
+
 def _newest(
     before: StudyReport | None, now: StudyReport | None, later: float
 ) -> StudyReport | None:
     """The row that tells how the result came about; later: seconds until this run began."""
-    if now is None or (before and now.status in ("up to date", "interrupted")):
-        return before
+    if now is None or before is None:
+        return before or (now and _moved(now, later))
+    if not _stays(before, now):
+        return _moved(now, later)
+    return replace(
+        before,
+        preview=now.preview or before.preview,
+        drawn=now.drawn,
+        source_content=now.source_content or before.source_content,
+        output_content=now.output_content or before.output_content,
+    )
+
+
+def _moved(now: StudyReport, later: float) -> StudyReport:
     when = {stage: (start + later, stop + later) for stage, (start, stop) in now.when.items()}
     return replace(now, when=when)
 

@@ -21,7 +21,13 @@ JsonObject: TypeAlias = dict[str, Any]
 SCHEMA = "cuda-cyclegan/translate-report/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
 
-LIBRARIES = ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")
+LIBRARIES = {
+    **{name: (name,) for name in ("numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom")},
+    "cuda-bindings": ("cuda-bindings",),
+    "cuDNN": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+    "cuDNN frontend": ("nvidia-cudnn-frontend",),
+}
+"""By name, the packages that may hold it."""
 
 
 @cache  # which saves a look through all packages, twice a study
@@ -41,6 +47,7 @@ def to_json(report: BatchReport) -> JsonObject:
     return {
         "schema": SCHEMA,
         "program": {"name": "cuda-cyclegan", "version": program_version()},
+        "command": list(report.command),
         "libraries": {"python": platform.python_version(), **_library_versions()},
         "machine": _machine(),
         "device": report.device,
@@ -102,8 +109,11 @@ def _study(row: StudyReport) -> JsonObject:
         "tiles": row.tiles,
         **_peak(row.peak_memory),
         "preview": str(row.preview) if row.preview else None,
+        "preview_drawn": row.drawn,
         "seam_score": _seams(row.seams),
         "verified": row.verified and asdict(row.verified),
+        "source_content": row.source_content and asdict(row.source_content),
+        "output_content": row.output_content and asdict(row.output_content),
     }
 
 
@@ -113,6 +123,7 @@ def _totals(report: BatchReport) -> JsonObject:
         "studies": len(report.studies) + report.not_reached,
         "translated": len(rows),
         "up_to_date": report.count("up to date"),
+        "previews_drawn": report.previews_drawn,
         "failed": report.count("failed"),
         "interrupted": report.count("interrupted"),
         "not_reached": report.not_reached,
@@ -137,13 +148,18 @@ def _peak(peak: PeakMemory | None) -> JsonObject:
 
 
 def _library_versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {}
-    for library in LIBRARIES:
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            versions[library] = None
-    return versions
+    return {
+        library: next(filter(None, map(_version, packages)), None)
+        for library, packages in LIBRARIES.items()
+    }
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _machine() -> JsonObject:

@@ -10,9 +10,11 @@ from typing import Literal, TypeAlias
 from ...io.volume import Study
 from ...io.writing import files_at, places
 from ..report.report import Failure, StudyReport
+from .content import content_of
 from .manifest import FileState, ManifestEntry, Recipe
 
-Action: TypeAlias = Literal["translate", "keep", "refuse"]
+Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
+"""Of what is kept, a preview that is asked for and not there is drawn from the files."""
 
 
 MOVED = "its earlier result has another name"
@@ -34,7 +36,8 @@ class PlannedStudy:
     entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
     of the older result, which would not show the new one. aliases: the same scan under other names,
     for which the result is stored again. study: its files. target: place of the result. action:
-    what will be done. earlier: of the files that are known to be ours.
+    what will be done. earlier: of the files that are known to be ours. kept: what the manifest says
+    of a result that is up to date.
     """
 
     study: Study
@@ -46,6 +49,7 @@ class PlannedStudy:
     stale: Path | None = None
     aliases: "tuple[PlannedStudy, ...]" = ()
     earlier: tuple[FileState, ...] = ()
+    kept: ManifestEntry | None = None
 
     @property
     def refusal(self) -> Failure | None:
@@ -67,7 +71,13 @@ class PlannedStudy:
         )
         if self.refusal:
             return replace(row, status="failed", failure=self.refusal)
-        return row if self.action == "keep" else replace(row, due=self.reason)
+        if self.kept is None:
+            return replace(row, due=self.reason)
+        return replace(
+            row,
+            source_content=content_of(self.kept.inputs),
+            output_content=content_of(result_files(self.kept.outputs, self.target)),
+        )
 
     def begun_again(self, why: str) -> "PlannedStudy":
         """The same with a note on what ended its first try."""
@@ -154,7 +164,8 @@ class Planner:
         pictures = tuple(state for state in entry.outputs if state.name == picture.name)
         if self.preview and not pictures and os.path.lexists(picture):
             return _refused(ours, picture, _FOREIGN)
-        unasked = () if self.preview else pictures
+        is_drawn = bool(pictures) and os.path.lexists(picture)
+        unasked = () if self.preview and is_drawn else pictures
         recorded = tuple(state for state in entry.outputs if state not in unasked)
         try:
             outputs = _again(recorded, _files_of(ours.target, [s.name for s in recorded]))
@@ -174,10 +185,11 @@ class Planner:
             return ours  # reading it will say what is wrong
         if _hashes(inputs) != _hashes(entry.inputs):
             return replace(ours, reason="the input changed")
-        if self.preview and not pictures:
-            return replace(ours, reason="it has no preview yet")
-        now = replace(entry, inputs=inputs, outputs=(*outputs, *unasked))
-        return replace(ours, action="keep", refreshed=now if now != entry else None)
+        draws = self.preview and not is_drawn
+        now = replace(entry, inputs=inputs, outputs=outputs if draws else (*outputs, *unasked))
+        refreshed = now if now != entry else None
+        action = "preview" if draws else "keep"
+        return replace(ours, action=action, refreshed=refreshed, kept=now)
 
     def _stale(self, target: Path, entry: ManifestEntry | None) -> Path | None:
         """The preview of an earlier run, unless this one replaces it or a user changed it."""
@@ -213,6 +225,12 @@ def _is_of(state: FileState, file: Path) -> bool:
         return state.is_of(file)
     except OSError:
         return False
+
+
+def result_files(outputs: Iterable[FileState], target: Path) -> tuple[FileState, ...]:
+    """The files of a result without its preview."""
+    picture = preview_of(target).name
+    return tuple(state for state in outputs if state.name != picture)
 
 
 def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:

@@ -56,10 +56,11 @@ class Store:
         made: Translated,
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
-    ) -> None:
+    ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
-        Raises WriteError, or OccupiedError if a file appeared since the study was planned.
+        Returns those of the result's files. Raises WriteError, or OccupiedError if a file appeared
+        since the study was planned.
         """
         entry = ManifestEntry(
             output=str(planned.study.name),
@@ -89,6 +90,7 @@ class Store:
             outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
             place.check()
             self.record.append(replace(entry, status="written", inputs=inputs, outputs=outputs))
+            return outputs
         except OSError as error:
             raise WriteError(f"{target} was not stored: {advice(error)}.") from error
         finally:
@@ -115,6 +117,37 @@ class Store:
                 yield
 
         return announced
+
+    def put_preview(
+        self, planned: PlannedStudy, picture: bytes, barrier: Barrier = nullcontext
+    ) -> None:
+        """Write the preview of a result that is up to date, and record it.
+
+        Recorded just before it appears, so that a killed run leaves no picture that nobody knows.
+        Raises WriteError, or OccupiedError if a file appeared there.
+        """
+        place, file, entry = self.record.place, preview_of(planned.target), planned.kept
+        assert entry is not None
+        if os.path.lexists(file):
+            raise OccupiedError(
+                f"{file} appeared while it was drawn; move it away or use setting overwrite"
+            )
+        digest = hashlib.sha256(picture).hexdigest()
+
+        @contextmanager
+        def recorded(coming: Sequence[Path]) -> Generator[None]:
+            states = tuple(FileState.of(part, digest) for part in coming)
+            if states:
+                self.record.append(replace(entry, outputs=(*entry.outputs, *states)))
+            with barrier():
+                place.check()
+                yield
+
+        try:
+            place.check()
+            save(file, picture, recorded)
+        except OSError as error:
+            raise WriteError(f"{file} was not stored: {advice(error)}.") from error
 
     def _model_name(self) -> str:
         """The model's name, with what every reader of a result must know of it."""

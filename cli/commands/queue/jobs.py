@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ...command_line import command_line
 from ...errors import Exit, complain, told
 from ...options.queue import QueueOption
 from ...options.values import checked_json
@@ -122,7 +124,7 @@ def summary(
         from ...render.queue_outlook import outlook
 
         rows = _known(jobs, batch)
-        summed, out = report_of(rows), screen(report)
+        summed, out = replace(report_of(rows), command=command_line()), screen(report)
         _store(summed, batch, report, html, force=force)
         for line in batch_summary.table(summed, columns_of(out)):
             say(line, out)

@@ -2,7 +2,7 @@
 
 schema      this layout's name and version
 program     version of cuda-cyclegan
-date        ISO 8601
+date        ISO 8601 with offset
 device      in words, with the versions of the libraries that computed
 driver      of the card, or null
 network     in words
@@ -31,6 +31,7 @@ from ....engine.probe.cards import cuda_devices
 from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried
 from ....pipelines.bench.rivals import Rival, RivalResult
+from ....pipelines.moments import iso_time
 from ....pipelines.report.writing import JsonObject, program_version
 from ..terminal.settings import flagged
 
@@ -64,7 +65,7 @@ def _head(bench: Bench, device: str) -> JsonObject:
     return {
         "schema": SCHEMA,
         "program": program_version(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": iso_time(datetime.now(UTC)),
         "device": device,
         "driver": cards.get(index) if bench.setting.device.kind == "cuda" else None,
         "network": bench.subject.name,

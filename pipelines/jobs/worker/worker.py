@@ -138,7 +138,7 @@ class JobWorker:
         except _FAULTS as error:
             self.jobs.hand_in(taken, failed(taken.job, error))
             return None
-        if planned.action != "translate":
+        if planned.action not in ("translate", "preview"):
             self.jobs.hand_in(taken, planned.opening_row)
             return None
         self._on_it[taken.job.study] = taken

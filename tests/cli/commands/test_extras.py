@@ -58,12 +58,13 @@ def test_a_picture_stands_beside_each_result_and_is_in_the_report(folders: Folde
 def test_a_picture_changes_no_voxel_and_is_not_needed_to_keep_a_result(folders: Folders) -> None:
     folders.translate()
     plain = unpacked(folders.output / "a.nii.gz")
-    assert {row["due"] for row in folders.rows("--preview")} == {"it has no preview yet"}
+    assert {row["status"] for row in folders.rows("--preview")} == {"up to date"}
     assert unpacked(folders.output / "a.nii.gz") == plain
     assert {row["status"] for row in folders.rows()} == {"up to date"}
     folders.pictures[0].unlink()
     assert {row["status"] for row in folders.rows()} == {"up to date"}
-    assert [row["status"] for row in folders.rows("--preview")] == ["translated", "up to date"]
+    assert [row["preview_drawn"] for row in folders.rows("--preview")] == [True, False]
+    assert folders.pictures[0].exists()
 
 
 def test_a_result_made_anew_leaves_no_picture_of_the_old_one(folders: Folders) -> None:

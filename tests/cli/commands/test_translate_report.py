@@ -1,10 +1,14 @@
 """What the translate command writes for scripts: its report and its trace."""
 
+import hashlib
 import json
+import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan
+from support.dicom_phantoms import Phantom
 from support.translate_world import World
 
 
@@ -38,7 +42,9 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "program": {"name": "str", "version": "str"},
         "libraries": dict.fromkeys(
             ["python", "numpy", "onnxruntime", "SimpleITK", "nibabel", "pydicom"], "str"
-        ),
+        )
+        | {name: kind(report["libraries"][name]) for name in CUDA},
+        "command": "list",
         "machine": {"host": "str", "system": "str", "cores": "int", "memory_bytes": "int"},
         "device": "str",
         "model": dict.fromkeys(["name", "path", "sha256", "established"], "str"),
@@ -49,6 +55,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "precision": "str",
             "volume_index": "NoneType",
             "keep_private": "bool",
+            "nan_to": "NoneType",
             "sha256": "str",
         },
         "output": "str",
@@ -66,6 +73,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
                 ["studies", "translated", "up_to_date", "failed", "interrupted", "not_reached"],
                 "int",
             ),
+            "previews_drawn": "int",
             "stages": STAGES,
             "voxels": "int",
             "voxels_per_second": "float",
@@ -89,6 +97,9 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         "stages": STAGES,
         "when": dict.fromkeys(STAGES, "list"),
         "notes": "list",
+        "preview_drawn": "bool",
+        "source_content": {"files": "int", "bytes": "int", "sha256": "str"},
+        "output_content": {"files": "int", "bytes": "int", "sha256": "str"},
     }
     assert (failed["class"], failed["failed_in"]) == ("unreadable", "read")
     assert sum(translated["stages"].values()) <= translated["seconds"]
@@ -97,6 +108,8 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     assert report["ignored"] == 1
 
 
+CUDA = ("cuda-bindings", "cuDNN", "cuDNN frontend")
+"""Which need not be installed."""
 STAGES = dict.fromkeys(["read", "prepare", "infer", "blend", "finish", "write"], "float")
 
 
@@ -144,3 +157,40 @@ def test_a_report_on_standard_output_stands_there_alone(world: World) -> None:
     assert json.loads(done.stdout)["totals"]["translated"] == 1
     assert "1 study in " in done.stderr
     assert not Path("-").exists()
+
+
+def test_the_report_tells_what_was_read_and_written(world: World) -> None:
+    scan(world.inputs / "a.nii.gz")
+    Phantom("MR").write(world.inputs / "mr")
+    (world.inputs / "b.nii").write_bytes(bytes(1000))
+    for options in ((), ("--preview",), ()):  # made, with previews drawn, and all kept
+        world.translate("--report", str(world.report), *options)
+        rows = world.rows()
+        assert rows.pop("b.nii")["output_content"] is None
+        assert rows["a.nii.gz"]["source_content"] == content([world.inputs / "a.nii.gz"])
+        assert rows["a.nii.gz"]["output_content"] == content([world.output / "a.nii.gz"])
+        [series] = [row for name, row in rows.items() if name.startswith("mr")]
+        assert series["source_content"] == content([*(world.inputs / "mr").iterdir()])
+        assert series["output_content"] == content([*Path(series["output"]).iterdir()])
+        world.report.unlink()
+
+
+def content(files: list[Path]) -> dict[str, object]:
+    """By another program."""
+    summed = subprocess.run(["sha256sum", *files], capture_output=True, text=True, check=True)
+    digests = sorted(line[:64] for line in summed.stdout.splitlines())
+    whole = "".join(f"{digest}\n" for digest in digests).encode()
+    digest = digests[0] if len(files) == 1 else hashlib.sha256(whole).hexdigest()
+    size = sum(file.stat().st_size for file in files)
+    return {"files": len(files), "bytes": size, "sha256": digest}
+
+
+def test_the_report_has_the_words_of_its_command(world: World) -> None:
+    scan(world.inputs / "a.nii")
+    assert world.run("--report", str(world.report), "--overlap", "0.5").returncode == 0
+    found = json.loads(world.report.read_text())
+    asked = world.arguments("--report", str(world.report), "--overlap", "0.5")
+    assert found["command"] == ["cuda-cyclegan", "translate", *asked]
+    begun = datetime.fromisoformat(found["started"])
+    assert begun.utcoffset() is not None
+    assert found["started"] == begun.isoformat(timespec="seconds")

@@ -1,0 +1,44 @@
+"""The preview of a result that is there already, from its files and its scan's."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ...engine.model.card import ModelCard
+from ...io.choice import Choice
+from ...io.discovery import discover
+from ...io.errors import UnreadableScanError
+from ...io.reading import read
+from ...io.volume import Empty, Study
+from ..settings import TranslateOptions
+from ..stopwatch import Stopwatch
+from .preview import draw_preview, mid_slices
+from .translation import read_study
+
+
+def preview_from_files(
+    study: Study,
+    target: Path,
+    card: ModelCard,
+    options: TranslateOptions,
+    watch: Stopwatch,
+    empty: Empty = np.empty,
+) -> bytes:
+    """A PNG of a scan and of its result at `target`, one of which is held at a time.
+
+    Raises ScanError and PreparationError.
+    """
+    given = mid_slices(read_study(study, options, watch, empty))
+    with watch.time("read"):
+        made = mid_slices(read(_result_at(target), None, empty))
+    with watch.time("finish"):
+        return draw_preview(given, made, card)
+
+
+def _result_at(target: Path) -> Study:
+    found = discover([target], None, Choice(take_results=True, fewest_slices=2))
+    if len(found.studies) != 1:
+        raise UnreadableScanError(
+            f"{target} cannot be read as a result; make it anew with setting overwrite."
+        )
+    return next(iter(found.studies))
