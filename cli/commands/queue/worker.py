@@ -109,13 +109,13 @@ def worker(
         settings = WorkerSettings(
             until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
-        task, failures = QueueTask(place, settings, _verdict), _Failures()
-        workers = QueueWorkers(task, devices, _FINAL, failures.hear, _log_death, _log_stop)
+        task, log = QueueTask(place, settings, _verdict), JobLog()
+        workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
                 signal.signal(number, lambda asked, _: workers.stop(asked))
         ended = workers.run()
-        failed = fail_on_error and failures.any
+        failed = fail_on_error and log.has_failures
         raise typer.Exit(ended or (Exit.SOME_FAILED if failed else Exit.DONE))
 
 
@@ -128,18 +128,37 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
             raise typer.Exit(Exit.USAGE)
 
 
-class _Failures:
-    """Logs what workers tell, and remembers whether a job failed."""
+class JobLog:
+    """One line a job, when it is over; also where its worker did not live to tell of it.
+
+    has_failures: whether a job failed.
+    """
 
     def __init__(self) -> None:
-        self.any = False
+        self.has_failures = False
+        self._in_hand: dict[str, dict[str, str]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
-        from ....pipelines.jobs.worker.messages import JobEnded
+        """Take note of what a device's worker tells, and log it."""
+        from ....pipelines.jobs.worker.messages import JobEnded, JobStarted
 
-        if isinstance(news, JobEnded):
-            self.any = self.any or news.row is None or news.row.status == "failed"
+        in_hand = self._in_hand.setdefault(device, {})
+        match news:
+            case JobStarted(job, study):
+                in_hand[job] = study
+            case JobEnded(job, _, row):
+                in_hand.pop(job, None)
+                self.has_failures = self.has_failures or row is None or row.status == "failed"
+            case _:
+                pass
         log_news(device, news)
+
+    def died(self, device: str, why: str) -> None:
+        """Log the end of a worker that is replaced, and which jobs it leaves to others."""
+        left = self._in_hand.pop(device, {})
+        jobs = ", ".join(f"{job} ({study})" for job, study in left.items())
+        over = f" with {jobs} in hand" if jobs else ""
+        _say(device, f"the worker ended{over} ({why}); starting another")
 
 
 _FINAL = (Exit.DONE, Exit.USAGE)
@@ -152,10 +171,9 @@ def _verdict(error: Exception) -> tuple[int, str]:
 
 
 def log_news(device: str, news: "WorkerEvent") -> None:
-    """One line an event."""
+    """One line an event; the beginning of a job, which `jobs` shows, has none."""
     from ....pipelines.jobs.worker.messages import (
         JobEnded,
-        JobStarted,
         NothingLeft,
         TuningBegan,
         TuningEnded,
@@ -167,8 +185,6 @@ def log_news(device: str, news: "WorkerEvent") -> None:
     from ...render.queue_outlook import remaining
 
     match news:
-        case JobStarted(job, study):
-            _say(device, f"{job} started: {study}")
         case JobEnded(job, study, None):
             _say(device, f"{job} given up: {study}: too many workers died of it")
         case JobEnded(job, study, row) if row is not None:
@@ -193,10 +209,6 @@ def log_news(device: str, news: "WorkerEvent") -> None:
             complain(f"worker for {device}: {why}")
         case _:
             pass
-
-
-def _log_death(device: str, why: str) -> None:
-    _say(device, f"the worker ended ({why}); starting another")
 
 
 def _log_stop(number: int) -> None:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import psycopg
 
-from ....io.files.locks import lock, start_of_system
+from ....io.files.locks import lock, start_of_system, wait_for_lock
 from ....io.files.own_files import open_own, this_user
 from ...errors import QueueError, QueueLostError
 from .location import QueuePlace, own_folder
@@ -234,7 +234,22 @@ def _hold(folder: Path, name: str, stack: ExitStack) -> bool:
     """Lock a name's file until the stack closes; False if another process has it."""
     file = open_own(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT)
     stack.callback(os.close, file)
-    return _lock(file)
+    with _while_nobody_looks(folder):
+        return _lock(file)
+
+
+@contextmanager
+def _while_nobody_looks(folder: Path) -> Generator[None]:
+    """Hold what all hold for a moment who take a name or look whether it is taken.
+
+    Who looks has to take the lock, and a worker that starts in that moment would be refused.
+    """
+    guard = open_own(folder / "names", os.O_RDWR | os.O_CREAT)
+    try:
+        wait_for_lock(guard)
+        yield
+    finally:
+        os.close(guard)
 
 
 def _lock(file: int) -> bool:
@@ -246,13 +261,13 @@ def _lock(file: int) -> bool:
 
 
 def _is_free(folder: Path, name: str) -> bool:
-    try:
-        file = open_own(folder / f"{name}.lock", os.O_RDWR)
-    except PermissionError:
-        return False
-    except (OSError, ValueError):  # no such file, or none can have such a name
-        return True
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(_while_nobody_looks(folder))
+            file = open_own(folder / f"{name}.lock", os.O_RDWR)
+        except PermissionError:
+            return False
+        except (OSError, ValueError):  # no such file, or none can have such a name
+            return True
+        stack.callback(os.close, file)
         return _lock(file)
-    finally:
-        os.close(file)

@@ -1,14 +1,16 @@
 """Which workers live, and what they are called."""
 
-from contextlib import closing
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 from support import queue_postgres
 
+from cuda_cyclegan.io.files.locks import lock, wait_for_lock
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
-from cuda_cyclegan.pipelines.jobs.queue.liveness import CLASS, ServerLocks, life
+from cuda_cyclegan.pipelines.jobs.queue.liveness import CLASS, ServerLocks, life, living_workers
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
 
@@ -23,6 +25,46 @@ def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
             with pytest.raises(QueueError, match="cuda:0 runs"), life(place, "cuda:0"):
                 pass
         assert first.is_dead(card.name)
+
+
+def test_a_worker_may_start_while_somebody_looks_who_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks takes the lock for a moment, in which the worker asks for it."""
+    place = queue_place(str(tmp_path / "private" / "queue.db"))
+    with QueueTables(place, create=True), life(place, "cuda:0"):
+        pass
+    asked, taken = threading.Event(), threading.Event()
+
+    def start() -> None:
+        with suppress(QueueError), life(place, "cuda:0"):
+            taken.set()
+        asked.set()
+
+    worker = threading.Thread(target=start)
+
+    def told_lock(file: int) -> None:
+        try:
+            lock(file)
+        except BlockingIOError:
+            asked.set()  # it is refused, or has to wait
+            raise
+        if threading.current_thread() is not worker:
+            worker.start()
+            asked.wait()
+
+    def told_wait(file: int) -> None:
+        if threading.current_thread() is worker:
+            with suppress(BlockingIOError):
+                return told_lock(file)
+        wait_for_lock(file)
+
+    place_of = "cuda_cyclegan.pipelines.jobs.queue.liveness"
+    monkeypatch.setattr(f"{place_of}.lock", told_lock)
+    monkeypatch.setattr(f"{place_of}.wait_for_lock", told_wait)
+    assert living_workers(place) == 0
+    worker.join()
+    assert taken.is_set()
 
 
 class Homes:

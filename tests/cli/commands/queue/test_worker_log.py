@@ -1,0 +1,54 @@
+"""The log of `worker`: one line a job, and none lost with a worker that dies."""
+
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.cli.commands.queue.worker import JobLog
+from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded, JobStarted
+from cuda_cyclegan.pipelines.report.report import Failure, StudyReport
+
+
+def row(status: str, failure: Failure | None = None) -> StudyReport:
+    return StudyReport("a.nii", Path("a"), Path("b"), status, seconds=2.0, failure=failure)  # pyright: ignore[reportArgumentType]
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Without their times."""
+    return [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = JobLog()
+    for number, row_ in enumerate(
+        (row("translated"), row("failed", Failure("write", "the disk is full.", "write")), None)
+    ):
+        log.hear("cpu", JobStarted(f"b/{number}", "a.nii"))
+        log.hear("cpu", JobEnded(f"b/{number}", "a.nii", row_))
+    assert lines(capsys) == [
+        "cpu: b/0 translated: a.nii, 2.00 s",
+        "cpu: b/1 failed: a.nii, 2.00 s: write: the disk is full.",
+        "cpu: b/2 given up: a.nii: too many workers died of it",
+    ]
+    assert log.has_failures
+
+
+def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = JobLog()
+    log.hear("cpu", JobStarted("b/1", "a.nii"))
+    log.hear("cpu", JobEnded("b/1", "a.nii", row("translated")))
+    log.hear("cpu", JobStarted("b/2", "c.nii"))
+    log.hear("cpu", JobStarted("b/3", "d.nii"))
+    log.hear("cuda:0", JobStarted("b/4", "e.nii"))
+    log.died("cpu", "killed by SIGKILL")
+    log.died("cpu", "killed by SIGKILL")
+    assert lines(capsys)[1:] == [
+        "cpu: the worker ended with b/2 (c.nii), b/3 (d.nii) in hand (killed by SIGKILL); "
+        "starting another",
+        "cpu: the worker ended (killed by SIGKILL); starting another",
+    ]
+    assert not log.has_failures
