@@ -214,20 +214,21 @@ def _shown(report: "BatchReport", view: _View, stop: Stop) -> Exit:
         tell(totals(report), out)
         tell(failures(report), sys.stderr)
     if report.interrupted:
-        say(printable(_how_to_resume(report)), sys.stderr)
+        for line in _how_to_resume(report):
+            say(printable(line), sys.stderr)
         return stop.status
     tell(missed(report.skipped), sys.stderr)
     failed = report.failures or any(skip.missed for skip in report.skipped)
     return Exit.SOME_FAILED if failed else Exit.DONE
 
 
-def _how_to_resume(report: "BatchReport") -> str:
+def _how_to_resume(report: "BatchReport") -> tuple[str, str]:
     done = len(report.translated()) + report.count("up to date")
     total = len(report.studies) + report.not_reached
     command = shlex.join(word for word in sys.argv[1:] if word != "--overwrite")
     return (
-        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to go on: "
-        f"cuda-cyclegan {command}"
+        f"Stopped with {done} of {counted(total, 'study', 'studies')} done; to go on:",
+        f"  cuda-cyclegan {command}",
     )
 
 

@@ -51,12 +51,14 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     counts = (
         (len(report.translated()), "translated"),
         (report.count("up to date"), "up to date"),
-        (report.previews_drawn, "of them with a preview drawn now"),
         (len(report.failures), "failed"),
         (report.count("interrupted"), "stopped"),
         (report.not_reached, not_reached),
     )
-    outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
+    parts = [f"{count} {word}" for count, word in counts if count]
+    if drawn := report.previews_drawn:
+        parts.append(f"{counted(drawn, 'preview')} drawn from the files")
+    outcome = ", ".join(parts)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     if len(report.studies) == 1:
         yield f"Result: {printable(str(report.studies[0].output))}"
@@ -64,7 +66,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield f"Results: {printable(str(report.output))}"
     if report.skipped:
         skipped = counted(len(report.skipped), "file or series", "files or series")
-        yield f"{skipped} skipped; --dry-run says why"
+        yield f"{skipped} skipped; 'plan' says why"
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_verified is not None:

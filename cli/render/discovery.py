@@ -70,7 +70,7 @@ def lines(found: Found, columns: int | None) -> Iterator[str]:
 def reasons(found: Found) -> Iterator[str]:
     """Why something is refused or left out, and what all comes to."""
     search = found.search
-    for series in found.series:
+    for series in sorted(found.series, key=_name):
         if series.verdict == "refused":
             verb = "failed" if series.is_incomplete else "refused"
             yield f"{verb}: {_name(series)}: {printable(flagged(series.told))}"
@@ -93,7 +93,7 @@ def reasons(found: Found) -> Iterator[str]:
 
 
 def _notes(found: Found) -> Iterator[str]:
-    for series in found.series:
+    for series in sorted(found.series, key=_name):
         if series.verdict == "skipped":
             continue
         for note in series.notes:

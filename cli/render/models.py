@@ -31,6 +31,7 @@ from ...pipelines.model_import.inspection import (
     parameter_count,
 )
 from .terminal.settings import flagged, option
+from .terminal.streams import broken
 from .terminal.tables import listing
 from .terminal.text import counted, file_size, printable, scaled
 
@@ -51,7 +52,8 @@ _PROVE = (
 def survey_lines(found: "Survey", columns: int | None) -> Iterator[str]:
     """The three parts of an import."""
     file = found.found
-    yield f"{printable(str(file.path))}: {file.kind}, {file.layout}"
+    named = f"{printable(str(file.path))}: {file.kind}, {file.layout}"
+    yield from [named] if columns is None else broken(named, columns)
     yield ""
     yield from _findings(found.told, found.assumed, found.undecided, columns)
 

@@ -29,12 +29,16 @@ def report_so_far(
             "another file with setting report, or move it away."
         ) from error
     made = found.options
-    is_same = made.precision is not None and made.settings() == settings
-    if not is_same or found.model.sha256 != model or _absolute(found.output) != _absolute(output):
+    others = {
+        "another model": found.model.sha256 != model,
+        "other settings": made.precision is None or made.settings() != settings,
+        "another output folder": _absolute(found.output) != _absolute(output),
+    }
+    if what := [each for each, differs in others.items() if differs]:
         raise ReportFileError(
             f"{file} is the report of another batch, of {found.started} by model "
-            f"{found.model.name} into {found.output}; name another file with setting report, or "
-            "move it away."
+            f"{found.model.name} into {found.output}, with {' and '.join(what)}; name another file "
+            "with setting report, or move it away."
         )
     return found
 

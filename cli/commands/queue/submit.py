@@ -97,17 +97,19 @@ def submit(
         complain(f"{refused} is not queued: {reason}.")
     tell(missed(found.skipped), sys.stderr)
     if submitted.added:
-        tell([_next_step(submitted.batch, workers, _queue_typed(context, queue))], sys.stderr)
+        for line in _next_steps(submitted.batch, workers, _queue_typed(context, queue)):
+            say(line, sys.stderr)  # whole, to be copied
     failed = found.refused or any(skip.missed for skip in found.skipped)
     raise typer.Exit(Exit.SOME_FAILED if failed else Exit.DONE)
 
 
-def _next_step(batch: str, workers: int, queue: list[str]) -> str:
-    look = shlex.join(["cuda-cyclegan", "jobs", batch, *queue])
+def _next_steps(batch: str, workers: int, queue: list[str]) -> Iterator[str]:
     if workers:
-        return f"{counted(workers, 'worker is', 'workers are')} running; to look: {look}"
-    work = shlex.join(["cuda-cyclegan", "worker", *queue])
-    return f"No worker is running; to begin: {work}; to look: {look}"
+        yield f"{counted(workers, 'worker is', 'workers are')} running."
+    else:
+        yield "No worker is running."
+        yield f"To begin:  {shlex.join(['cuda-cyclegan', 'worker', *queue])}"
+    yield f"To look:   {shlex.join(['cuda-cyclegan', 'jobs', batch, *queue])}"
 
 
 def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
@@ -126,4 +128,4 @@ def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
         yield f"{known} left out: queued for the same work already"
     if skipped:
         left_out = counted(skipped, "file or series", "files or series")
-        yield f"{left_out} skipped; 'translate --dry-run' says why"
+        yield f"{left_out} skipped; 'discover' says why"

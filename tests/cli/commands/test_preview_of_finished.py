@@ -56,7 +56,7 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     assert "2 up to date, 2 previews to draw from the files; nothing was written" in planned.stdout
     done = world.command("translate", "--preview")
     assert done.exit_code == 0, done.output
-    assert "2 up to date, 2 of them with a preview drawn now" in done.stdout
+    assert "2 up to date, 2 previews drawn from the files" in done.stdout
     assert pictures(world) == drawn_with_results
     after = load(world.output)
     assert {name: entry.outputs[:1] for name, entry in after.items()} == before
@@ -89,7 +89,7 @@ def test_series_and_files_of_every_kind(tmp_path: Path, as_: tuple[str, ...]) ->
     for path in world.output.rglob("*.preview.png"):
         path.unlink()
     done = world.command("translate", "--preview", *as_)
-    assert "8 of them with a preview drawn now" in done.stdout, done.output
+    assert "8 up to date, 8 previews drawn from the files" in done.stdout, done.output
     assert pictures(world) == drawn_with_results
 
 

@@ -183,7 +183,7 @@ def test_as_dicom_beside_its_source_refuses_only_what_has_no_patient(ward: Ward)
 def test_filters(ward: Ward) -> None:
     result = ward.translate("--modality", "mr")
     assert result.exit_code == 0
-    assert "2 files or series skipped; --dry-run says why" in result.stdout
+    assert "2 files or series skipped; 'plan' says why" in result.stdout
     assert [place.split("/")[1] for place in ward.series()] == ["mr"]
     assert ward.translate("--modality", "CT;MR").exit_code == 2
     assert ward.translate("--series", "(").exit_code == 2

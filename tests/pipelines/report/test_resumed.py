@@ -72,13 +72,14 @@ def test_no_file_and_an_empty_one_hold_no_report(tmp_path: Path) -> None:
 def test_the_report_of_this_batch_is_found_and_of_another_refused(tmp_path: Path) -> None:
     assert so_far(written(BATCH, tmp_path / "r.json")) == BATCH
     others = (
-        replace(BATCH, model=replace(BATCH.model, sha256="1" * 64)),
-        replace(BATCH, output=Path("elsewhere")),
-        replace(BATCH, options=replace(BATCH.options, overlap=0.5)),
-        replace(BATCH, options=replace(BATCH.options, precision=None)),
+        ("another model", replace(BATCH, model=replace(BATCH.model, sha256="1" * 64))),
+        ("another output folder", replace(BATCH, output=Path("elsewhere"))),
+        ("other settings", replace(BATCH, options=replace(BATCH.options, overlap=0.5))),
+        ("other settings", replace(BATCH, options=replace(BATCH.options, precision=None))),
     )
-    for other in others:
-        with pytest.raises(ReportFileError, match="is the report of another batch, of 2026-01-02"):
+    for what, other in others:
+        told = f"is the report of another batch, of 2026-01-02.*, with {what};"
+        with pytest.raises(ReportFileError, match=told):
             so_far(written(other, tmp_path / "other.json"))
 
 

@@ -16,12 +16,14 @@ def test_a_submission_ends_with_the_next_step(world: QueueWorld) -> None:
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(world.output)]
     done = world.run("submit", *paths)
     batch = done.stdout.strip()
-    assert done.stderr.splitlines()[-1] == (
-        f"No worker is running; to begin: cuda-cyclegan worker; to look: cuda-cyclegan jobs {batch}"
-    )
+    assert done.stderr.splitlines()[-3:] == [
+        "No worker is running.",
+        "To begin:  cuda-cyclegan worker",
+        f"To look:   cuda-cyclegan jobs {batch}",
+    ]
     with life(queue_place(world.queue), "cpu"):
         again = world.run("submit", *paths, "--overlap", "0.5", "--queue", world.queue)
-    assert "1 worker is running; to look: cuda-cyclegan jobs " in again.stderr
+    assert "1 worker is running.\nTo look:   cuda-cyclegan jobs " in again.stderr
     assert again.stderr.splitlines()[-1].endswith(f"--queue {world.queue}")
 
 

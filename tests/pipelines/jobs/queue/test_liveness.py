@@ -56,7 +56,8 @@ def test_a_worker_may_start_while_somebody_looks_who_lives(
     def told_wait(file: int) -> None:
         if threading.current_thread() is worker:
             with suppress(BlockingIOError):
-                return told_lock(file)
+                told_lock(file)
+                return
         wait_for_lock(file)
 
     place_of = "cuda_cyclegan.pipelines.jobs.queue.liveness"
