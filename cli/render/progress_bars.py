@@ -18,6 +18,7 @@ from ...pipelines.progress.events import (
 from ...pipelines.progress.pace import Pace
 from .progress_lines import device_line, opening_line, tuning_line
 from .terminal.elision import shortened
+from .terminal.streams import broken
 from .terminal.text import duration, printable, printable_lines, scaled
 
 WIDEST = 120
@@ -65,20 +66,20 @@ class LiveProgress:
         self._pace.hear(event)
         match event:
             case Remark(text):
-                self._print(f"note: {printable(text)}")
+                self._tell(f"note: {printable(text)}")
             case BatchStarted(planned):
-                self._print(opening_line(planned))
+                self._tell(opening_line(planned))
             case Tuning(_, share):
                 if share == 1:
-                    self._print(tuning_line(share))
+                    self._tell(tuning_line(share))
                 self._tuning = event if share < 1 else None
             case DeviceOpened(device, note):
-                self._print(device_line(device, note))
+                self._tell(device_line(device, note))
             case StudyDone(row, trace):
                 if row.failure:
                     kind = row.failure.kind
-                    room = self._width - len("failed : ") - len(kind)
-                    self._print(f"failed {shortened(printable(row.name), room)}: {kind}")
+                    room = self._console.width - len(ECHO) - len("failed : ") - len(kind)
+                    self._tell(f"failed {shortened(printable(row.name), room)}: {kind}")
                 if trace and self._verbose:
                     self._print(printable_lines(trace))
             case _:
@@ -125,8 +126,13 @@ class LiveProgress:
             speed="",
         )
 
-    def _print(self, line: str) -> None:
-        self._progress.console.print(Text(line))
+    def _print(self, text: str) -> None:
+        self._progress.console.print(Text(text))
+
+    def _tell(self, sentence: str) -> None:
+        """Above the bars, as wide as the terminal, which they need not be."""
+        for line in broken(sentence, self._console.width - len(ECHO)):
+            self._progress.console.print(Text(line), soft_wrap=True)
 
 
 def scaled_rate(rate: float) -> str:

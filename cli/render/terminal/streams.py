@@ -90,7 +90,13 @@ def tell(sentences: Iterable[str], stream: TextIO) -> None:
 
 def columns_of(stream: TextIO) -> int | None:
     """Width of the terminal that a stream goes to, or None."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # it is none that the system knows
+        return shutil.get_terminal_size().columns
+    return shutil.get_terminal_size(size).columns if "COLUMNS" in os.environ else size.columns
 
 
 def broken(sentence: str, columns: int) -> list[str]:

@@ -1,0 +1,53 @@
+"""Sentences on a terminal: as wide as the one that they go to, and broken between words."""
+
+import fcntl
+import io
+import os
+import struct
+import termios
+
+import pytest
+from rich.console import Console
+
+from cuda_cyclegan.cli.render.progress_bars import LiveProgress
+from cuda_cyclegan.cli.render.terminal.streams import columns_of
+from cuda_cyclegan.pipelines.progress.events import Remark
+
+SENTENCE = "word " * 30
+
+
+@pytest.mark.parametrize(("said", "columns"), [(None, 132), ("90", 90)])
+def test_the_width_is_that_of_the_stream_s_own_terminal(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, columns: int
+) -> None:
+    """Standard output goes elsewhere, as it does here while tests run."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if said:
+        monkeypatch.setenv("COLUMNS", said)
+    other, end = os.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 24, 132, 0, 0))
+    with os.fdopen(end, "w") as stream:
+        assert columns_of(stream) == columns
+    os.close(other)
+    assert columns_of(io.StringIO()) is None
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 3), (200, 1)])
+def test_what_stands_above_the_bars_is_as_wide_as_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int, lines: int
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    with LiveProgress(Console(file=screen, width=width), verbose=False) as live:
+        live(Remark(SENTENCE))
+    said = [line for line in screen.getvalue().splitlines() if "word" in line]
+    assert len(said) == lines
+    assert max(map(len, said)) <= width + len("\x1b[2K")
+    assert all(line.rstrip().endswith("word") for line in said)
