@@ -77,7 +77,9 @@ def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     paths = [str(world.inputs), "--model", str(world.model), "--output", str(direct)]
     world.did("translate", *paths)
     batch = world.submit()
-    workers = [Watched(world.start("worker", "--tries", "1000")) for _ in range(trial.workers)]
+    workers = [
+        Watched(world.start("worker", "--verbose", "--tries", "1000")) for _ in range(trial.workers)
+    ]
     for worker in workers:
         threading.Thread(target=worker.listen, daemon=True).start()
     begin, moments = time.monotonic(), random.Random(1)

@@ -48,7 +48,8 @@ class Host:
 
     def __init__(self, world: QueueWorld, name: str, *prefix: str) -> None:
         inside = f'hostname {name}; exec "$@"'
-        command = [*prefix, "unshare", "--uts", "sh", "-c", inside, "sh", *COMMAND, "worker"]
+        worker = [*COMMAND, "worker", "--verbose"]
+        command = [*prefix, "unshare", "--uts", "sh", "-c", inside, "sh", *worker]
         self.process = subprocess.Popen(
             command,
             stderr=subprocess.PIPE,

@@ -42,7 +42,9 @@ def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[
     world.scans(STUDIES, SHAPE)
     batches = [world.submit()]
     homes = [world.folder / name for name in ("one", "other")]
-    workers = [Watched(world.start("worker", "--device", "cpu", home=home)) for home in homes]
+    workers = [
+        Watched(world.start("worker", "--verbose", "--device", "cpu", home=home)) for home in homes
+    ]
     for worker in workers:
         threading.Thread(target=worker.listen, daemon=True).start()
     eventually(lambda: all(worker.starts for worker in workers))

@@ -81,7 +81,7 @@ def killed_child(world: QueueWorld) -> dict[str, Any]:
     for number in range(100):
         scan(world.inputs / f"{number:03}.nii", number, (160, 160, 128))
     world.submit()
-    worker = world.start("worker", "--tries", "1000")
+    worker = world.start("worker", "--verbose", "--tries", "1000")
     delays: list[float] = []
     for _ in range(REPEATS):
         youth = time.monotonic() + HEALTHY_SECONDS

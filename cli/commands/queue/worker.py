@@ -76,6 +76,9 @@ def worker(
     yield_load: Annotated[
         int, typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it.")
     ] = 20,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log the beginning of each job, too.")
+    ] = False,
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
@@ -109,7 +112,7 @@ def worker(
         settings = WorkerSettings(
             until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
-        task, log = QueueTask(place, settings, _verdict), JobLog()
+        task, log = QueueTask(place, settings, _verdict), JobLog(verbose=verbose)
         workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
@@ -131,11 +134,12 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 class JobLog:
     """One line a job, when it is over; also where its worker did not live to tell of it.
 
-    has_failures: whether a job failed.
+    verbose: another one when it begins. has_failures: whether a job failed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool = False) -> None:
         self.has_failures = False
+        self._verbose = verbose
         self._in_hand: dict[str, dict[str, str]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
@@ -146,6 +150,8 @@ class JobLog:
         match news:
             case JobStarted(job, study):
                 in_hand[job] = study
+                if self._verbose:
+                    _say(device, f"{job} started: {study}")
             case JobEnded(job, _, row):
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"
