@@ -12,7 +12,7 @@ from ...io.reading import read
 from ...io.volume import Empty, Study
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .preview import draw_preview, mid_slices
+from .slices import mid_slices
 from .translation import read_study
 
 
@@ -32,6 +32,8 @@ def preview_from_files(
     with watch.time("read"):
         made = mid_slices(read(_result_at(target), None, empty))
     with watch.time("finish"):
+        from .preview import draw_preview  # late, as it takes a library for pictures
+
         return draw_preview(given, made, card)
 
 
