@@ -31,7 +31,7 @@ class Found:
     show_phi: bool = False
 
     @property
-    def series(self) -> tuple[Series, ...]:
+    def series(self) -> "tuple[Series, ...]":
         """All series, with what is said of the studies that they are."""
         studies = {id(study.series): study for study in self.search.studies}
         return tuple(_told_of(each, studies.get(id(each))) for each in self.search.series)
@@ -43,7 +43,7 @@ class Found:
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
 
-def _told_of(series: Series, study: Study | None) -> Series:
+def _told_of(series: "Series", study: Study | None) -> "Series":
     if study is None:
         return series
     series = replace(series, notes=study.notes)
