@@ -132,14 +132,14 @@ def _at_any(
 ) -> tuple[Network, Triple]:
     """The network at the patch, or at the first usual one that fits."""
     asked = [patch] if patch else [(edge, edge, edge) for edge in _USUAL_EXTENTS]
-    refusals: list[CheckpointError] = []
+    refusals: list[str] = []  # and not the errors, whose frames hold all that was made
     for extents in asked:
         d, h, w = (known or wanted for known, wanted in zip(named, extents, strict=True))
         try:
             return _at(file, axes, (d, h, w)), (d, h, w)
         except CheckpointError as error:
-            refusals.append(error)
-    raise refusals[0]
+            refusals.append(str(error))
+    raise CheckpointError(refusals[0])
 
 
 def _axes_of_input(file: OnnxFile) -> tuple[int, ...]:

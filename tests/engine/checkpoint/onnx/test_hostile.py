@@ -166,6 +166,15 @@ CHANGES = st.one_of(
 )
 
 
+def most_memory() -> int:
+    """Bytes that this process ever took at once; 0 where the system does not tell."""
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:
+        return 0
+    return getrusage(RUSAGE_SELF).ru_maxrss << 10
+
+
 def mutated(changes: list[tuple[str, int, bytes]]) -> bytes:
     data = WHOLE
     for how, at, what in changes:
@@ -189,12 +198,10 @@ def test_mutated_files_make_a_model_or_end_with_status_2(
     folder = tmp_path_factory.mktemp("mutated")
     path, output = folder / "g.onnx", folder / "m.safetensors"
     path.write_bytes(mutated(changes))
-    tracemalloc.start()
+    before = most_memory()
     words = ["model", "import", str(path), "--output", str(output), *DATA.split()]
     result = CliRunner().invoke(app, words)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 100 * MIB
+    assert most_memory() - before < 300 * MIB
     assert result.exit_code in (0, 2), result.stderr
     assert output.exists() == (result.exit_code == 0)
     assert {one.name for one in folder.iterdir()} <= {"g.onnx", "m.safetensors"}
