@@ -22,7 +22,8 @@ from cuda_cyclegan.engine.cuda.device_plan import DevicePlan, ProgramPlan
 from cuda_cyclegan.engine.cuda.plan_cache import Candidate
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceMemoryError
-from cuda_cyclegan.engine.network.graph import Network, Triple
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.cards import CudaDevice
 from cuda_cyclegan.pipelines import dry_run
