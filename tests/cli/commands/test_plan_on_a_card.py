@@ -57,7 +57,7 @@ class World:
 
         self._monkeypatch.setattr(dry_run, "plan_device", plan_device)
         self._monkeypatch.setattr(
-            "cuda_cyclegan.pipelines.translate.choose_devices", lambda *_: (device,)
+            "cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: (device,)
         )
         words = [
             "plan",
