@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.batch_world import scan
+from support.translate_world import World
 from support.without_posix.posix_only import ARGUMENTS, ATTRIBUTES, MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +45,8 @@ does the product do where it is absent?
 def asked_for(source: str) -> Iterator[str]:
     """What a module asks for that only POSIX systems have, anywhere in its text."""
     known: dict[str, str] = {}
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    for node in nodes:
         match node:
             case ast.Import(names):
                 for each in names:
@@ -63,7 +66,7 @@ def asked_for(source: str) -> Iterator[str]:
                 yield text
             case _:
                 pass
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         match node:
             case ast.Attribute(ast.Name(name), attribute):
                 pass
@@ -115,3 +118,61 @@ def run(*words: object) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    scan(made.inputs / "a.nii.gz")
+    return made
+
+
+def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_path: Path) -> None:
+    queue = ("--queue", str(tmp_path / "queue.db"))
+    for words, told in (
+        (("discover", world.inputs), "Found: 1 to translate"),
+        (("plan", *world.arguments("--device", "cpu")), "1 to translate"),
+        (("translate", *world.arguments("--device", "cpu")), "1 translated"),
+        (("translate", *world.arguments("--device", "cpu")), "1 up to date"),
+        (("submit", *world.arguments(*queue)), "1"),
+        (("jobs", *queue), "queued"),
+        (("doctor",), "File locks"),
+    ):
+        done = run(*words)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+        assert told in done.stdout + done.stderr, f"{words}\n{done.stdout}{done.stderr}"
+
+
+def test_what_cannot_be_done_is_said_in_a_sentence(world: World, tmp_path: Path) -> None:
+    scan(world.inputs / "b.nii.gz", seed=2)
+    queue = ("--queue", str(tmp_path / "queue.db"))
+    assert run("submit", *world.arguments(*queue)).returncode == 0
+    done = run("worker", "--device", "cpu", "--until-empty", *queue)
+    assert done.returncode == 2
+    [told] = done.stderr.splitlines()
+    assert "Worker processes cannot be started on this system" in told
+
+
+def test_one_run_at_a_time_writes_to_a_folder(world: World) -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from cuda_cyclegan.pipelines.results.manifest import Manifest\n"
+        "with Manifest(Path(sys.argv[1])):\n"
+        "    print('open', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(world.output)],
+        env={**os.environ, "PYTHONPATH": str(STAND_IN)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "open\n"
+    words = ("translate", *world.arguments("--device", "cpu"))
+    assert "Another run is writing" in run(*words).stderr
+    holder.kill()
+    holder.communicate()
+    assert run(*words).returncode == 0

@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_NO_FILE = "it is not a regular file"
+
 RECORD = ".cuda-cyclegan"
 """Name of the folder with the record of an output folder, and the end of its name beside it."""
 
@@ -31,7 +33,7 @@ def open_unlinked(path: Path, flags: int, mode: int = 0o600) -> int:
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)
-    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    raise OSError(errno.EINVAL, _NO_FILE, str(path))
 
 
 def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
@@ -107,6 +109,8 @@ def _opened_and_compared(path: Path, flags: int, mode: int) -> int:
     """Where the system follows links unasked, as Windows does: look for links before and after."""
     if _link_to(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, _NO_FILE)
     file = os.open(path, flags, mode)
     if not _link_to(path) and os.path.samestat(os.fstat(file), os.lstat(path)):
         return file

@@ -27,7 +27,7 @@ def start_with(
     if os.name != "posix":
         raise PipelineError(
             "Worker processes cannot be started on this system; 'translate' needs none for one "
-            "device (setting device=cpu or device=cuda:0)."
+            "device (setting device=cpu or setting device=cuda:0)."
         )
     return subprocess.Popen(
         command,

@@ -86,16 +86,20 @@ INSTEAD = {
 
 
 def import_without(
-    name: str, into: Any = None, own: Any = None, names: Any = (), level: int = 0
+    name: str,
+    globals: Any = None,  # noqa: A002
+    locals: Any = None,  # noqa: A002
+    fromlist: Any = (),
+    level: int = 0,
 ) -> Any:
     """In place of `__import__`: what the product's modules get by a statement."""
-    importer = str((into or {}).get("__name__", ""))
+    importer = str((globals or {}).get("__name__", ""))
     if level == 0 and importer.partition(".")[0] == PRODUCT:
         if name in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         if name in INSTEAD:
             return INSTEAD[name]
-    return real_import(name, into, own, names, level)
+    return real_import(name, globals, locals, fromlist, level)
 
 
 builtins.__import__ = import_without
