@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..io.files.atomic import whole_file
-from ..io.files.own_files import is_trusted_owner
+from ..io.files.own_files import folder_of_user, is_trusted_owner
 from .errors import ConfigError
 
 NAME = "cuda-cyclegan.toml"
@@ -38,9 +38,8 @@ def config_files(named: Path | None) -> list[ConfigFile]:
         if not named.is_file():
             raise ConfigError(f"There is no config file {named}.")
         return [ConfigFile(named, is_trusted=True)]
-    own, here = user_config(), Path(NAME)
-    found = [ConfigFile(own, is_trusted=True)] if own.is_file() else []
-    if here.is_file() and not (found and here.samefile(own)):
+    here, found = Path(NAME), _found_of_user()
+    if here.is_file() and not any(here.samefile(own.path) for own in found):
         found.append(ConfigFile(here, is_trusted=False))
     for file in found:
         _check_unchanged_by_others(file.path)
@@ -58,10 +57,24 @@ def read_config(path: Path) -> Tables:
 
 
 def user_config() -> Path:
-    """The file of this user, there or not."""
+    """The file of this user, there or not. Raises ConfigError for a user without a home."""
     from platformdirs import user_config_path
 
-    return user_config_path("cuda-cyclegan", appauthor=False) / NAME
+    folder = folder_of_user(user_config_path)
+    if folder is None:
+        raise ConfigError(
+            "This user has no home folder to keep a config file in; set HOME, or name a file with "
+            "setting config."
+        )
+    return folder / NAME
+
+
+def _found_of_user() -> list[ConfigFile]:
+    try:
+        own = user_config()
+        return [ConfigFile(own, is_trusted=True)] if own.is_file() else []
+    except (ConfigError, PermissionError):  # no home, or another user's, as in a container
+        return []
 
 
 def is_readable_by_others(path: Path) -> bool:

@@ -34,7 +34,9 @@ PLACES = {
     "pipelines.doctor.queue": "/proc/self/mounts",
     "pipelines.host.control_groups": "/proc/self/cgroup /sys/fs/cgroup",
     "pipelines.host.memory": "resource /proc/self /proc/meminfo",
-    "pipelines.host.processes": "os.killpg pass_fds= signal.SIGKILL start_new_session= /proc/",
+    "pipelines.host.processes": (
+        "os.killpg os.memfd_create pass_fds= signal.SIGKILL start_new_session= /proc/"
+    ),
     "pipelines.host.signals": "signal.ITIMER_REAL signal.SIGALRM signal.setitimer",
 }
 """Each subject's one place in a layer, and what is asked for there. A new name is a decision: what

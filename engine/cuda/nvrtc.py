@@ -3,6 +3,7 @@
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ def compiled(
     options = _options(precision, capability)
     key = image_key(name, precision, capability)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
-    if kept is not None and kept.is_file():
-        return kept.read_bytes()
+    with suppress(OSError):
+        if kept is not None and kept.is_file():
+            return kept.read_bytes()
     image = _compile(name, source, own, [*options, f"-I{headers()}"])
-    if kept is not None:
-        _write(kept, image)
+    with suppress(OSError):  # a folder that cannot be written costs the next start some time
+        if kept is not None:
+            _write(kept, image)
     return image
 
 

@@ -182,13 +182,16 @@ class TuningCache:
         return found if found.identity == empty.identity else empty
 
 
-def cache_folder() -> Path:
-    """Where this user's compiled kernels and measurements are kept.
+def cache_folder() -> Path | None:
+    """Where this user's compiled kernels and measurements are kept; None for one without a home.
 
     On Linux as the XDG base directory specification says, which ignores a relative path.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "")
-    base = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    try:
+        base = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        return None
     return base / "cuda-cyclegan"
 
 

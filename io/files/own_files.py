@@ -1,10 +1,11 @@
 """Files that this program appends to: only regular ones of its user, and never through a link."""
 
 import errno
+import getpass
 import os
 import secrets
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def read_at(descriptor: int, size: int, place: int) -> bytes:
 def this_user() -> int | None:
     """The number of who runs this process; None where users have none, as on Windows."""
     return os.getuid() if hasattr(os, "getuid") else None
+
+
+def user_name() -> str:
+    """The name of who runs this process, or the number of one that has none, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # by the version of Python
+        return str(this_user())
+
+
+def folder_of_user(find: Callable[..., Path]) -> Path | None:
+    """The program's folder by one of platformdirs' functions; None for a user without a home."""
+    try:
+        folder = find("cuda-cyclegan", appauthor=False)
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # earlier versions leave the tilde in place
 
 
 def is_trusted_owner(status: os.stat_result) -> bool:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from tempfile import TemporaryFile
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 from ...io.formats.nibabel_alone import import_nibabel_alone
-from ..host.processes import kill_session, start_with
+from ..host.processes import kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
 from .channel import Channel
 
@@ -58,7 +57,7 @@ def launch(
     """
     ours, theirs = Pipe()
     descriptor = theirs.fileno()
-    with TemporaryFile() as orders:  # through a pipe it would wait for the process to read it
+    with unnamed_file() as orders:  # through a pipe it would wait for the process to read it
         for order in (sys.path, target):
             pickle.dump(order, orders)
         orders.seek(0)

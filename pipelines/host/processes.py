@@ -6,9 +6,17 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from ..errors import PipelineError
+
+
+def unnamed_file() -> IO[bytes]:
+    """An empty file without a name; in memory, if the system has such, and not in a folder."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("orders"), "w+b")
+    return TemporaryFile()
 
 
 def start_with(

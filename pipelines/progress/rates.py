@@ -123,10 +123,13 @@ R = TypeVar("R", HostRates, NetworkRates, VerifyRates)
 
 
 class RateCache:
-    """Rates by what they depend on, in one file; one that cannot be read counts as empty."""
+    """Rates by what they depend on, in one file; one that cannot be read counts as empty.
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "rates.json"
+    folder: where it lies; None to keep nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder and folder / "rates.json"
 
     def get(self, kind: type[R], *keys: str) -> R | None:
         """The rates last measured under the first of the keys that is known."""
@@ -138,13 +141,16 @@ class RateCache:
 
     def put(self, rates: Rates, *keys: str) -> None:
         """Keep rates; a folder that cannot be written costs the next plan its seconds."""
+        if self._path is None:
+            return
         content = {**self._read(), **dict.fromkeys(keys, asdict(rates))}
         with suppress(WriteError), whole_file(self._path) as part:
             part.write_text(json.dumps(content, indent=1))
 
     def _read(self) -> dict[str, object]:
         try:
-            return decode(dict[str, Any], parse(self._path.read_text()))
+            known = parse(self._path.read_text()) if self._path else {}
+            return decode(dict[str, Any], known)
         except (OSError, ValueError):
             return {}
 

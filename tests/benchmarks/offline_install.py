@@ -1,7 +1,7 @@
-"""Time and size of the recipes of docs/offline.md: download with hashes, installation without network.
+"""Time and size of the recipes of docs/offline.md: download, installation without network.
 
 As root on Linux, as the second half runs in an empty network namespace:
-python tests/benchmarks/offline_install.py tests/benchmarks/results/offline_install.json cpu cuda12 cuda13
+python tests/benchmarks/offline_install.py results.json cpu cuda12 cuda13
 """
 
 import json

@@ -1,6 +1,5 @@
 """Which workers live: each holds a lock under its name, which its death gives free."""
 
-import getpass
 import hashlib
 import os
 import platform
@@ -14,7 +13,7 @@ from zlib import crc32
 import psycopg
 
 from ....io.files.locks import lock, start_of_system, wait_for_lock
-from ....io.files.own_files import open_own, this_user
+from ....io.files.own_files import open_own, this_user, user_name
 from ...errors import QueueError, QueueLostError
 from .location import QueuePlace, own_folder
 
@@ -227,7 +226,7 @@ def origin_of(folder: Path) -> str:
     place = folder.stat()
     mark = f"{start_of_system()}{this_user()}:{place.st_dev}:{place.st_ino}"
     short = hashlib.sha256(mark.encode()).hexdigest()[:8]
-    return f"{platform.node() or 'host'}:{getpass.getuser()}:{short}"
+    return f"{platform.node() or 'host'}:{user_name()}:{short}"
 
 
 def _hold(folder: Path, name: str, stack: ExitStack) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ....io.files.own_files import is_trusted_owner
+from ....io.files.own_files import folder_of_user, is_trusted_owner
 from ....io.links import first_link, resolutions
 from ...errors import QueueError
 
@@ -153,7 +153,13 @@ def make_private(file: Path) -> None:
 
 
 def own_folder() -> Path:
-    """Where this user's programs keep what they must remember."""
+    """Where this user's programs keep what they must remember. Raises QueueError."""
     from platformdirs import user_state_path
 
-    return user_state_path("cuda-cyclegan", appauthor=False)
+    folder = folder_of_user(user_state_path)
+    if folder is None:
+        raise QueueError(
+            "This user has no home folder to keep a queue or the names of workers in; set HOME, or "
+            "name a file with setting queue."
+        )
+    return folder

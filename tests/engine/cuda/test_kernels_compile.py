@@ -111,3 +111,9 @@ def test_compiled_kernels_are_kept(tmp_path):
     assert first != b"kept"
     assert compiled("pack", "fp16", (9, 0), tmp_path) == b"kept"
     assert compiled("pack", "bf16", (9, 0), tmp_path) != b"kept"
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    before = compiled("pack", "fp16", (9, 0))
+    assert compiled("pack", "fp16", (9, 0), tmp_path / "file" / "cache") == before
