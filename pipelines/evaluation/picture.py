@@ -1,6 +1,7 @@
 """The picture of a study: truth, result and their difference where they differ most."""
 
 from io import BytesIO
+from math import ceil
 
 import numpy as np
 
@@ -8,7 +9,12 @@ from ...io.volume import Volume
 from ..report.previews import small_webp
 from ..study.preview import Column, difference_shades, drawn, grey_shades
 from ..study.slices import slices_through
-from .images import Flags
+from ..study.voxels.statistics import Range
+from .images import Flags, Images, Stored, Values
+
+_SAMPLED_VOXELS = 1 << 18
+_OUTLIERS = 0.5
+"""Percent of the truth's voxels left outside the grey window at either end."""
 
 
 def draw(
@@ -20,17 +26,37 @@ def draw(
     column i that the planes go through. Raises PreparationError if the affine is unusable.
     """
     voxel = at[2], at[1], at[0]
+    window = _grey_window(Images(Stored.of(truth), Stored.of(result), inside))
     true, made = slices_through(truth, voxel), slices_through(result, voxel)
-    changes = [b.values - a.values for a, b in zip(true, made, strict=True)]
+    before, after = ([_finite(plane.values, window) for plane in each] for each in (true, made))
+    changes = [b - a for a, b in zip(before, after, strict=True)]
     if inside is not None:
         counted = slices_through(truth.with_voxels(inside.T), voxel)
         pairs = zip(changes, counted, strict=True)
         changes = [np.where(flags.values > 0, change, 0.0) for change, flags in pairs]
-    planes = [plane.values for plane in true]
-    grey = grey_shades(planes)
+    grey = grey_shades(before, window)
     columns = [
-        Column("truth", planes, grey),
-        Column("result", [plane.values for plane in made], grey),
+        Column("truth", before, grey),
+        Column("result", after, grey),
         Column("result - truth", changes, difference_shades(changes)),
     ]
     return small_webp(BytesIO(drawn(true, columns)))
+
+
+def _grey_window(images: Images) -> Range:
+    """All but the outliers of the truth's voxels that count, by a sample of them."""
+    step = ceil((images.truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
+    thinned = (slice(None, None, step),) * 3
+    sample = Stored(images.truth.voxels[thinned], images.truth.slope, images.truth.intercept)
+    values = sample.values(slice(None))
+    flags = np.isfinite(values)
+    if images.inside is not None:
+        flags &= images.inside[thinned]
+    if not flags.any():
+        return Range(0.0, 1.0)
+    low, high = np.percentile(values[flags], [_OUTLIERS, 100 - _OUTLIERS])
+    return Range(float(low), float(high)) if low < high else Range(float(low), float(low) + 1.0)
+
+
+def _finite(values: Values, window: Range) -> Values:
+    return np.nan_to_num(values, nan=window.low, posinf=window.high, neginf=window.low)

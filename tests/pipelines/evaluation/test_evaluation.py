@@ -4,12 +4,14 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import nibabel as _nibabel
 import numpy as np
 import pytest
+from PIL import Image
 from support.batch_world import bad_scans, stored
 from support.evaluation_images import hounsfield_images
 
@@ -99,7 +101,7 @@ def one(tmp_path: Path, truth: Any, result: Any, mask: Any = None) -> Sources:
 
 
 def row_of(sources: Sources, protocol: Any = None) -> Row:
-    [row] = evaluate(find_pairs(sources).pairs, protocol or general(None), heard).rows
+    [row] = evaluate(find_pairs(sources).pairs, protocol or general(None), heard, pictures=1).rows
     return row
 
 
@@ -140,6 +142,7 @@ def test_voxels_outside_the_mask_change_nothing(tmp_path: Path) -> None:
     after = row_of(one(tmp_path, wild, spoilt, mask))
     assert before.figures == after.figures
     assert after.status == "evaluated"
+    assert after.picture
 
 
 def test_an_empty_mask_and_one_too_small_for_boxes_are_told(tmp_path: Path) -> None:
@@ -191,6 +194,21 @@ def test_the_largest_errors_keep_their_pictures(sources: Sources) -> None:
     errors = {row.name: row.figures.mae for row in evaluation.rows if row.figures}
     worst = sorted(errors, key=lambda name: -errors[name])[:3]
     assert sorted(worst) == [row.name for row in evaluation.rows if row.picture]
+
+
+def test_the_picture_shows_the_planes_with_the_largest_error(tmp_path: Path) -> None:
+    truth = np.zeros((60, 50, 40), np.int16)
+    truth[5:55, 5:45, 5:35] = 100
+    result = truth.copy()
+    result[47:50, 37:40, 27:30] += 90
+    row = row_of(one(tmp_path, truth, result))
+    assert row.picture
+    shown = np.asarray(Image.open(BytesIO(row.picture)).convert("RGB")).astype(int)
+    orange = (shown[..., 0] > 200) & (shown[..., 1] < 180) & (shown[..., 2] < 90)
+    across = np.flatnonzero(orange.any(axis=0))
+    down = np.flatnonzero(orange.any(axis=1))
+    assert across.min() > 2 * shown.shape[1] / 3, "in the column of differences alone"
+    assert len(np.split(down, np.flatnonzero(np.diff(down) > 20) + 1)) >= 3, "in all three planes"
 
 
 def peak(work: Callable[[], object]) -> int:
