@@ -9,6 +9,9 @@ from ...io.volume import AnyArray
 from ..study.voxels.statistics import Range
 from .images import Images, Stored, Values
 
+STANDS_OUT = 1.5
+"""By which the error of a plane exceeds that of the middle one if it is shown instead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Census:
@@ -51,7 +54,7 @@ class Differences:
 
     mae: mean absolute error. psnr: in decibels; None where truth and result are equal. r: Pearson's
     correlation; None where one of them is constant. at: plane k, row j and column i with the most
-    absolute error.
+    absolute error, or those in the middle where none stands out.
     """
 
     mae: float
@@ -82,13 +85,19 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
         squares.append(float(np.square(result - truth).sum()))
     mean_square = fsum(squares) / moments.count
     peak = data_range.high - data_range.low
-    k, j, i = (int(profile.argmax()) for profile in profiles)
+    k, j, i = map(_shown_at, profiles)
     return Differences(
         mae=fsum(absolute) / moments.count,
         psnr=10 * log10(peak**2 / mean_square) if mean_square and peak else None,
         r=moments.correlation(),
         at=(k, j, i),
     )
+
+
+def _shown_at(profile: Values) -> int:
+    """Where the error is largest, or the middle where errors are even and any place is as good."""
+    middle = profile.size // 2
+    return int(profile.argmax()) if profile.max() > STANDS_OUT * profile[middle] else middle
 
 
 def _add_profiles(profiles: list[Values], planes: slice, flags: AnyArray, error: Values) -> None:

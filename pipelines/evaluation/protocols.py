@@ -81,7 +81,7 @@ class Measured:
     """Figures, and what they were taken of.
 
     figures: all of them. data_range: by which they were taken. voxels: how many count. at: plane k,
-    row j and column i with the most absolute error.
+    row j and column i to show, as differences are told.
     """
 
     figures: Figures

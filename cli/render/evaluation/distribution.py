@@ -10,7 +10,7 @@ from ....pipelines.evaluation.report import Metric
 from ..html.markup import element
 from .figures import figure
 
-_WIDTH, _MARGIN, _TOP, _BOTTOM = 520, 16, 8, 46
+_WIDTH, _MARGIN, _TOP, _BOTTOM = 520, 24, 8, 46
 _RADIUS = 4.0
 _HIGHEST = 100.0
 """Of a stack; where more dots come together they overlap."""

@@ -114,7 +114,10 @@ def _pictures(worst_first: Sequence[Row]) -> Iterator[Child]:
     if not shown:
         return
     yield element("h2", "The largest errors first")
-    told = "Planes through the largest error of each study. A click shows one large or small."
+    told = (
+        "Planes through the largest error of each study, or the middle ones where no error stands "
+        "out. A click shows one large or small."
+    )
     count = sum(row.figures is not None for row in worst_first)
     if count > len(shown):
         told += f" The {len(shown)} worst of {count}."
@@ -134,7 +137,9 @@ def _pictures(worst_first: Sequence[Row]) -> Iterator[Child]:
 def _told(row: Row) -> str:
     assert row.figures
     values = ((metric, metric.of(row.figures)) for metric in METRICS[:3])
-    named = (f"{metric.title} {figure(metric, value)}" for metric, value in values if value)
+    named = (
+        f"{metric.title} {figure(metric, value)}" for metric, value in values if value is not None
+    )
     return f"{row.name}: {'; '.join(named)}"
 
 

@@ -128,6 +128,14 @@ def test_the_page_shows_spread_and_worst_first_and_needs_no_other_file(world: Wo
     assert source.index("2.nii: MAE 30.00") < source.index("1.nii: MAE 20.00")
 
 
+def test_an_error_of_0_stands_below_its_picture(world: World) -> None:
+    truth = world.root / "truth" / "0.nii"
+    (world.root / "results" / "0.nii").write_bytes(truth.read_bytes())
+    page = world.root / "e.html"
+    assert world.evaluate("--html", str(page)).exit_code == 0
+    assert "0.nii: MAE 0.000; MS-SSIM 1.0000" in page.read_text("utf-8")
+
+
 def test_what_is_there_is_only_replaced_when_asked(world: World) -> None:
     page = world.root / "e.html"
     page.write_text("mine")

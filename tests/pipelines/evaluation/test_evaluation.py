@@ -16,11 +16,13 @@ from support.batch_world import bad_scans, stored
 from support.evaluation_images import hounsfield_images
 
 from cuda_cyclegan.pipelines.evaluation import evaluation as module
+from cuda_cyclegan.pipelines.evaluation.differences import differences
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
 from cuda_cyclegan.pipelines.evaluation.images import Images, Stored
 from cuda_cyclegan.pipelines.evaluation.pairs import Pair, Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
 from cuda_cyclegan.pipelines.evaluation.report import Evaluation, Row
+from cuda_cyclegan.pipelines.study.voxels.statistics import Range
 
 nibabel: Any = _nibabel
 
@@ -209,6 +211,16 @@ def test_the_picture_shows_the_planes_with_the_largest_error(tmp_path: Path) -> 
     down = np.flatnonzero(orange.any(axis=1))
     assert across.min() > 2 * shown.shape[1] / 3, "in the column of differences alone"
     assert len(np.split(down, np.flatnonzero(np.diff(down) > 20) + 1)) >= 3, "in all three planes"
+
+
+def test_the_middle_is_shown_where_no_error_stands_out() -> None:
+    noise = np.random.default_rng(0).normal(size=(9, 21, 30))
+    flat = Stored(np.zeros(noise.shape))
+    ends = Range(0.0, 1.0)
+    assert differences(Images(flat, Stored(noise)), ends, clips=False).at == (4, 10, 15)
+    assert differences(Images(flat, flat), ends, clips=False).at == (4, 10, 15)
+    noise[7, 3, 2] = 1000
+    assert differences(Images(flat, Stored(noise)), ends, clips=False).at == (7, 3, 2)
 
 
 def peak(work: Callable[[], object]) -> int:
