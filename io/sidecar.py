@@ -1,7 +1,6 @@
 """What a file's name and the JSON beside it tell of its contrast; its header tells nothing."""
 
 import json
-import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +32,7 @@ def _modality_in(sidecar: Path) -> str:
         status = sidecar.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SIDECAR_BYTES:
             return ""
-        with os.fdopen(os.open(sidecar, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        with sidecar.open("rb") as file:
             told: Any = json.loads(file.read(LARGEST_SIDECAR_BYTES))
     except (OSError, ValueError, RecursionError):
         return ""

@@ -5,12 +5,18 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from cuda_cyclegan.engine.telemetry import disable_telemetry
 
 # OpenBLAS and OpenMP read it when they are loaded, also in processes that tests start. Their idle
 # threads take whole cores from the tests beside this one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# An example that takes longer on a loaded machine is not wrong.
+settings.register_profile("loaded", deadline=None)
+settings.load_profile("loaded")
 
 
 def pytest_configure() -> None:

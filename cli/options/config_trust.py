@@ -19,20 +19,23 @@ _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
-        "allow-uneven arch at batch blend blocks device dry-run fail-on-error format json levels "
-        "min-slices modality model name nan-to ngf only overlap patch patience precision preview "
-        "priority quiet scan seam-score seconds series settle sweep tries tune tune-seconds "
-        "until-empty verify volume vram-limit wait window yield-load yield-memory yield-to-others"
+        "allow-uneven arch at batch blend blocks data-range device dry-run fail-on-error format "
+        "json levels min-slices modality model name nan-to ngf only overlap patch patience "
+        "precision preview priority protocol quiet scan seam-score seconds series settle sweep "
+        "tries tune tune-seconds until-empty verify volume vram-limit wait window yield-load "
+        "yield-memory yield-to-others"
     ),
-    _WRITES: "folder force html output overwrite plot report trace write-config",
+    _WRITES: "csv folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
     _LOADS_CODE: "against cudnn",
     _UNCHECKS: "any-modality",
-    _WIDENS_PRIVACY: "follow-links input keep-private-tags show-phi verbose",
+    _WIDENS_PRIVACY: "follow-links input keep-private-tags mask pairs show-phi truth verbose",
 }
 EFFECTS: Final[Mapping[str, str]] = {
     **{option: effect for effect, options in _ALIKE.items() for option in options.split()},
-    "bench json": _WRITES,  # a file's name, where other commands take no value
+    # A file's name, where other commands take no value.
+    "bench json": _WRITES,
+    "evaluate json": _WRITES,
 }
 """What an option of all commands does, or that of one as `command option`."""
 

@@ -21,7 +21,7 @@ from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..errors import OutputFolderError
-from .record_folder import NAME, OutputPlace, found_record, made_record
+from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"
 VERSION = 1
@@ -155,6 +155,7 @@ class Manifest:
             try:
                 self.output.mkdir(parents=True, exist_ok=True)
                 folder = opened.enter_context(held_folder(self.output))
+                check_writable(self.output)
                 self.record = made_record(self.output)
             except OSError as error:
                 raise _unusable(error, self.output) from error

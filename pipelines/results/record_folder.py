@@ -15,6 +15,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ...io.errors import WriteError
 from ...io.files.disk import is_mounted
@@ -43,6 +44,12 @@ def made_record(output: Path) -> Path:
     inside = _inside(output)
     inside.mkdir(exist_ok=True)
     return inside
+
+
+def check_writable(output: Path) -> None:
+    """Raise OSError where no file can be made; a record beside the folder would not tell."""
+    with TemporaryFile(dir=output):
+        pass
 
 
 def is_inside(record: Path) -> bool:

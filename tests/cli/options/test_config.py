@@ -113,7 +113,7 @@ def value_of(command: str, key: str) -> str:
 
 def test_every_option_of_every_command_is_judged_and_nothing_else() -> None:
     judged = {word for words in EFFECTS for word in words.split()}
-    assert judged == {option for _, option in OPTIONS} | {"bench"}
+    assert judged == {option for _, option in OPTIONS} | {"bench", "evaluate"}
     for command, option in OPTIONS:
         effect_of(command, option)
 
