@@ -1,0 +1,48 @@
+"""The lock files of docs/locks fit what pyproject.toml asks for."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ASKED = {
+    "cpu": PROJECT["dependencies"],
+    "cuda12": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cuda12"],
+    "cuda13": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cuda13"],
+}
+
+
+def pins(lock: str) -> list[tuple[Requirement, int]]:
+    """Each library of a lock file with its version, and how many hashes it has."""
+    text = (ROOT / "docs" / "locks" / f"{lock}.txt").read_text()
+    blocks = re.split(r"\n(?=[a-zA-Z])", re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE))
+    return [
+        (Requirement(block.partition(" \\")[0]), block.count("--hash=sha256:")) for block in blocks
+    ]
+
+
+@pytest.mark.parametrize("lock", ASKED)
+def test_a_lock_pins_what_is_asked_for_with_hashes(lock: str) -> None:
+    found = pins(lock)
+    assert all(count > 0 for _, count in found)
+    for asked in map(Requirement, ASKED[lock]):
+        versions = [
+            str(pin.specifier).removeprefix("==")
+            for pin, _ in found
+            if canonicalize_name(pin.name) == canonicalize_name(asked.name)
+        ]
+        assert versions, f"{asked} is missing; run docs/locks/make.sh"
+        assert all(version in asked.specifier for version in versions), asked
+
+
+def test_the_page_tells_what_was_measured() -> None:
+    results = ROOT / "tests" / "benchmarks" / "results" / "offline_install.json"
+    page = (ROOT / "docs" / "offline.md").read_text()
+    for lock, row in json.loads(results.read_text())["recipes"].items():
+        assert f"| {lock} | {row['files']} files, {row['carried_MB']} MB |" in page
