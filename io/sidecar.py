@@ -1,12 +1,14 @@
 """What a file's name and the JSON beside it tell of its contrast; its header tells nothing."""
 
 import json
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from .contrasts import Contrasts
+from .files.own_files import NO_LINK
 from .search import suffix_of
 from .volume import Study
 
@@ -32,7 +34,7 @@ def _modality_in(sidecar: Path) -> str:
         status = sidecar.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SIDECAR_BYTES:
             return ""
-        with sidecar.open("rb") as file:
+        with os.fdopen(os.open(sidecar, os.O_RDONLY | NO_LINK), "rb") as file:
             told: Any = json.loads(file.read(LARGEST_SIDECAR_BYTES))
     except (OSError, ValueError, RecursionError):
         return ""

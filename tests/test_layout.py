@@ -176,7 +176,7 @@ MAY_IMPORT = {
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.identity": "io.dicom io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
-    "io.sidecar": "io.contrasts io.search io.volume",
+    "io.sidecar": "io.contrasts io.files io.search io.volume",
     "io.search": "io.files io.formats io.links io.volume",
     "io.volume": "",
     "io.writing": "io.dicom io.dicom.derived io.errors io.files io.formats io.volume",

@@ -11,6 +11,9 @@ from pathlib import Path
 
 _NO_FILE = "it is not a regular file"
 
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+"""A flag of os.open that refuses a link, on systems that have it; the folder may be one."""
+
 RECORD = ".cuda-cyclegan"
 """Name of the folder with the record of an output folder, and the end of its name beside it."""
 
