@@ -1,0 +1,275 @@
+"""One association that a peer asked for: its messages in their order, each answered.
+
+pynetdicom's own acceptor is not used: it reads a PDU of any length into memory, waits for its end
+without limit, and looks a thousand times a second at each connection.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from . import commands
+from .classes import COMMITMENT, COMMITMENT_INSTANCE, SCANS
+from .commands import Elements, Field, Status
+from .connection import Connection, Fragment, Pdu, data_pdu, fragments
+from .errors import ConnectionLostError, NetworkError, ProtocolError
+from .limits import LONGEST_COMMAND, Limits
+from .negotiation import AssociationRequest, Context, Rejection, abortion, rejection
+from .objects import NO_ROOM, NotUnderstoodError, ObjectFile, Offer, ReceivedObject
+from .storage_commitment import Commitment, Referenced, asked_for, report_of
+
+
+class Session(Protocol):
+    """Where the objects of one association go."""
+
+    def place(self, offer: Offer) -> Path | Status:
+        """A path for an object that is offered, or the status that refuses it."""
+        ...
+
+    def take(self, received: ReceivedObject) -> Status:
+        """Take over an object that is on disk, and its file; what the peer is told."""
+        ...
+
+    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
+        """Those of the objects that are safe here, which completes their studies."""
+        ...
+
+    def end(self, reason: str) -> None:
+        """The association is over. reason: "" after an orderly release."""
+        ...
+
+
+class Policy(Protocol):
+    """Who may ask for associations."""
+
+    def session(self, called: str, calling: str, address: str) -> "Session | Rejection":
+        """Where the objects of an association go, or why there is none."""
+        ...
+
+
+@dataclass
+class _Message:
+    """What has come of a message so far."""
+
+    context: int = 0
+    command: bytearray = field(default_factory=bytearray)
+    data: bytearray = field(default_factory=bytearray)
+    request: Elements | None = None
+    file: ObjectFile | None = None
+    refusal: Status = Status.SUCCESS
+
+
+class Association:
+    """Serves a peer until it leaves, breaks a rule or a limit, or `close` is called.
+
+    connection: whose first PDU, the request, was read.
+    """
+
+    def __init__(self, connection: Connection, limits: Limits) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._contexts: Mapping[int, Context] = {}
+        self._longest = 0
+        self._session: Session
+        self._message = _Message()
+        self._objects = self._bytes = 0
+
+    def serve(self, request: AssociationRequest, session: Session) -> None:
+        """Accept, and do what the peer asks for; raises nothing of the network."""
+        self._session = session
+        reason = ""
+        try:
+            self._contexts = request.agreed()
+            self._longest = request.longest
+            self._connection.send(request.acceptance(self._limits.pdu))
+            while self._serve_pdu():
+                pass
+        except ConnectionLostError as error:
+            reason = str(error)
+        except NetworkError as error:
+            reason = str(error)
+            with suppress(NetworkError):
+                self._connection.send(abortion())
+        finally:
+            if self._message.file:
+                self._message.file.discard()
+            session.end(reason)
+
+    def _serve_pdu(self) -> bool:
+        kind, body = self._connection.read(self._limits.idle_seconds)
+        match kind:
+            case Pdu.DATA:
+                for fragment in fragments(body):
+                    self._hear(fragment)
+                return True
+            case Pdu.RELEASE_RQ:
+                self._connection.send_pdu(Pdu.RELEASE_RP, b"\0" * 4)
+                return False
+            case Pdu.ABORT:
+                raise ConnectionLostError("it aborted the association")
+            case _:
+                raise ProtocolError("a PDU came that has no place in an association")
+
+    def _hear(self, fragment: Fragment) -> None:
+        message = self._message
+        if fragment.is_command:
+            if message.request is not None:
+                raise ProtocolError("a command came within a data set")
+            message.command += fragment.data
+            if len(message.command) > LONGEST_COMMAND:
+                raise ProtocolError("a command is too long")
+            if fragment.is_last:
+                self._begin(message, fragment.context)
+            return
+        if message.request is None or fragment.context != message.context:
+            raise ProtocolError("a data set came without its command")
+        self._take_data(message, fragment.data)
+        if fragment.is_last:
+            self._end(message)
+
+    def _begin(self, message: _Message, context: int) -> None:
+        """A whole command is there."""
+        if context not in self._contexts:
+            raise ProtocolError("a message came under a context that was not accepted")
+        message.context = context
+        message.request = commands.parsed(bytes(message.command))
+        if commands.number(message.request, commands.FIELD) == Field.STORE:
+            self._open(message, message.request)
+        if commands.number(message.request, commands.DATA_SET) == commands.NO_DATA_SET:
+            self._end(message)
+
+    def _open(self, message: _Message, request: Elements) -> None:
+        """Make a file for an object that is offered, or note why there is none."""
+        context = self._contexts[message.context]
+        offer = Offer(
+            commands.uid(request, commands.SOP_CLASS),
+            commands.uid(request, commands.INSTANCE),
+            context.syntax,
+        )
+        self._objects += 1
+        if offer.sop_class != context.sop_class or offer.sop_class not in SCANS:
+            message.refusal = Status.CLASS_NOT_SUPPORTED
+        elif not offer.instance:
+            message.refusal = Status.NOT_UNDERSTOOD
+        elif self._objects > self._limits.objects:
+            message.refusal = Status.OUT_OF_RESOURCES
+        else:
+            place = self._session.place(offer)
+            if isinstance(place, Status):
+                message.refusal = place
+                return
+            try:
+                message.file = ObjectFile(place, offer)
+            except OSError as error:
+                message.refusal = _refusal(error)
+
+    def _take_data(self, message: _Message, data: memoryview) -> None:
+        self._bytes += len(data)
+        if message.file is None:
+            if message.request and message.refusal == Status.SUCCESS:
+                message.data += data
+                if len(message.data) > LONGEST_COMMAND * 16:
+                    raise ProtocolError("a message is too long")
+            return
+        if self._bytes > self._limits.bytes:
+            self._refuse(message, Status.OUT_OF_RESOURCES)
+            return
+        try:
+            message.file.write(data)
+        except OSError as error:
+            self._refuse(message, _refusal(error))
+
+    def _refuse(self, message: _Message, status: Status) -> None:
+        """Take no more of an object; the rest of it passes by."""
+        if message.file:
+            message.file.discard()
+        message.file, message.refusal = None, status
+
+    def _end(self, message: _Message) -> None:
+        """A whole message is there."""
+        assert message.request is not None
+        self._message = _Message()
+        match commands.number(message.request, commands.FIELD):
+            case Field.ECHO:
+                self._answer(message, Status.SUCCESS)
+            case Field.STORE:
+                self._answer(message, self._stored(message))
+            case Field.ACTION:
+                self._commit(message)
+            case Field.CANCEL:
+                pass
+            case found if found & commands.ANSWER:
+                pass  # to a report, which may come late
+            case _:
+                self._answer(message, Status.UNRECOGNISED)
+
+    def _stored(self, message: _Message) -> Status:
+        if message.file is None:
+            return message.refusal or Status.NOT_UNDERSTOOD
+        file, message.file = message.file, None
+        try:
+            received = file.finish()
+            return self._session.take(received)
+        except NotUnderstoodError as error:
+            file.discard()
+            return error.status
+        except OSError as error:
+            file.discard()
+            return _refusal(error)
+
+    def _commit(self, message: _Message) -> None:
+        """Answer a request for storage commitment, and then report at once."""
+        assert message.request is not None
+        context = self._contexts[message.context]
+        if context.sop_class != COMMITMENT:
+            self._answer(message, Status.CLASS_NOT_SUPPORTED)
+            return
+        asked = asked_for(bytes(message.data), context.syntax)
+        if asked is None:
+            self._answer(message, Status.NOT_UNDERSTOOD)
+            return
+        self._answer(message, Status.SUCCESS)
+        safe = self._session.holds(asked.referenced)
+        self._report(message.context, context, asked, safe)
+
+    def _report(
+        self, number: int, context: Context, asked: Commitment, safe: Sequence[Referenced]
+    ) -> None:
+        event, data = report_of(asked, safe, context.syntax)
+        request = commands.encoded(
+            {
+                commands.SOP_CLASS: COMMITMENT,
+                commands.FIELD: Field.EVENT_REPORT,
+                commands.MESSAGE: 1,
+                commands.DATA_SET: commands.WITH_DATA_SET,
+                commands.INSTANCE: COMMITMENT_INSTANCE,
+                commands.EVENT: event,
+            }
+        )
+        self._send(number, request, is_command=True)
+        self._send(number, data, is_command=False)
+
+    def _answer(self, message: _Message, status: Status) -> None:
+        assert message.request is not None
+        answer = commands.answer(message.request, status)
+        self._send(message.context, answer, is_command=True)
+
+    def _send(self, context: int, data: bytes, *, is_command: bool) -> None:
+        most = max(self._longest - 6, 64)
+        for start in range(0, len(data), most):
+            piece = data[start : start + most]
+            is_last = start + most >= len(data)
+            pdu = data_pdu(context, piece, is_command=is_command, is_last=is_last)
+            self._connection.send(pdu)
+
+
+def _refusal(error: OSError) -> Status:
+    return Status.OUT_OF_RESOURCES if error.errno in NO_ROOM else Status.FAILED
+
+
+def reject(connection: Connection, why: Rejection) -> None:
+    """Tell a peer that there is no association."""
+    with suppress(NetworkError):
+        connection.send(rejection(why))

@@ -1,0 +1,128 @@
+"""Commands of DIMSE messages as their elements: flat, in implicit little endian (PS3.7, E)."""
+
+import struct
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from .errors import ProtocolError
+
+_ELEMENT = struct.Struct("<HHL")
+_SHORT = struct.Struct("<H")
+
+GROUP_LENGTH: Final = 0x0000
+SOP_CLASS: Final = 0x0002
+REQUESTED_CLASS: Final = 0x0003
+FIELD: Final = 0x0100
+MESSAGE: Final = 0x0110
+ANSWERED: Final = 0x0120
+PRIORITY: Final = 0x0700
+DATA_SET: Final = 0x0800
+STATUS: Final = 0x0900
+INSTANCE: Final = 0x1000
+REQUESTED_INSTANCE: Final = 0x1001
+EVENT: Final = 0x1002
+ACTION: Final = 0x1008
+"""Elements of group 0000 by their second half."""
+
+NO_DATA_SET, WITH_DATA_SET = 0x0101, 0x0001
+ANSWER = 0x8000
+"""Added to the field of a request."""
+
+
+class Field(IntEnum):
+    """What a message asks for."""
+
+    STORE = 0x0001
+    ECHO = 0x0030
+    EVENT_REPORT = 0x0100
+    ACTION = 0x0130
+    CANCEL = 0x0FFF
+
+
+class Status(IntEnum):
+    """Answers of this program (PS3.4 B.2.3 and PS3.7 C)."""
+
+    SUCCESS = 0x0000
+    FAILED = 0x0110
+    CLASS_NOT_SUPPORTED = 0x0122
+    UNRECOGNISED = 0x0211
+    OUT_OF_RESOURCES = 0xA700
+    OTHER_CLASS = 0xA900
+    NOT_UNDERSTOOD = 0xC000
+
+
+def is_success(status: int) -> bool:
+    """Whether an object was stored: warnings say that it was, with something changed."""
+    return status == Status.SUCCESS or status & 0xF000 == 0xB000 or status in (0x0001, 0x0107)
+
+
+Elements: TypeAlias = Mapping[int, bytes]
+
+
+def parsed(data: bytes) -> Elements:
+    """The elements of a command. Raises ProtocolError."""
+    found: dict[int, bytes] = {}
+    place = 0
+    while place < len(data):
+        if place + _ELEMENT.size > len(data):
+            raise ProtocolError("a command ends within an element")
+        group, element, length = _ELEMENT.unpack_from(data, place)
+        place += _ELEMENT.size
+        if group or place + length > len(data):
+            raise ProtocolError("a command is malformed")
+        found[element] = data[place : place + length]
+        place += length
+    return found
+
+
+def number(command: Elements, element: int) -> int:
+    """A whole number of a command. Raises ProtocolError if it is not there."""
+    value = command.get(element, b"")
+    if len(value) != _SHORT.size:
+        raise ProtocolError("a command lacks a number")
+    return _SHORT.unpack(value)[0]
+
+
+def uid(command: Elements, element: int) -> str:
+    """A UID of a command; "" if it is not there. Raises ProtocolError."""
+    text = command.get(element, b"").rstrip(b"\0 ")
+    if not is_uid(text.decode("ascii", "replace")) and text:
+        raise ProtocolError("a command holds a malformed UID")
+    return text.decode("ascii")
+
+
+def is_uid(text: str) -> bool:
+    """Whether digits and dots, as many as DICOM allows, make up a text."""
+    return 0 < len(text) <= 64 and not text.strip("0123456789.")
+
+
+def encoded(elements: Mapping[int, int | str]) -> bytes:
+    """A command with its group's length before it."""
+    body = b"".join(_element(key, elements[key]) for key in sorted(elements))
+    return _ELEMENT.pack(0, GROUP_LENGTH, 4) + struct.pack("<L", len(body)) + body
+
+
+def _element(key: int, value: int | str) -> bytes:
+    data = _SHORT.pack(value) if isinstance(value, int) else value.encode("ascii")
+    data += b"\0" * (len(data) % 2)
+    return _ELEMENT.pack(0, key, len(data)) + data
+
+
+def answer(request: Elements, status: int) -> bytes:
+    """The answer to a request, without a data set. Raises ProtocolError."""
+    elements: dict[int, int | str] = {
+        FIELD: number(request, FIELD) | ANSWER,
+        ANSWERED: number(request, MESSAGE),
+        DATA_SET: NO_DATA_SET,
+        STATUS: status,
+    }
+    for asked, given in ((SOP_CLASS, SOP_CLASS), (REQUESTED_CLASS, SOP_CLASS)):
+        if name := uid(request, asked):
+            elements[given] = name
+    for asked, given in ((INSTANCE, INSTANCE), (REQUESTED_INSTANCE, INSTANCE)):
+        if name := uid(request, asked):
+            elements[given] = name
+    if ACTION in request:
+        elements[ACTION] = number(request, ACTION)
+    return encoded(elements)

@@ -1,0 +1,23 @@
+"""Errors of associations, each in words that name no patient.
+
+NetworkError
+├── ConnectionLostError   the peer closed, was silent too long, or cannot be reached
+├── ProtocolError         it sent what DICOM does not allow, or more than it may
+└── RefusedError          it refuses the association, or everything that it was offered
+"""
+
+
+class NetworkError(Exception):
+    """An association cannot go on."""
+
+
+class ConnectionLostError(NetworkError):
+    """The peer is not there, or not any more."""
+
+
+class ProtocolError(NetworkError):
+    """What came is no DICOM, or exceeds a limit."""
+
+
+class RefusedError(NetworkError):
+    """The peer does not want this association."""

@@ -1,0 +1,176 @@
+"""A port that peers connect to: a thread a connection, none of which can hold up the others."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from .association import Association, Policy, reject
+from .connection import Connection, Pdu
+from .errors import NetworkError, ProtocolError
+from .limits import LONGEST_REQUEST, Limits
+from .negotiation import TOO_MANY, AssociationRequest, Rejection
+
+_BACKLOG = 128
+_STOP_SECONDS = 10.0
+
+
+class Listener:
+    """Accepts connections in a thread of its own; a context manager.
+
+    address, port: to listen at; port 0 takes a free one. policy: who may do what. turned_away: told
+    of the address of each connection that came to no association, and why. tls: a server's context,
+    or None.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        policy: Policy,
+        limits: Limits,
+        turned_away: Callable[[str, str], None],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._turned_away = turned_away
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._waiting: dict[int, socket.socket] = {}
+        self._serving: dict[int, Connection] = {}
+        self._threads: set[threading.Thread] = set()
+        self._count = 0
+        self._is_open = True
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def use_tls(self, context: ssl.SSLContext | None) -> None:
+        """Have connections from now on use other certificates."""
+        self._tls = context
+
+    def close(self, patience: float = _STOP_SECONDS) -> None:
+        """Take no more connections; those that are under way end, or are cut after a while."""
+        self._is_open = False
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._lock:
+            for link in self._waiting.values():
+                _cut(link)
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(patience / max(len(threads), 1))
+        with self._lock:
+            for connection in self._serving.values():
+                connection.close()
+        for thread in threads:
+            thread.join(1.0)
+
+    @property
+    def associations(self) -> int:
+        """How many there are now."""
+        return len(self._serving)
+
+    def _accept(self) -> None:
+        while self._is_open:
+            try:
+                link, peer = self._socket.accept()
+            except OSError:
+                if not self._is_open:
+                    return
+                threading.Event().wait(0.1)  # no more files may be open
+                continue
+            self._admit(link, str(peer[0]))
+
+    def _admit(self, link: socket.socket, address: str) -> None:
+        """Have a thread listen to a connection; the oldest that still waits makes room for it."""
+        with self._lock:
+            self._count += 1
+            number = self._count
+            if len(self._waiting) >= self._limits.waiting:
+                _cut(self._waiting.pop(min(self._waiting)))
+            self._waiting[number] = link
+            thread = threading.Thread(
+                target=self._meet, args=(number, link, address), name="association", daemon=True
+            )
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads may run
+            self._forget(number, thread)
+            _cut(link)
+
+    def _meet(self, number: int, link: socket.socket, address: str) -> None:
+        try:
+            with self._secured(link) as connection:
+                self._negotiate(number, connection, address)
+        except (NetworkError, OSError) as error:
+            self._turned_away(address, _reason(error))
+        finally:
+            _cut(link)
+            self._forget(number, threading.current_thread())
+
+    def _secured(self, link: socket.socket) -> Connection:
+        """Raises OSError."""
+        link.settimeout(self._limits.request_seconds)
+        if self._tls:
+            link = self._tls.wrap_socket(link, server_side=True)
+        longest = max(LONGEST_REQUEST, self._limits.pdu)
+        return Connection(link, longest, self._limits.pdu_seconds)
+
+    def _negotiate(self, number: int, connection: Connection, address: str) -> None:
+        kind, body = connection.read(self._limits.request_seconds, self._limits.request_seconds)
+        if kind != Pdu.ASSOCIATE_RQ:
+            raise ProtocolError("it does not ask for an association")
+        request = AssociationRequest(bytes(body))
+        session = self._policy.session(request.called, request.calling, address)
+        if isinstance(session, Rejection):
+            reject(connection, session)
+            self._turned_away(address, session.reason)
+            return
+        if not self._serves(number, connection):
+            session.end(TOO_MANY.reason)
+            reject(connection, TOO_MANY)
+            self._turned_away(address, TOO_MANY.reason)
+            return
+        Association(connection, self._limits).serve(request, session)
+
+    def _serves(self, number: int, connection: Connection) -> bool:
+        """Whether one more association is allowed, which is this one then."""
+        with self._lock:
+            self._waiting.pop(number, None)
+            if len(self._serving) >= self._limits.associations:
+                return False
+            self._serving[number] = connection
+            return True
+
+    def _forget(self, number: int, thread: threading.Thread) -> None:
+        with self._lock:
+            self._waiting.pop(number, None)
+            self._serving.pop(number, None)
+            self._threads.discard(thread)
+
+
+def _cut(link: socket.socket) -> None:
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):
+        link.close()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS came about ({error.reason or 'the handshake failed'})"
+    return str(error) if isinstance(error, NetworkError) else "the connection broke"

@@ -1,0 +1,196 @@
+"""Requests for associations and the answers to them, by pynetdicom's reader and writer of PDUs."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pynetdicom as _pynetdicom
+from pynetdicom import pdu as _pdu
+from pynetdicom import pdu_primitives as _primitives
+from pynetdicom import presentation as _presentation
+
+from .classes import COMMITMENT, PLAIN, SCANS, SYNTAXES, VERIFICATION
+from .errors import ProtocolError, RefusedError
+
+pynetdicom: Any = _pynetdicom  # typed only in part
+pdu: Any = _pdu
+primitives: Any = _primitives
+presentation: Any = _presentation
+
+# What it logs quotes what strangers send.
+logging.getLogger("pynetdicom").addHandler(logging.NullHandler())
+logging.getLogger("pynetdicom").propagate = False
+
+APPLICATION_CONTEXT = "1.2.840.10008.3.1.1.1"
+IMPLEMENTATION_UID = "2.25.283120613947103456789134986341207"
+IMPLEMENTATION_NAME = "CUDA_CYCLEGAN"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """An agreed way to exchange objects. number: odd, of the association. sop_class: theirs.
+
+    syntax: UID of their encoding.
+    """
+
+    number: int
+    sop_class: str
+    syntax: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why there is no association, as PS3.8 section 9.3.4 has it, and in words."""
+
+    result: int
+    source: int
+    diagnostic: int
+    reason: str
+
+
+UNKNOWN_CALLED = Rejection(1, 1, 7, "the called AE title is none of the routes")
+UNKNOWN_CALLING = Rejection(1, 1, 3, "the calling AE title or its address is none of the route's")
+TOO_MANY = Rejection(2, 3, 2, "there are as many associations as are allowed")
+
+
+class AssociationRequest:
+    """What a peer asks for. called, calling: AE titles. longest: bytes of a PDU that it takes."""
+
+    def __init__(self, body: bytes) -> None:
+        """body: of the PDU. Raises ProtocolError."""
+        try:
+            request = pdu.A_ASSOCIATE_RQ()
+            request.decode(b"\x01\0" + len(body).to_bytes(4, "big") + body)
+            self._asked = request.to_primitive()
+            self.called = str(self._asked.called_ae_title).strip()
+            self.calling = str(self._asked.calling_ae_title).strip()
+            self.longest = _longest(self._asked)
+            self._offered = list(self._asked.presentation_context_definition_list)
+        except Exception:  # it quotes what came
+            raise ProtocolError("its request for an association is malformed") from None
+        self._results: Any = []
+
+    def agreed(self) -> Mapping[int, Context]:
+        """The contexts that this program can use, by number."""
+        self._results, _ = presentation.negotiate_as_acceptor(self._offered, _supported())
+        return {
+            each.context_id: Context(
+                each.context_id, str(each.abstract_syntax), str(each.transfer_syntax[0])
+            )
+            for each in self._results
+            if each.result == 0
+        }
+
+    def acceptance(self, longest: int) -> bytes:
+        """The PDU that answers, after `agreed`; longest: bytes of a PDU that we take."""
+        answer = primitives.A_ASSOCIATE()
+        answer.application_context_name = APPLICATION_CONTEXT
+        answer.calling_ae_title = self._asked.calling_ae_title
+        answer.called_ae_title = self._asked.called_ae_title
+        answer.result, answer.result_source = 0, 1
+        answer.presentation_context_definition_results_list = self._results
+        answer.user_information = _about_us(longest)
+        return _encoded(pdu.A_ASSOCIATE_AC(answer))
+
+
+def rejection(why: Rejection) -> bytes:
+    """The PDU that rejects an association."""
+    return bytes([3, 0, 0, 0, 0, 4, 0, why.result, why.source, why.diagnostic])
+
+
+def abortion(source: int = 2) -> bytes:
+    """The PDU that ends an association at once. source: 0 the user of the service, 2 itself."""
+    return bytes([7, 0, 0, 0, 0, 4, 0, 0, source, 0])
+
+
+def association_request(calling: str, called: str, classes: Iterable[str], longest: int) -> bytes:
+    """The PDU that asks a peer for an association."""
+    request = primitives.A_ASSOCIATE()
+    request.application_context_name = APPLICATION_CONTEXT
+    request.calling_ae_title, request.called_ae_title = calling, called
+    request.calling_presentation_address = request.called_presentation_address = None
+    request.presentation_context_definition_list = [
+        _context(sop_class, PLAIN, 2 * at + 1) for at, sop_class in enumerate(classes)
+    ]
+    request.user_information = _about_us(longest)
+    return _encoded(pdu.A_ASSOCIATE_RQ(request))
+
+
+def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, Context], int]:
+    """The contexts by SOP class, and the longest PDU, that the peer's answer grants.
+
+    asked: the PDU that was answered. Raises ProtocolError.
+    """
+    try:
+        answer = pdu.A_ASSOCIATE_AC()
+        answer.decode(b"\x02\0" + len(body).to_bytes(4, "big") + body)
+        granted = answer.to_primitive()
+        offered = pdu.A_ASSOCIATE_RQ()
+        offered.decode(asked)
+        classes = {
+            each.context_id: str(each.abstract_syntax)
+            for each in offered.to_primitive().presentation_context_definition_list
+        }
+        found = {
+            classes[each.context_id]: Context(
+                each.context_id, classes[each.context_id], str(each.transfer_syntax[0])
+            )
+            for each in granted.presentation_context_definition_results_list
+            if each.result == 0
+        }
+        return found, _longest(granted)
+    except Exception:
+        raise ProtocolError("its answer to a request for an association is malformed") from None
+
+
+_REJECTED = {
+    (1, 3): "it does not know the calling AE title",
+    (1, 7): "it does not know the called AE title",
+    (3, 1): "it is busy",
+    (3, 2): "it has as many associations as it allows",
+}
+
+
+def rejected(body: bytes) -> RefusedError:
+    """What a peer's refusal means."""
+    source, diagnostic = (body[2], body[3]) if len(body) == 4 else (0, 0)
+    reason = _REJECTED.get((source, diagnostic), "it gives no reason")
+    return RefusedError(f"it rejects the association: {reason}")
+
+
+def _supported() -> list[Any]:
+    return [
+        *(_context(sop_class, SYNTAXES) for sop_class in SCANS),
+        *(_context(sop_class, PLAIN) for sop_class in (VERIFICATION, COMMITMENT)),
+    ]
+
+
+def _context(sop_class: str, syntaxes: Iterable[str], number: int | None = None) -> Any:
+    context = presentation.build_context(sop_class, list(syntaxes))
+    context.context_id = number
+    return context
+
+
+def _about_us(longest: int) -> list[Any]:
+    most = primitives.MaximumLengthNotification()
+    most.maximum_length_received = longest
+    uid = primitives.ImplementationClassUIDNotification()
+    uid.implementation_class_uid = IMPLEMENTATION_UID
+    name = primitives.ImplementationVersionNameNotification()
+    name.implementation_version_name = IMPLEMENTATION_NAME
+    return [most, uid, name]
+
+
+def _longest(primitive: Any) -> int:
+    """0 in a PDU stands for no limit."""
+    found = [
+        item.maximum_length_received
+        for item in primitive.user_information
+        if isinstance(item, primitives.MaximumLengthNotification)
+    ]
+    return int(found[0]) if found and found[0] else 1 << 20
+
+
+def _encoded(message: Any) -> bytes:
+    return bytes(message.encode())

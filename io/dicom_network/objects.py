@@ -1,0 +1,137 @@
+"""Objects as they come off the network, written to disk piece by piece."""
+
+import errno
+import hashlib
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..dicom.instance import word
+from ..dicom.library import PARSING_ERRORS, pydicom, read_partial, tag_of
+from .commands import Status, is_uid
+from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_KEPT_BYTES = 4096
+"""Longer values of a header are skipped when its identifiers are looked for."""
+_NAMES = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An object that a peer is about to send.
+
+    sop_class, instance: its UIDs. syntax: its transfer syntax.
+    """
+
+    sop_class: str
+    instance: str
+    syntax: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedObject:
+    """An object that is whole on disk, in a file of DICOM's part 10.
+
+    path: of the file, for whom takes it over. offer: under which it came. study, series: its UIDs.
+    digest: SHA-256 of its data set as it came. size: bytes of the file.
+    """
+
+    path: Path
+    offer: Offer
+    study: str
+    series: str
+    digest: str
+    size: int
+
+
+class NotUnderstoodError(Exception):
+    """What came is no object that could be used. status: by which the peer is told."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+class ObjectFile:
+    """A file that is being received; gone again unless `finish` succeeded.
+
+    offer: what was promised. All methods but `discard` raise OSError.
+    """
+
+    def __init__(self, path: Path, offer: Offer) -> None:
+        self._path = path
+        self._offer = offer
+        self._digest = hashlib.sha256()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file: BinaryIO = os.fdopen(descriptor, "w+b", buffering=0)
+        try:
+            self._size = self._start = self._write(_file_meta(offer))
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, data: memoryview) -> None:
+        """Append a piece of the data set."""
+        self._digest.update(data)
+        self._size += self._write(data)
+
+    def finish(self) -> ReceivedObject:
+        """Have the whole object on disk. Raises NotUnderstoodError too."""
+        study, series = self._identify()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        digest = self._digest.hexdigest()
+        return ReceivedObject(self._path, self._offer, study, series, digest, self._size)
+
+    def discard(self) -> None:
+        """Remove it."""
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _write(self, data: bytes | memoryview) -> int:
+        written = 0
+        while written < len(data):
+            written += self._file.write(data[written:])
+        return written
+
+    def _identify(self) -> tuple[str, str]:
+        """UIDs of study and series. Raises NotUnderstoodError for another object than promised."""
+        self._file.seek(0)
+        try:
+            header = read_partial(
+                self._file,
+                lambda tag, *_: tag > _LAST,
+                defer_size=_KEPT_BYTES,
+                specific_tags=[tag_of(name) for name in _NAMES],
+            )
+            sop_class, instance, study, series = (word(header, name) for name in _NAMES)
+        except PARSING_ERRORS:
+            raise NotUnderstoodError(Status.NOT_UNDERSTOOD) from None
+        if (sop_class, instance) != (self._offer.sop_class, self._offer.instance):
+            raise NotUnderstoodError(Status.OTHER_CLASS)
+        if not (is_uid(study) and is_uid(series)):
+            raise NotUnderstoodError(Status.NOT_UNDERSTOOD)
+        return study, series
+
+
+_LAST = tag_of("SeriesInstanceUID")
+
+
+def _file_meta(offer: Offer) -> bytes:
+    """Preamble and file meta information, equal for equal objects."""
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.FileMetaInformationVersion = b"\0\1"
+    meta.MediaStorageSOPClassUID = offer.sop_class
+    meta.MediaStorageSOPInstanceUID = offer.instance
+    meta.TransferSyntaxUID = offer.syntax
+    meta.ImplementationClassUID = IMPLEMENTATION_UID
+    meta.ImplementationVersionName = IMPLEMENTATION_NAME
+    buffer = io.BytesIO()
+    pydicom.filewriter.write_file_meta_info(buffer, meta)
+    return b"\0" * 128 + b"DICM" + buffer.getvalue()

@@ -1,0 +1,208 @@
+"""Objects sent to a peer over one association, each confirmed by it before the next."""
+
+import socket
+import ssl
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydicom.uid import ExplicitVRLittleEndian
+
+from ..dicom.instance import word
+from ..dicom.library import PARSING_ERRORS, pydicom, tag_of
+from . import commands
+from .classes import RESULTS, VERIFICATION
+from .commands import Elements, Field
+from .connection import Connection, Pdu, data_pdu, fragments
+from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
+from .limits import LONGEST_COMMAND, LONGEST_REQUEST
+from .negotiation import Context, abortion, accepted, association_request, rejected
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+"""That a peer may take to store an object."""
+_LONGEST_PIECE = 1 << 17
+_MEDIUM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """An application entity at an address. title: its AE title. host: name or address of it."""
+
+    title: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.title}@{self.host}:{self.port}"
+
+
+class Transmission:
+    """An association that was made, from `sending_to`."""
+
+    def __init__(
+        self, connection: Connection, contexts: Mapping[str, Context], longest: int
+    ) -> None:
+        self._connection = connection
+        self._contexts = contexts
+        self._longest = min(longest, _LONGEST_PIECE)
+        self._sent = 0
+
+    def echo(self) -> None:
+        """Have the peer answer. Raises NetworkError."""
+        context = self._context(VERIFICATION)
+        status = self._exchange(context, self._command(Field.ECHO, VERIFICATION), b"")
+        if status:
+            raise RefusedError(f"it answers C-ECHO with status {status:04X}")
+
+    def store(self, file: Path) -> None:
+        """Send one object of a derived series, which the peer has when this returns.
+
+        Raises NetworkError, RefusedError for this object alone, or OSError.
+        """
+        sop_class, instance, data = _contents(file)
+        context = self._context(sop_class)
+        if context.syntax != ExplicitVRLittleEndian:
+            data = _implicit(file)
+        request = self._command(Field.STORE, sop_class, instance)
+        status = self._exchange(context, request, data)
+        if not commands.is_success(status):
+            raise RefusedError(f"it answers C-STORE with status {status:04X}")
+
+    def _context(self, sop_class: str) -> Context:
+        if sop_class not in self._contexts:
+            name = pydicom.uid.UID(sop_class).name
+            raise RefusedError(f"it does not take {name}")
+        return self._contexts[sop_class]
+
+    def _command(self, asked: Field, sop_class: str, instance: str = "") -> bytes:
+        self._sent = self._sent % 0xFFFF + 1
+        elements: dict[int, int | str] = {
+            commands.SOP_CLASS: sop_class,
+            commands.FIELD: asked,
+            commands.MESSAGE: self._sent,
+            commands.DATA_SET: commands.WITH_DATA_SET if instance else commands.NO_DATA_SET,
+        }
+        if instance:
+            elements |= {commands.INSTANCE: instance, commands.PRIORITY: _MEDIUM}
+        return commands.encoded(elements)
+
+    def _exchange(self, context: Context, request: bytes, data: bytes) -> int:
+        """The status of the answer. Raises NetworkError."""
+        self._send(context.number, request, is_command=True)
+        self._send(context.number, data, is_command=False)
+        answer = self._answer()
+        if commands.number(answer, commands.ANSWERED) != self._sent:
+            raise ProtocolError("it answers another message")
+        return commands.number(answer, commands.STATUS)
+
+    def _send(self, context: int, data: bytes, *, is_command: bool) -> None:
+        most = self._longest - 6
+        for start in range(0, len(data), most):
+            is_last = start + most >= len(data)
+            piece = data[start : start + most]
+            pdu = data_pdu(context, piece, is_command=is_command, is_last=is_last)
+            self._connection.send(pdu)
+
+    def _answer(self) -> Elements:
+        command = bytearray()
+        while True:
+            kind, body = self._connection.read(ANSWER_SECONDS)
+            if kind == Pdu.ABORT:
+                raise ConnectionLostError("it aborted the association")
+            if kind != Pdu.DATA:
+                raise ProtocolError("a PDU came that is no answer")
+            for fragment in fragments(body):
+                if not fragment.is_command or len(command) > LONGEST_COMMAND:
+                    raise ProtocolError("a message came that is no answer")
+                command += fragment.data
+                if fragment.is_last:
+                    return commands.parsed(bytes(command))
+
+    def release(self) -> None:
+        """End the association in order. Raises NetworkError."""
+        self._connection.send_pdu(Pdu.RELEASE_RQ, b"\0" * 4)
+        kind, _ = self._connection.read(CONNECT_SECONDS)
+        if kind != Pdu.RELEASE_RP:
+            raise ProtocolError("it did not release the association")
+
+
+@contextmanager
+def sending_to(
+    peer: Peer, calling: str, tls: ssl.SSLContext | None = None
+) -> Generator[Transmission]:
+    """An association with a peer for the block. calling: our AE title. Raises NetworkError."""
+    with _connected(peer, tls) as connection:
+        asked = association_request(calling, peer.title, (VERIFICATION, *RESULTS), LONGEST_REQUEST)
+        connection.send(asked)
+        kind, body = connection.read(ANSWER_SECONDS)
+        if kind == Pdu.ASSOCIATE_RJ:
+            raise rejected(bytes(body))
+        if kind != Pdu.ASSOCIATE_AC:
+            raise ProtocolError("it does not answer a request for an association")
+        transmission = Transmission(connection, *accepted(bytes(body), asked))
+        try:
+            yield transmission
+        except BaseException:
+            with suppress(NetworkError):
+                connection.send(abortion(source=0))
+            raise
+        with suppress(NetworkError):
+            transmission.release()
+
+
+def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
+    try:
+        link = socket.create_connection((peer.host, peer.port), CONNECT_SECONDS)
+        if tls:
+            link = tls.wrap_socket(link, server_hostname=peer.host)
+    except ssl.SSLCertVerificationError as error:
+        raise ConnectionLostError(f"its certificate is not trusted ({error.verify_message})") from (
+            error
+        )
+    except ssl.SSLError as error:
+        raise ConnectionLostError(f"no TLS came about ({error.reason})") from error
+    except socket.gaierror as error:
+        raise ConnectionLostError(f"the host {peer.host} is not known") from error
+    except OSError as error:
+        raise ConnectionLostError(
+            f"nothing answers at {peer.host}:{peer.port} ({error.strerror or 'timed out'})"
+        ) from error
+    return Connection(link, LONGEST_REQUEST, ANSWER_SECONDS)
+
+
+def instance_of(file: Path) -> str:
+    """SOPInstanceUID of a file of a derived series. Raises OSError."""
+    return _identity(file)[1]
+
+
+def _identity(file: Path) -> tuple[str, str]:
+    meta = pydicom.filereader.read_file_meta_info(str(file))
+    return word(meta, "MediaStorageSOPClassUID"), word(meta, "MediaStorageSOPInstanceUID")
+
+
+def _contents(file: Path) -> tuple[str, str, bytes]:
+    """SOP class, instance and the encoded data set, which is all behind the file meta."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read()
+        meta = pydicom.filereader.read_file_meta_info(str(file))
+        start = _META_AT + 12 + int(meta[tag_of("FileMetaInformationGroupLength")].value)
+    except PARSING_ERRORS:
+        raise RefusedError("a result on disk is damaged") from None
+    sop_class = word(meta, "MediaStorageSOPClassUID")
+    return sop_class, word(meta, "MediaStorageSOPInstanceUID"), content[start:]
+
+
+_META_AT = 132
+"""Bytes of preamble and magic word."""
+
+
+def _implicit(file: Path) -> bytes:
+    dataset = pydicom.dcmread(file)
+    buffer = pydicom.filebase.DicomBytesIO()
+    buffer.is_little_endian, buffer.is_implicit_VR = True, True
+    dataset.set_original_encoding(True, True, dataset.original_character_set)
+    pydicom.filewriter.write_dataset(buffer, dataset)
+    return bytes(buffer.getvalue())

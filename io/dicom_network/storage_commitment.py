@@ -1,0 +1,73 @@
+"""Storage commitment: which objects a peer asks about, and the report of those that are safe."""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..dicom.instance import items, word
+from ..dicom.library import PARSING_ERRORS, pydicom
+from .classes import PLAIN
+from .commands import is_uid
+
+_ALL_SAFE, _SOME_LOST = 1, 2
+_NO_SUCH_OBJECT = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class Referenced:
+    """An object by its UIDs."""
+
+    sop_class: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What a peer asks for. transaction: UID under which it expects the report."""
+
+    transaction: str
+    referenced: tuple[Referenced, ...]
+
+
+def asked_for(data: bytes, syntax: str) -> Commitment | None:
+    """What the data set of a request says; None if that cannot be understood."""
+    try:
+        found = pydicom.filereader.read_dataset(
+            io.BytesIO(data), is_implicit_VR=syntax == PLAIN[1], is_little_endian=True
+        )
+        referenced = tuple(
+            Referenced(word(item, "ReferencedSOPClassUID"), word(item, "ReferencedSOPInstanceUID"))
+            for item in items(found, "ReferencedSOPSequence")
+        )
+        transaction = word(found, "TransactionUID")
+    except PARSING_ERRORS:
+        return None
+    named = [transaction, *(uid for one in referenced for uid in (one.sop_class, one.instance))]
+    return Commitment(transaction, referenced) if all(map(is_uid, named)) else None
+
+
+def report_of(asked: Commitment, safe: Sequence[Referenced], syntax: str) -> tuple[int, bytes]:
+    """The event's type and the data set of the report; all others are told as missing."""
+    kept = set(safe)
+    lost = [one for one in asked.referenced if one not in kept]
+    dataset = pydicom.Dataset()
+    dataset.TransactionUID = asked.transaction
+    if safe:
+        dataset.ReferencedSOPSequence = [*_items(safe)]
+    if lost:
+        dataset.FailedSOPSequence = [*_items(lost, _NO_SUCH_OBJECT)]
+    buffer = pydicom.filebase.DicomBytesIO()
+    buffer.is_little_endian, buffer.is_implicit_VR = True, syntax == PLAIN[1]
+    pydicom.filewriter.write_dataset(buffer, dataset)
+    return _SOME_LOST if lost else _ALL_SAFE, bytes(buffer.getvalue())
+
+
+def _items(objects: Iterable[Referenced], failure: int | None = None) -> Iterable[Any]:
+    for one in objects:
+        item = pydicom.Dataset()
+        item.ReferencedSOPClassUID = one.sop_class
+        item.ReferencedSOPInstanceUID = one.instance
+        if failure is not None:
+            item.FailureReason = failure
+        yield item
