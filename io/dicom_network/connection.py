@@ -117,7 +117,6 @@ class Connection:
                 raise ConnectionLostError("it closed the connection")
             place = place[count:]
 
-
     def _acknowledge_at_once(self) -> None:
         """Many peers send a message in two parts, and the second waits for word of the first."""
         if _QUICK_ACK is not None:

@@ -42,7 +42,7 @@ def whole_files(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
         with gate(parts):
             for part in parts:
                 part.replace(target.parent / part.name)
-        _flush_folder(target.parent)
+        flush_folder(target.parent)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def whole_folder(target: Path, gate: Gate = nullcontext) -> Generator[Path]:
             raise
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Ask for the names to be kept; the results are in place, and not all disks can do this."""
     with suppress(OSError):
         flush(folder)

@@ -80,16 +80,17 @@ class Queue:
             self._tables.register(scheduling)
             while True:
                 known = self._open_keys()
-                new = [(key, job) for key, job in keys.items() if key not in known]
+                new = [key for key in keys if key not in known]
+                added = {key: f"{batch}/{number:05}" for number, key in enumerate(new, start=1)}
                 rows = [
-                    (_options(f"{batch}/{number:05}", attributes, key, not_before), job)
-                    for number, (key, job) in enumerate(new, start=1)
+                    (_options(added[key], attributes, key, not_before), keys[key]) for key in new
                 ]
                 try:
                     self._add(rows)
                 except error.DBOSQueueDeduplicatedError:
                     continue  # another submission was faster
-                return Submitted(batch, len(new), len(jobs) - len(new))
+                ids = {key: added.get(key) or known[key] for key in keys}
+                return Submitted(batch, len(new), len(jobs) - len(new), ids)
 
     def batches(self) -> list[BatchCount]:
         """All batches, oldest first."""
@@ -224,9 +225,16 @@ class Queue:
         query = sa.select(self._tables.jobs.c.workflow_uuid).where(*where)
         return [job for (job,) in self._tables.read(query)]
 
-    def _open_keys(self) -> set[str]:
-        key = self._tables.jobs.c.deduplication_id
-        return {text for (text,) in self._tables.read(sa.select(key).where(key.isnot(None)))}
+    def open_keys(self) -> Mapping[str, str]:
+        """The jobs that have not ended, as `<batch>/<number>`, by their work's key."""
+        with self._tables.told():
+            return self._open_keys()
+
+    def _open_keys(self) -> dict[str, str]:
+        jobs = self._tables.jobs.c
+        key = jobs.deduplication_id
+        rows = self._tables.read(sa.select(key, jobs.workflow_uuid).where(key.isnot(None)))
+        return {text: job for text, job in rows}
 
 
 def _options(

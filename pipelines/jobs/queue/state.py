@@ -169,12 +169,13 @@ class Claim:
 class Submitted:
     """What became of a submission. known: jobs for equal work that were open already.
 
-    batch: its number. added: new jobs.
+    batch: its number. added: new jobs. jobs: `<batch>/<number>` of all, by their work's key.
     """
 
     batch: str
     added: int
     known: int
+    jobs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

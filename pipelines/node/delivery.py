@@ -1,0 +1,201 @@
+"""Results to their destinations: a thread for each, an object at a time, each confirmed on disk."""
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from ...io.dicom_network.errors import NetworkError, RefusedError
+from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
+from .events import GaveUp, NodeEvent, NotSent, Sent
+from .inbox import SUFFIX, StudyName
+from .ledger import Ledger, SeriesRecord, StudyRecord
+from .routes import Route
+from .submission import output_of
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
+"""Seconds between tries: they double from the one to the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where results go, as one association reaches it. calling: our AE title."""
+
+    peer: Peer
+    calling: str
+    uses_tls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result that is to be sent. route: whose it is. folder: its files."""
+
+    study: StudyName
+    series: SeriesRecord
+    route: Route
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Study, round and label."""
+        return f"{self.study}/{self.series.place}"
+
+
+def results_to_send(
+    records: Iterable[StudyRecord], routes: Mapping[str, Route], results: Path
+) -> dict[Destination, list[Result]]:
+    """What is due, by destination, the oldest first."""
+    due: dict[Destination, list[Result]] = {}
+    for record in records:
+        study = StudyName.parse(record.study)
+        route = routes.get(study.route)
+        if route is None:
+            continue
+        destination = Destination(route.destination, route.title, route.uses_tls)
+        for one in record.series:
+            if one.state == "sending":
+                folder = output_of(results, study.route, study.day) / study.name / one.place
+                due.setdefault(destination, []).append(Result(study, one, route, folder))
+    for found in due.values():
+        found.sort(key=lambda result: result.series.done)
+    return due
+
+
+@dataclass
+class _Pause:
+    seconds: float = 0.0
+    until: float = 0.0
+
+    def lengthen(self) -> None:
+        self.seconds = min(max(self.seconds * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        self.until = time.monotonic() + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until
+
+
+class Deliverer:
+    """Sends to one destination in a thread of its own; a context manager.
+
+    due: what is to be sent there now. secured: the context of TLS for it, or None.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        due: Callable[[], list[Result]],
+        ledger: Ledger,
+        tell: Callable[[NodeEvent], None],
+        secured: Callable[[], ssl.SSLContext | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._destination = destination
+        self._due, self._ledger, self._tell = due, ledger, tell
+        self._secured, self._clock = secured, clock
+        self._pause = _Pause()
+        self._pauses: dict[str, _Pause] = {}
+        self._is_open = True
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_open = False
+        self._woken.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the object that is under way."""
+        self._thread.join(seconds)
+
+    def wake(self) -> None:
+        """Something new may be due."""
+        self._woken.set()
+
+    def _run(self) -> None:
+        while self._is_open:
+            self._woken.clear()
+            if self._pause.is_over and (ready := self._ready()):
+                self._deliver(ready)
+            else:
+                self._woken.wait(FIRST_PAUSE)
+
+    def _ready(self) -> list[Result]:
+        """What is due and need not wait; what was tried for too long is given up."""
+        ready: list[Result] = []
+        for result in self._due():
+            if self._clock() - result.series.done > result.route.retry:
+                self._give_up(result)
+            elif self._pauses.get(result.name, _Pause()).is_over:
+                ready.append(result)
+        return ready
+
+    def _deliver(self, ready: list[Result]) -> None:
+        destination = self._destination
+        try:
+            with sending_to(destination.peer, destination.calling, self._secured()) as link:
+                while ready and self._is_open:
+                    for result in ready:
+                        if self._is_open:
+                            self._send(link, result)
+                    ready = self._ready()
+        except (NetworkError, OSError) as error:
+            self._pause.lengthen()
+            self._note(ready, _words(error))
+            self._tell(NotSent(str(destination.peer), _words(error), self._pause.seconds))
+
+    def _send(self, link: Transmission, result: Result) -> None:
+        """Send what its destination does not have yet. Raises NetworkError, also for all others."""
+        began = time.monotonic()
+        confirmed = self._ledger.confirmed(result.name)
+        try:
+            files = sorted(result.folder.glob(f"*{SUFFIX}"))
+            if not files:
+                raise RefusedError("the result is not on disk any more")
+            for file in files:
+                if not self._is_open:
+                    return
+                instance = instance_of(file)
+                if instance not in confirmed:
+                    link.store(file)
+                    self._ledger.confirm(result.name, instance)
+        except (RefusedError, FileNotFoundError) as error:
+            pause = self._pauses.setdefault(result.name, _Pause())
+            pause.lengthen()
+            self._note([result], _words(error))
+            self._tell(NotSent(result.name, _words(error), pause.seconds))
+            return
+        self._pause = _Pause()
+        self._pauses.pop(result.name, None)
+        self._change(result, state="sent", reason="", sent=self._clock())
+        self._ledger.forget_confirmations(result.name)
+        seconds = time.monotonic() - began
+        self._tell(Sent(result.name, str(self._destination.peer), len(files), seconds))
+
+    def _give_up(self, result: Result) -> None:
+        reason = result.series.reason or "it was never reached"
+        self._change(result, state="undelivered", reason=reason)
+        self._tell(GaveUp(result.name, reason))
+
+    def _note(self, results: Iterable[Result], reason: str) -> None:
+        """Keep why something was not sent, where it is not known yet."""
+        for result in results:
+            if result.series.reason != reason and self._ledger.study(str(result.study)):
+                self._change(result, reason=reason)
+
+    def _change(self, result: Result, **fields: object) -> None:
+        def changed(record: StudyRecord) -> StudyRecord:
+            now = next((s for s in record.series if s.place == result.series.place), None)
+            return record.with_series(replace(now, **fields)) if now else record
+
+        self._ledger.change(str(result.study), changed)
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, NetworkError) else f"a file cannot be read ({error})"

@@ -1,0 +1,166 @@
+"""Received objects on disk: a folder a study, a file an object, named by what they hold.
+
+`incoming/` has what is being received, `inbox/ROUTE/DAY-HASH/` the studies, `removed/` what is on
+its way out. A name is made of hashes of the object's UID and of its bytes, so that the same object
+has the same place however often it comes.
+"""
+
+import hashlib
+import itertools
+import os
+import shutil
+import threading
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ...io.dicom_network.commands import Status
+from ...io.dicom_network.objects import ReceivedObject
+from ...io.files.atomic import flush_folder
+
+SUFFIX = ".dcm"
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StudyName:
+    """A study in the inbox. route: its AE title. name: of its folder, beginning with its day."""
+
+    route: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.route}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "StudyName":
+        """The name that `str` made."""
+        route, _, name = text.rpartition("/")
+        return cls(route, name)
+
+    @property
+    def day(self) -> str:
+        """On which its first object came, as 20261122."""
+        return self.name.partition("-")[0]
+
+    @property
+    def key(self) -> str:
+        """Hash of its UID."""
+        return self.name.partition("-")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where an object is now. is_new: whether it was not there before."""
+
+    study: StudyName
+    is_new: bool
+
+
+class Inbox:
+    """The folder of received objects; any thread may call.
+
+    most: bytes that it may hold. reserve: bytes that must stay free on its disk. known: studies of
+    before, which keep their names if they come again. bytes: that it holds.
+    """
+
+    def __init__(
+        self, folder: Path, most: int, reserve: int, known: Iterable[StudyName] = ()
+    ) -> None:
+        self._incoming, self._inbox = folder / "incoming", folder / "inbox"
+        self._removed = folder / "removed"
+        self._most, self._reserve = most, reserve
+        self._parts = itertools.count()
+        self._lock = threading.Lock()
+        for place in (self._incoming, self._removed):
+            shutil.rmtree(place, ignore_errors=True)
+        for place in (self._incoming, self._inbox, self._removed):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
+        self.bytes = sum(self._size(study) for study in self.studies())
+
+    def studies(self) -> list[StudyName]:
+        """All that hold objects."""
+        return [
+            StudyName(route.name, study.name)
+            for route in sorted(self._inbox.iterdir())
+            for study in sorted(route.iterdir())
+        ]
+
+    def folder(self, study: StudyName) -> Path:
+        """Where a study's objects lie, or would."""
+        return self._inbox / study.route / study.name
+
+    def part(self) -> Path | Status:
+        """A path for an object that is about to come, or why there is no room for it."""
+        free = os.statvfs(self._incoming)
+        if self.bytes >= self._most or free.f_bavail * free.f_frsize < self._reserve:
+            return Status.OUT_OF_RESOURCES
+        return self._incoming / f"{next(self._parts)}.part"
+
+    def take(self, route: str, received: ReceivedObject) -> Placed:
+        """Move an object to its study, and have that on disk. Raises OSError."""
+        with self._lock:
+            study = self._study(route, received.study)
+            folder = self.folder(study)
+            is_first = not folder.exists()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stem = _hash(received.offer.instance)
+            target = folder / f"{stem}-{received.digest[:_DIGITS]}{SUFFIX}"
+            is_new = not target.exists()
+            if is_new:
+                others = list(folder.glob(f"{stem}-*"))
+                received.path.replace(target)
+                self.bytes += received.size
+                for other in others:
+                    self.bytes -= other.stat().st_size
+                    other.unlink()
+            else:
+                received.path.unlink()
+        # Outside of the lock, so that several associations wait for the disk together.
+        flush_folder(folder)
+        if is_first:
+            flush_folder(folder.parent)
+            flush_folder(folder.parent.parent)
+        return Placed(study, is_new)
+
+    def objects(self, study: StudyName) -> tuple[str, ...]:
+        """The names of a study's files, in order."""
+        folder = self.folder(study)
+        return tuple(sorted(os.listdir(folder))) if folder.is_dir() else ()
+
+    def holding(self, route: str, instances: Collection[str]) -> dict[str, StudyName]:
+        """Which study has which of these objects, by their UIDs; others are left out."""
+        stems = {_hash(instance): instance for instance in instances}
+        return {
+            stems[stem]: study
+            for study in self.studies()
+            if study.route == route
+            for name in self.objects(study)
+            if (stem := name.partition("-")[0]) in stems
+        }
+
+    def remove(self, study: StudyName, objects: Collection[str]) -> bool:
+        """Remove a study, unless it holds other objects than these by now."""
+        folder = self.folder(study)
+        aside = self._removed / f"{next(self._parts)}"
+        with self._lock:
+            if set(self.objects(study)) - set(objects):
+                return False
+            if folder.is_dir():
+                self.bytes -= self._size(study)
+                folder.replace(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    def _study(self, route: str, uid: str) -> StudyName:
+        name = StudyName(route, f"{datetime.now():%Y%m%d}-{_hash(uid)}")
+        return self._names.setdefault((route, name.key), name)
+
+    def _size(self, study: StudyName) -> int:
+        return sum(path.stat().st_size for path in self.folder(study).iterdir())
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

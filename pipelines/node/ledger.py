@@ -1,0 +1,226 @@
+"""The ledger: how far each study has come, one JSON object a line, the newest of each counts.
+
+Lines are appended and synced; a kill loses at most the last one, and what it told is done again. When
+it is opened it is written anew, with what still matters.
+"""
+
+import errno
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+from ...engine.decoding import FieldError, Json, decode_known, encode, parse
+from ...io.files.atomic import whole_file
+from ...io.files.own_files import open_own
+from ..errors import ConfigError
+
+NAME = "ledger.jsonl"
+VERSION = 1
+REMEMBERED_SECONDS = 365 * 86400.0
+"""For so long an emptied study is known again."""
+
+SeriesState: TypeAlias = Literal["queued", "failed", "sending", "sent", "undelivered"]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRecord:
+    """A series of a study that became a job.
+
+    label: its name in results. round: which one of the study's translations made it. files: hash of
+    the objects it consists of. images: how many those are. job: in the queue. key: of equal work
+    there. state: how far it came. reason: why it did not come further. queued, done, sent: when, in
+    seconds since 1970; 0 before.
+    """
+
+    label: str
+    round: int
+    files: str
+    images: int
+    job: str
+    key: str
+    state: SeriesState = "queued"
+    reason: str = ""
+    queued: float = 0.0
+    done: float = 0.0
+    sent: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Of its result, below the study's."""
+        return f"{self.round}/{self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study whose objects were looked at.
+
+    study: route and name. objects: hash of those that were there. images: how many. arrived: when
+    the first came. looked: when they were looked at. rounds: translations so far. series: those that
+    became jobs, older ones of the same label before newer ones while they are not sent. left_out:
+    what else is in it, in words. emptied: when it was removed; 0 before.
+    """
+
+    study: str
+    objects: str
+    images: int
+    arrived: float
+    looked: float
+    rounds: int
+    series: tuple[SeriesRecord, ...] = ()
+    left_out: tuple[str, ...] = ()
+    emptied: float = 0.0
+
+    def with_series(self, changed: SeriesRecord) -> "StudyRecord":
+        """The same, with one series in the place of its earlier state."""
+        return replace(
+            self,
+            series=tuple(changed if one.place == changed.place else one for one in self.series),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """An object of a result that its destination has. series: study, round and label."""
+
+    series: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    version: int
+    study: StudyRecord | None = None
+    confirmed: Confirmation | None = None
+
+
+class Ledger:
+    """An open ledger, of which there is one; a context manager; any thread may call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._lock = threading.Lock()
+        self._studies: dict[str, StudyRecord] = {}
+        self._confirmed: dict[str, set[str]] = defaultdict(set)
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        self._studies, self._confirmed = read(self._path, time.time())
+        with whole_file(self._path) as part:
+            part.write_bytes(b"".join(_lines(self._studies.values(), self._confirmed)))
+        self._path.chmod(0o600)
+        self._descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def studies(self) -> list[StudyRecord]:
+        """All that are known, emptied ones too."""
+        with self._lock:
+            return list(self._studies.values())
+
+    def study(self, name: str) -> StudyRecord | None:
+        """One of them."""
+        with self._lock:
+            return self._studies.get(name)
+
+    def put(self, *records: StudyRecord) -> None:
+        """Store what is known of studies, on disk before this returns."""
+        with self._lock:
+            self._append(*(_Line(VERSION, study=record) for record in records))
+            os.fsync(self._descriptor)
+            self._studies |= {record.study: record for record in records}
+
+    def change(self, name: str, changed: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
+        """Store what becomes of a study's record."""
+        with self._lock:
+            record = changed(self._studies[name])
+            self._append(_Line(VERSION, study=record))
+            os.fsync(self._descriptor)
+            self._studies[name] = record
+            return record
+
+    def confirmed(self, series: str) -> Collection[str]:
+        """The objects of a result that its destination has."""
+        with self._lock:
+            return frozenset(self._confirmed.get(series, ()))
+
+    def confirm(self, series: str, instance: str) -> None:
+        """Note that a destination has an object; on disk for sure with the next record."""
+        with self._lock:
+            self._append(_Line(VERSION, confirmed=Confirmation(series, instance)))
+            self._confirmed[series].add(instance)
+
+    def forget_confirmations(self, series: str) -> None:
+        """Of a result that is sent as a whole."""
+        with self._lock:
+            self._confirmed.pop(series, None)
+
+    def _append(self, *lines: _Line) -> None:
+        data = b"".join(map(_encoded, lines))
+        written = os.write(self._descriptor, data)
+        if written != len(data):  # the disk is full: what was begun must not spoil the next line
+            os.write(self._descriptor, b"\n")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+
+def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[str]]]:
+    """Studies by name, and confirmations by series, as a ledger has them.
+
+    Lines that do not parse were cut off by a kill, and are passed over. Raises ConfigError for a
+    ledger of a newer version.
+    """
+    studies: dict[str, StudyRecord] = {}
+    confirmed: dict[str, set[str]] = defaultdict(set)
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        try:
+            found: Json = parse(line)
+            if isinstance(found, dict) and isinstance(found.get("version"), int):
+                _check_version(path, found["version"])
+            entry = decode_known(_Line, found)
+        except FieldError:
+            continue
+        if entry.study:
+            studies[entry.study.study] = entry.study
+        if entry.confirmed:
+            confirmed[entry.confirmed.series].add(entry.confirmed.instance)
+    known = {
+        name: record
+        for name, record in studies.items()
+        if not record.emptied or now - record.emptied < REMEMBERED_SECONDS
+    }
+    open_series = {
+        f"{record.study}/{one.place}"
+        for record in known.values()
+        for one in record.series
+        if one.state != "sent"
+    }
+    return known, defaultdict(set, {one: confirmed[one] for one in open_series & confirmed.keys()})
+
+
+def _check_version(path: Path, version: Json) -> None:
+    if isinstance(version, int) and version > VERSION:
+        raise ConfigError(
+            f"{path} was written by a newer version of cuda-cyclegan; update this one."
+        )
+
+
+def _lines(studies: Iterable[StudyRecord], confirmed: dict[str, set[str]]) -> Iterator[bytes]:
+    for record in studies:
+        yield _encoded(_Line(VERSION, study=record))
+    for series, instances in confirmed.items():
+        for instance in sorted(instances):
+            yield _encoded(_Line(VERSION, confirmed=Confirmation(series, instance)))
+
+
+def _encoded(line: _Line) -> bytes:
+    fields = encode(line)
+    assert isinstance(fields, dict)
+    told = {key: value for key, value in fields.items() if value is not None}
+    return json.dumps(told).encode() + b"\n"

@@ -1,0 +1,220 @@
+"""The node at work: associations come in threads of their own, all else is a step done in turn."""
+
+import ssl
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ...engine.errors import EngineError
+from ...io.dicom_network.limits import Limits
+from ...io.dicom_network.listener import Listener
+from ...io.dicom_network.tls import Certificates
+from ...io.errors import ScanError
+from ..errors import ConfigError, PipelineError
+from ..jobs.queue.location import QueuePlace
+from ..jobs.queue.queue import Queue, open_queue
+from .delivery import Deliverer, Destination, Result, results_to_send
+from .emptying import Emptier
+from .folder import make_folder, sole_owner
+from .events import NodeEvent, Trouble
+from .inbox import Inbox, StudyName
+from .ledger import Ledger
+from .outcomes import note_outcomes
+from .reception import Arriving, Reception
+from .routes import Route
+from .submission import Submitter
+
+STEP_SECONDS = 0.25
+_TROUBLES = (PipelineError, ScanError, EngineError, OSError)
+_AGAIN_SECONDS = 5.0
+"""After what went wrong, the same is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is started with; its routes may change.
+
+    folder: of all that it keeps. address, port: where it listens. most: bytes of its inbox. reserve:
+    bytes that stay free on its disk. certificates: for TLS, or None.
+    """
+
+    folder: Path
+    queue: QueuePlace
+    address: str = "127.0.0.1"
+    port: int = 11112
+    limits: Limits = Limits()
+    most: int = 200 << 30
+    reserve: int = 1 << 30
+    certificates: Certificates | None = None
+
+
+class Node:
+    """A context manager that owns the folder, the port and all threads.
+
+    tell: called by any thread. clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        routes: Mapping[str, Route],
+        tell: Callable[[NodeEvent], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings, self._tell, self._clock = settings, tell, clock
+        self._routes = routes
+        self._stack = ExitStack()
+        self._queue_stack = ExitStack()
+        self._queue: Queue | None = None
+        self._deliverers: dict[Destination, Deliverer] = {}
+        self._troubles: dict[str, tuple[str, float]] = {}
+        self._results = settings.folder / "results"
+
+    def __enter__(self) -> Self:
+        settings = self._settings
+        with ExitStack() as stack:
+            make_folder(settings.folder)
+            stack.enter_context(sole_owner(settings.folder))
+            self._ledger = stack.enter_context(Ledger(settings.folder))
+            known = [StudyName.parse(record.study) for record in self._ledger.studies()]
+            self._inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
+            self._arriving = Arriving(self._unseen(), self._clock)
+            self._reception = Reception(self._routes, self._inbox, self._arriving, self._tell)
+            self._submitter = Submitter(
+                self._inbox, self._ledger, self._results, self._tell, self._clock
+            )
+            self._emptier = Emptier(
+                self._inbox, self._ledger, self._arriving, self._results, self._tell, self._clock
+            )
+            self._emptier.finish()
+            self._listener = stack.enter_context(self._open_listener())
+            stack.callback(self._stop_delivery)
+            stack.enter_context(self._queue_stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def port(self) -> int:
+        """At which it listens."""
+        return self._listener.port
+
+    def run(self, stopped: threading.Event) -> None:
+        """Do what is due until `stopped` is set."""
+        while not stopped.is_set():
+            self.step()
+            stopped.wait(STEP_SECONDS)
+
+    def use(self, routes: Mapping[str, Route]) -> None:
+        """Go on with other routes, and with certificates as they are now. Raises OSError."""
+        self._listener.use_tls(self._server_context())
+        self._routes = self._reception.routes = routes
+
+    def step(self) -> None:
+        """Each thing that is due, once; what goes wrong is told, and tried again."""
+        self._submit()
+        self._carefully("outcomes", self._note_outcomes)
+        self._send()
+        self._carefully("emptying", lambda: self._emptier.step(self._routes))
+
+    def _submit(self) -> None:
+        complete = self._arriving.complete(self._quiet)
+        by_route: dict[str, dict[StudyName, float]] = defaultdict(dict)
+        for study, since in complete.items():
+            by_route[study.route][study] = since
+        for title, studies in by_route.items():
+            self._carefully(
+                f"route {title}",
+                lambda title=title, studies=studies: self._queue_up(title, studies),
+            )
+
+    def _queue_up(self, title: str, studies: Mapping[StudyName, float]) -> None:
+        self._submitter.submit(self._routes[title], studies, self._opened_queue())
+        self._arriving.looked_at(studies)
+
+    def _quiet(self, study: StudyName) -> float | None:
+        route = self._routes.get(study.route)
+        return route.quiet if route else None
+
+    def _note_outcomes(self) -> None:
+        if any(
+            one.state in ("queued", "failed") for r in self._ledger.studies() for one in r.series
+        ):
+            note_outcomes(self._ledger, self._opened_queue(), self._tell, self._clock)
+
+    def _send(self) -> None:
+        for destination in results_to_send(self._ledger.studies(), self._routes, self._results):
+            if destination not in self._deliverers:
+                self._deliverers[destination] = self._deliverer(destination).__enter__()
+            self._deliverers[destination].wake()
+
+    def _deliverer(self, destination: Destination) -> Deliverer:
+        def due() -> list[Result]:
+            found = results_to_send(self._ledger.studies(), self._routes, self._results)
+            return found.get(destination, [])
+
+        def secured() -> ssl.SSLContext | None:
+            certificates = self._settings.certificates if destination.uses_tls else None
+            return certificates.client_context() if certificates else None
+
+        return Deliverer(destination, due, self._ledger, self._tell, secured, self._clock)
+
+    def _stop_delivery(self) -> None:
+        for deliverer in self._deliverers.values():
+            deliverer.__exit__()
+        for deliverer in self._deliverers.values():
+            deliverer.join(10.0)
+
+    def _carefully(self, what: str, do: Callable[[], None]) -> None:
+        """Do something; if it cannot be done now, say so once, and wait a little."""
+        reason, until = self._troubles.get(what, ("", 0.0))
+        if time.monotonic() < until:
+            return
+        try:
+            do()
+        except _TROUBLES as error:
+            self._queue_stack.close()
+            self._queue = None
+            if str(error) != reason:
+                self._tell(Trouble(str(error)))
+            self._troubles[what] = str(error), time.monotonic() + _AGAIN_SECONDS
+        else:
+            self._troubles.pop(what, None)
+
+    def _opened_queue(self) -> Queue:
+        if self._queue is None:
+            opening = open_queue(self._settings.queue, create=True)
+            self._queue = self._queue_stack.enter_context(opening)
+        return self._queue
+
+    def _unseen(self) -> dict[StudyName, float]:
+        """Studies in the inbox that may hold what was not looked at, by their last change."""
+        return {study: self._inbox.folder(study).stat().st_mtime for study in self._inbox.studies()}
+
+    def _open_listener(self) -> Listener:
+        settings = self._settings
+        try:
+            return Listener(
+                settings.address,
+                settings.port,
+                self._reception,
+                settings.limits,
+                self._reception.turned_away,
+                self._server_context(),
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"The node cannot listen at {settings.address}:{settings.port} "
+                f"({error.strerror or error}); see setting address and setting port."
+            ) from error
+
+    def _server_context(self) -> ssl.SSLContext | None:
+        certificates = self._settings.certificates
+        return certificates.server_context() if certificates else None

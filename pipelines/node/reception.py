@@ -1,0 +1,191 @@
+"""Who may send, and what comes: the policy and the sessions of associations, and open studies."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from ...io.dicom_network.commands import Status
+from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
+from ...io.dicom_network.objects import Offer, ReceivedObject
+from ...io.dicom_network.storage_commitment import Referenced
+from .events import NodeEvent, Received, TurnedAway
+from .inbox import Inbox, StudyName
+from .routes import Route
+
+REPEATED_SECONDS = 60.0
+"""After which a connection that is turned away again is told of again."""
+
+
+class Arriving:
+    """Studies whose objects were not looked at, by when they may be; any thread may call.
+
+    waiting: those of an inbox that is opened again, with the moment of their last change.
+    """
+
+    def __init__(self, waiting: Mapping[StudyName, float], clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._changed = dict(waiting)
+        self._open: Counter[StudyName] = Counter()
+        self._committed: set[StudyName] = set()
+
+    def joined(self, study: StudyName) -> None:
+        """An association brings objects of a study."""
+        with self._lock:
+            self._open[study] += 1
+
+    def left(self, studies: Collection[StudyName]) -> None:
+        """That association is over."""
+        with self._lock:
+            for study in studies:
+                self._open[study] -= 1
+                if study in self._changed:
+                    self._changed[study] = self._clock()
+
+    def changed(self, study: StudyName) -> None:
+        """A study has a new object."""
+        with self._lock:
+            self._changed[study] = self._clock()
+            self._committed.discard(study)
+
+    def committed(self, study: StudyName) -> None:
+        """The sender says that the study is complete."""
+        with self._lock:
+            self._committed.add(study)
+
+    def complete(self, quiet: Callable[[StudyName], float | None]) -> dict[StudyName, float]:
+        """Studies to be looked at now, with the moment of their last change.
+
+        quiet: seconds without news after which a study is complete; None leaves it.
+        """
+        with self._lock:
+            return {
+                study: since
+                for study, since in self._changed.items()
+                if self._is_complete(study, since, quiet(study))
+            }
+
+    def looked_at(self, studies: Mapping[StudyName, float]) -> None:
+        """What `complete` gave is done with, unless it changed meanwhile."""
+        with self._lock:
+            for study, since in studies.items():
+                if self._changed.get(study) == since:
+                    del self._changed[study]
+                    self._committed.discard(study)
+
+    def is_busy(self, study: StudyName) -> bool:
+        """Whether objects of it come, or came since it was looked at."""
+        with self._lock:
+            return self._open[study] > 0 or study in self._changed
+
+    def __len__(self) -> int:
+        return len(self._changed)
+
+    def _is_complete(self, study: StudyName, since: float, quiet: float | None) -> bool:
+        if quiet is None:
+            return False
+        if study in self._committed:
+            return True
+        return self._open[study] <= 0 and self._clock() - since >= quiet
+
+
+class Reception:
+    """Decides about associations, and gives each a session. routes: by called AE title."""
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        inbox: Inbox,
+        arriving: Arriving,
+        tell: Callable[[NodeEvent], None],
+    ) -> None:
+        self.routes = routes
+        self._inbox = inbox
+        self._arriving = arriving
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._turned_away: Counter[tuple[str, str]] = Counter()
+        self._told: dict[tuple[str, str], float] = {}
+
+    def session(self, called: str, calling: str, address: str) -> "_Session | Rejection":
+        """Where the objects of an association go, or why there is none."""
+        route = self.routes.get(called)
+        if route is None:
+            return UNKNOWN_CALLED
+        if not route.admits(calling, address):
+            return UNKNOWN_CALLING
+        return _Session(route.title, calling, self._inbox, self._arriving, self._tell)
+
+    def turned_away(self, address: str, reason: str) -> None:
+        """Tell of a connection that came to nothing, but of many alike only now and then."""
+        now = time.monotonic()
+        with self._lock:
+            self._turned_away[address, reason] += 1
+            if now - self._told.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
+                return
+            if len(self._told) > 1000:
+                self._told.clear()
+            self._told[address, reason] = now
+            count = self._turned_away.pop((address, reason))
+        self._tell(TurnedAway(address, reason, count))
+
+
+class _Session:
+    def __init__(
+        self,
+        route: str,
+        caller: str,
+        inbox: Inbox,
+        arriving: Arriving,
+        tell: Callable[[NodeEvent], None],
+    ) -> None:
+        self._route, self._caller = route, caller
+        self._inbox, self._arriving, self._tell = inbox, arriving, tell
+        self._studies: set[StudyName] = set()
+        self._began = time.monotonic()
+        self._new = self._known = self._offered = self._bytes = 0
+
+    def place(self, offer: Offer) -> Path | Status:
+        """A path for an object that is offered."""
+        del offer
+        self._offered += 1
+        return self._inbox.part()
+
+    def take(self, received: ReceivedObject) -> Status:
+        """Take over an object; OSError is the caller's to answer."""
+        placed = self._inbox.take(self._route, received)
+        if placed.study not in self._studies:
+            self._studies.add(placed.study)
+            self._arriving.joined(placed.study)
+        if placed.is_new:
+            self._arriving.changed(placed.study)
+            self._new += 1
+        else:
+            self._known += 1
+        self._bytes += received.size
+        return Status.SUCCESS
+
+    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
+        """Those of the objects that are in the inbox, which completes their studies."""
+        found = self._inbox.holding(self._route, {one.instance for one in referenced})
+        for study in set(found.values()):
+            self._arriving.committed(study)
+        return [one for one in referenced if one.instance in found]
+
+    def end(self, reason: str) -> None:
+        """The association is over."""
+        self._arriving.left(self._studies)
+        self._tell(
+            Received(
+                self._route,
+                self._caller,
+                self._new,
+                self._known,
+                self._offered - self._new - self._known,
+                self._bytes,
+                time.monotonic() - self._began,
+                reason,
+            )
+        )

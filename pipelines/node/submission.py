@@ -1,0 +1,162 @@
+"""Complete studies to jobs of the queue; the same study looked at twice is one and the same job."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from ..jobs.queue.job import StudyJob
+from ..jobs.queue.queue import Queue
+from ..jobs.submission import Submission, jobs_of
+from .events import LeftOut, NodeEvent, Queued
+from .inbox import Inbox, StudyName
+from .ledger import Ledger, SeriesRecord, StudyRecord
+from .routes import Route
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A study when its objects were looked at.
+
+    objects: their names. since: when the last one came. before: what was known of it.
+    """
+
+    study: StudyName
+    objects: tuple[str, ...]
+    since: float
+    before: StudyRecord | None
+
+
+class Submitter:
+    """Makes jobs of studies. results: the folder of all results, one below it a route and day."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        ledger: Ledger,
+        results: Path,
+        tell: Callable[[NodeEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._inbox, self._ledger, self._results = inbox, ledger, results
+        self._tell, self._clock = tell, clock
+
+    def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
+        """Queue what is new in studies of one route; all of them are on record then.
+
+        Raises QueueError, ScanError, ModelFileError or SettingsError, and then none is.
+        """
+        by_day: dict[str, list[_Looked]] = defaultdict(list)
+        for study, since in studies.items():
+            objects = self._inbox.objects(study)
+            before = self._ledger.study(str(study))
+            if objects and not (before and before.objects == digest_of(objects)):
+                by_day[study.day].append(_Looked(study, objects, since, before))
+            elif before and before.emptied and objects:
+                self._ledger.put(replace(before, emptied=0.0))  # it came again, and is known
+        for day, looked in by_day.items():
+            self._submit_day(route, output_of(self._results, route.title, day), looked, queue)
+
+    def _submit_day(
+        self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
+    ) -> None:
+        inputs = tuple(self._inbox.folder(one.study) for one in looked)
+        found = jobs_of(replace(route.request, inputs=inputs, output=output))
+        series = {one.study: list(_new_series(one, found)) for one in looked}
+        jobs = [job for each in series.values() for job, _ in each]
+        submitted = queue.submit(jobs, route.scheduling, name=f"node {route.title}")
+        now = self._clock()
+        records = [
+            self._record(
+                one,
+                _left_out(one.study, found, is_alone=len(looked) == 1),
+                now,
+                [
+                    replace(record, job=submitted.jobs[record.key], queued=now)
+                    for _, record in series[one.study]
+                ],
+            )
+            for one in looked
+        ]
+        self._ledger.put(*records)
+        for one, record in zip(looked, records, strict=True):
+            self._tell_of(one, record)
+
+    def _record(
+        self, looked: _Looked, left_out: tuple[str, ...], now: float, new: Sequence[SeriesRecord]
+    ) -> StudyRecord:
+        before = looked.before
+        labels = {one.label for one in new}
+        kept = [
+            one
+            for one in (before.series if before else ())
+            if one.label not in labels or one.state == "sent" or self._is_begun(looked.study, one)
+        ]
+        return StudyRecord(
+            study=str(looked.study),
+            objects=digest_of(looked.objects),
+            images=len(looked.objects),
+            arrived=before.arrived if before and not before.emptied else looked.since,
+            looked=now,
+            rounds=(before.rounds if before else 0) + bool(new),
+            series=(*kept, *new),
+            left_out=left_out,
+        )
+
+    def _is_begun(self, study: StudyName, series: SeriesRecord) -> bool:
+        """Whether a part of a result is at its destination, so that the rest must follow."""
+        return bool(self._ledger.confirmed(f"{study}/{series.place}"))
+
+    def _tell_of(self, looked: _Looked, record: StudyRecord) -> None:
+        earlier = {one.label: one.images for one in (looked.before.series if looked.before else ())}
+        for one in record.series:
+            if one.round == record.rounds:
+                before = earlier.get(one.label, 0)
+                self._tell(Queued(f"{record.study}/{one.place}", one.job, one.images, before))
+        if looked.before and looked.before.emptied:
+            self._tell(LeftOut(record.study, _EMPTIED))
+        for reason in record.left_out:
+            self._tell(LeftOut(record.study, reason))
+
+
+_EMPTIED = (
+    "it was sent on and removed before, so only what came since is here; if a series has grown, "
+    "send all of it again"
+)
+
+
+def output_of(results: Path, route: str, day: str) -> Path:
+    """The folder of results of a route's studies that began to arrive on a day."""
+    return results / route / day
+
+
+def digest_of(names: Iterable[str]) -> str:
+    """A name of a set of objects."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:32]
+
+
+def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, SeriesRecord]]:
+    """The jobs of a study that was not asked for so before, with their records."""
+    rounds = looked.before.rounds + 1 if looked.before else 1
+    known = {(one.label, one.files) for one in (looked.before.series if looked.before else ())}
+    for job in found.jobs:
+        if Path(job.files[0]).parent.name != looked.study.name:
+            continue
+        label = PurePosixPath(job.study).name
+        files = digest_of(Path(file).name for file in job.files)
+        if (label, files) in known:
+            continue
+        job = replace(job, study=f"{looked.study.name}/{rounds}/{label}")
+        yield job, SeriesRecord(label, rounds, files, len(job.files), job="", key=job.key())
+
+
+def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:
+    """What of a study becomes no job, in words. is_alone: names do not begin with its own then."""
+    told = [
+        f"{PurePosixPath(name).name}: {reason}"
+        for name, reason in found.refused.items()
+        if is_alone or PurePosixPath(name).parts[0] == study.name
+    ]
+    places = [(skip, {skip.path.name, skip.path.parent.name}) for skip in found.skipped]
+    return (*told, *(skip.reason for skip, names in places if study.name in names))
