@@ -10,7 +10,7 @@ import typer
 
 from .commands import discover, doctor, evaluate, model, plan, report, translate
 from .commands.bench import bench
-from .commands.queue import jobs, submit, watch, worker
+from .commands.queue import jobs, node, submit, watch, worker
 from .errors import told
 from .options.help_panels import PanelledCommand
 from .render.terminal.streams import lost_with_its_reader, settle
@@ -37,6 +37,7 @@ app.command("submit", cls=PanelledCommand, epilog=submit.EXAMPLE)(submit.submit)
 app.command("watch", cls=PanelledCommand, epilog=watch.EXAMPLE)(watch.watch)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.add_typer(jobs.app, name="jobs")
+app.command("node", cls=PanelledCommand, epilog=node.EXAMPLE)(node.node)
 app.command("plan", cls=PanelledCommand, epilog=plan.EXAMPLE)(plan.plan)
 app.command("discover", epilog=discover.EXAMPLE)(discover.discover)
 app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate)

@@ -20,6 +20,9 @@ from .config_trust import check_harmless
 
 Defaults: TypeAlias = dict[str, Any]
 
+ROUTES = "route"
+"""Tables of a node, each named as the AE title that scans are sent to."""
+
 _LIKE_TRANSLATE = ("plan", "submit", "watch")
 
 
@@ -63,15 +66,16 @@ def _take(context: typer.Context, path: Path, tables: dict[str, Any], defaults: 
     """Put what a file says over what files before it said."""
     root = cast("TyperGroup", context.command)
     if "queue" in tables:
-        _set_for_all(_Source(context, f"{path}: "), root, tables.pop("queue"), defaults)
+        _set_for_all(ConfigValues(context, f"{path}: "), root, tables.pop("queue"), defaults)
+    tables.pop(ROUTES, None)  # which the node reads itself
     shared = tables.get("translate", {})
     for name in _LIKE_TRANSLATE:
         options = options_of(root.commands[name])
         common = {key: value for key, value in shared.items() if key in options}
-        _set(_Source(context, f"{path}: [translate] "), options, common, defaults, name)
+        _set(ConfigValues(context, f"{path}: [translate] "), options, common, defaults, name)
     for name, keys in tables.items():
         options = options_of(root.commands[name])
-        _set(_Source(context, f"{path}: [{name}] "), options, keys, defaults, name)
+        _set(ConfigValues(context, f"{path}: [{name}] "), options, keys, defaults, name)
 
 
 def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> None:
@@ -84,7 +88,7 @@ def _tell_use(context: typer.Context, path: Path, tables: Mapping[str, Any]) -> 
         tell([f"Defaults from ./{path}: {', '.join(used)}"], sys.stderr)
 
 
-class _Source:
+class ConfigValues:
     """Where values come from, and how they are checked."""
 
     def __init__(self, context: typer.Context, place: str) -> None:
@@ -93,26 +97,33 @@ class _Source:
 
     def value(self, key: str, option: TyperOption, stated: Any) -> Any:
         """A value that the option takes. Raises ConfigError, which names the key."""
+        return self._checked(key, option, stated)[0]
+
+    def taken(self, key: str, option: TyperOption, stated: Any) -> Any:
+        """What the option makes of a value. Raises ConfigError, which names the key."""
+        return self._checked(key, option, stated)[1]
+
+    def _checked(self, key: str, option: TyperOption, stated: Any) -> tuple[Any, Any]:
         value = stated
         if isinstance(stated, list) and not option.multiple:
             value = ",".join(map(str, cast("list[Any]", stated)))
         if option.is_flag and not isinstance(value, bool):
             raise ConfigError(f"{self._place}{key} must be true or false.")
         try:
-            option.process_value(self._context, value)
+            taken = option.process_value(self._context, value)
         except typer.BadParameter as error:
             raise ConfigError(f"{self._place}{key}: {error.message}") from error
-        return value
+        return value, taken
 
 
 def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
     known = {name: options_of(command) for name, command in root.commands.items()}
     for name, keys in tables.items():
-        if name == "queue":
+        if name in ("queue", ROUTES):
             continue
         if not known.get(name) or not isinstance(keys, dict):
             raise ConfigError(
-                f"{path}: {name} is not known; there are queue, and the tables "
+                f"{path}: {name} is not known; there are queue, [route.TITLE], and the tables "
                 f"{', '.join(f'[{table}]' for table in sorted(known) if known[table])}."
             )
         for key in cast("dict[str, Any]", keys):
@@ -124,7 +135,7 @@ def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> Non
 
 
 def _set(
-    source: _Source,
+    source: ConfigValues,
     options: Mapping[str, TyperOption],
     keys: Mapping[str, Any],
     defaults: Defaults,
@@ -135,7 +146,7 @@ def _set(
         defaults.setdefault(command, {})[option.name] = source.value(key, option, value)
 
 
-def _set_for_all(source: _Source, group: TyperGroup, queue: Any, defaults: Defaults) -> None:
+def _set_for_all(source: ConfigValues, group: TyperGroup, queue: Any, defaults: Defaults) -> None:
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             _set_for_all(source, command, queue, defaults.setdefault(name, {}))

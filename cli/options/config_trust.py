@@ -13,20 +13,23 @@ from ...pipelines.errors import ConfigError
 _HARMLESS: Final = ""
 _WRITES: Final = "decides which files are written or replaced"
 _REDIRECTS: Final = "decides whose jobs are done, and who gets them"
+_ROUTES: Final = "decides who may send scans, and where results go"
 _LOADS_CODE: Final = "decides which code is loaded"
+_OPENS: Final = "decides who can reach this machine, and what of it they may take"
 _UNCHECKS: Final = "decides whether scans of another modality are translated"
 _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 
 _ALIKE: Final = {
     _HARMLESS: (
-        "allow-uneven arch at batch blend blocks data-range device dry-run fail-on-error format "
-        "json levels min-slices modality model name nan-to ngf only overlap patch patience "
-        "precision preview priority protocol quiet scan seam-score seconds series settle sweep "
-        "tries tune tune-seconds until-empty verify volume vram-limit wait window yield-load "
+        "allow-uneven arch at batch blend blocks check data-range device dry-run fail-on-error "
+        "format json levels min-slices modality model name nan-to ngf only overlap patch patience "
+        "precision preview priority protocol quiet scan seam-score seconds series settle status "
+        "sweep tries tune tune-seconds until-empty verify volume vram-limit wait window yield-load "
         "yield-memory yield-to-others"
     ),
     _WRITES: "csv folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",
+    _OPENS: ("address associations inbox-limit port reserve tls-certificate tls-key tls-trusted"),
     _LOADS_CODE: "against cudnn",
     _UNCHECKS: "any-modality",
     _WIDENS_PRIVACY: "follow-links input keep-private-tags mask pairs show-phi truth verbose",
@@ -50,8 +53,9 @@ def check_harmless(path: Path, tables: Mapping[str, Any]) -> None:
 
     tables: with known options only.
     """
-    if "queue" in tables:
-        raise _refusal(path, "queue", _REDIRECTS)
+    for name, effect in (("queue", _REDIRECTS), ("route", _ROUTES)):
+        if name in tables:
+            raise _refusal(path, name, effect)
     for table, keys in tables.items():
         for key in keys:
             if effect := effect_of(table, key):

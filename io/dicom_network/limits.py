@@ -23,6 +23,7 @@ class Limits:
     idle_seconds: float = 120.0
 
 
+DEFAULT_LIMITS = Limits()
 LONGEST_REQUEST = 1 << 18
 """Bytes of a request for an association: 128 contexts of 60 transfer syntaxes take less."""
 LONGEST_COMMAND = 1 << 16

@@ -28,6 +28,11 @@ class Destination:
     calling: str
     uses_tls: bool
 
+    @classmethod
+    def of(cls, route: Route) -> Self:
+        """Where a route's results go."""
+        return cls(route.destination, route.title, route.uses_tls)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -54,7 +59,7 @@ def results_to_send(
         route = routes.get(study.route)
         if route is None:
             continue
-        destination = Destination(route.destination, route.title, route.uses_tls)
+        destination = Destination.of(route)
         for one in record.series:
             if one.state == "sending":
                 folder = output_of(results, study.route, study.day) / study.name / one.place

@@ -35,7 +35,8 @@ def sole_owner(folder: Path) -> Generator[None]:
     except OSError as error:
         os.close(descriptor)
         raise ConfigError(
-            f"Another node is running with {folder}; stop it, or choose another with setting folder."
+            f"Another node is running with {folder}; stop it, or choose another folder with "
+            "setting folder."
         ) from error
     try:
         yield

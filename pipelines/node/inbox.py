@@ -128,7 +128,7 @@ class Inbox:
     def objects(self, study: StudyName) -> tuple[str, ...]:
         """The names of a study's files, in order."""
         folder = self.folder(study)
-        return tuple(sorted(os.listdir(folder))) if folder.is_dir() else ()
+        return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
     def holding(self, route: str, instances: Collection[str]) -> dict[str, StudyName]:
         """Which study has which of these objects, by their UIDs; others are left out."""

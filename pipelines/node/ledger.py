@@ -1,7 +1,7 @@
 """The ledger: how far each study has come, one JSON object a line, the newest of each counts.
 
-Lines are appended and synced; a kill loses at most the last one, and what it told is done again. When
-it is opened it is written anew, with what still matters.
+Lines are appended and synced; a kill loses at most the last one, and what it told is done again.
+When it is opened it is written anew, with what still matters.
 """
 
 import errno
@@ -61,9 +61,9 @@ class StudyRecord:
     """A study whose objects were looked at.
 
     study: route and name. objects: hash of those that were there. images: how many. arrived: when
-    the first came. looked: when they were looked at. rounds: translations so far. series: those that
-    became jobs, older ones of the same label before newer ones while they are not sent. left_out:
-    what else is in it, in words. emptied: when it was removed; 0 before.
+    they had come at first. looked: when they were looked at. rounds: translations so far. series:
+    those that became jobs, older rounds first. left_out: what else is in it, in words. emptied:
+    when it was removed; 0 before.
     """
 
     study: str

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from ...engine.errors import EngineError
-from ...io.dicom_network.limits import Limits
+from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
 from ...io.errors import ScanError
@@ -20,8 +21,8 @@ from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import Queue, open_queue
 from .delivery import Deliverer, Destination, Result, results_to_send
 from .emptying import Emptier
-from .folder import make_folder, sole_owner
 from .events import NodeEvent, Trouble
+from .folder import make_folder, sole_owner
 from .inbox import Inbox, StudyName
 from .ledger import Ledger
 from .outcomes import note_outcomes
@@ -39,15 +40,16 @@ _AGAIN_SECONDS = 5.0
 class NodeSettings:
     """What a node is started with; its routes may change.
 
-    folder: of all that it keeps. address, port: where it listens. most: bytes of its inbox. reserve:
-    bytes that stay free on its disk. certificates: for TLS, or None.
+    folder: of all that it keeps. queue: where jobs go. address, port: where it listens. limits: of
+    peers. most: bytes of its inbox. reserve: bytes that stay free on its disk. certificates: for
+    TLS, or None.
     """
 
     folder: Path
     queue: QueuePlace
     address: str = "127.0.0.1"
     port: int = 11112
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
     most: int = 200 << 30
     reserve: int = 1 << 30
     certificates: Certificates | None = None
@@ -130,10 +132,7 @@ class Node:
         for study, since in complete.items():
             by_route[study.route][study] = since
         for title, studies in by_route.items():
-            self._carefully(
-                f"route {title}",
-                lambda title=title, studies=studies: self._queue_up(title, studies),
-            )
+            self._carefully(f"route {title}", partial(self._queue_up, title, studies))
 
     def _queue_up(self, title: str, studies: Mapping[StudyName, float]) -> None:
         self._submitter.submit(self._routes[title], studies, self._opened_queue())
@@ -144,9 +143,8 @@ class Node:
         return route.quiet if route else None
 
     def _note_outcomes(self) -> None:
-        if any(
-            one.state in ("queued", "failed") for r in self._ledger.studies() for one in r.series
-        ):
+        states = {one.state for record in self._ledger.studies() for one in record.series}
+        if states & {"queued", "failed"}:
             note_outcomes(self._ledger, self._opened_queue(), self._tell, self._clock)
 
     def _send(self) -> None:

@@ -4,6 +4,7 @@ import re
 
 SETTINGS = (
     "activation",
+    "address",
     "allow-uneven",
     "any-modality",
     "axes",
@@ -36,6 +37,7 @@ SETTINGS = (
     "padding",
     "pairs",
     "patch",
+    "port",
     "precision",
     "queue",
     "reference",
@@ -46,6 +48,9 @@ SETTINGS = (
     "source",
     "spacing",
     "target",
+    "tls-certificate",
+    "tls-key",
+    "tls-trusted",
     "unproven",
     "upsampling",
     "verbose",

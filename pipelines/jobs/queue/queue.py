@@ -234,7 +234,7 @@ class Queue:
         jobs = self._tables.jobs.c
         key = jobs.deduplication_id
         rows = self._tables.read(sa.select(key, jobs.workflow_uuid).where(key.isnot(None)))
-        return {text: job for text, job in rows}
+        return dict(map(tuple, rows))
 
 
 def _options(

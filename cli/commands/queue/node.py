@@ -1,0 +1,211 @@
+"""`cuda-cyclegan node`: scans that are sent over the network become jobs, and results go on."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ....pipelines.errors import ConfigError, MissingLibraryError
+from ...errors import OURS, Exit, told
+from ...options.queue import QueueOption
+from ...options.routes import routes_of
+from ...options.values import parsed_size
+from ...render.terminal.settings import flagged
+from ...render.terminal.streams import say
+from ...render.terminal.text import counted, printable
+
+if TYPE_CHECKING:
+    from ....io.dicom_network.tls import Certificates
+    from ....pipelines.node.events import NodeEvent
+    from ....pipelines.node.node import NodeSettings
+    from ....pipelines.node.routes import Route
+
+EXAMPLE = """\b
+Example, with routes in node.toml:
+  cuda-cyclegan --config node.toml node --check
+  cuda-cyclegan --config node.toml node
+"""
+
+
+def node(
+    context: typer.Context,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="What the node keeps: received scans, results, and how far each has come.  "
+            "[default: a folder of your own]",
+        ),
+    ] = None,
+    address: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is everywhere.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 11112,
+    queue: QueueOption = None,
+    associations: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Associations at a time.")
+    ] = 32,
+    inbox_limit: Annotated[
+        str, typer.Option(metavar="SIZE", help="Received scans on disk at most.")
+    ] = "200GiB",
+    reserve: Annotated[
+        str, typer.Option(metavar="SIZE", help="Room to leave free on that disk.")
+    ] = "1GiB",
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For TLS: this node's certificate.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For TLS: its private key.")
+    ] = None,
+    tls_trusted: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For TLS: roots of the certificates of all others."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Ask each destination for an answer, and stop.")
+    ] = False,
+) -> None:
+    """Take scans over DICOM, have them translated, and send the results on.
+
+    Each [route.TITLE] of the config file is an AE title to send scans to: with which model, from
+    whom, and where the results go. A 'worker' does the jobs. The file is read again on SIGHUP.
+
+    \b
+    Exit status:
+      0  stopped with SIGTERM or Ctrl-C; with --check: all destinations answer
+      1  with --check: some destination does not
+      2  wrong usage, a wrong config file, or the folder or the port is in use
+      4  pynetdicom is not installed
+    """
+    with told(verbose=False):
+        _check_installed()
+        files = _certificates(tls_certificate, tls_key, tls_trusted)
+        named: Path | None = context.find_root().params["config"]
+
+        def read() -> "dict[str, Route]":
+            return routes_of(context, named)
+
+        if check:
+            raise typer.Exit(_checked(read(), files))
+        from ....io.dicom_network.limits import Limits
+        from ....pipelines.jobs.queue.location import own_folder, queue_place
+        from ....pipelines.node.node import NodeSettings
+
+        settings = NodeSettings(
+            folder=folder or own_folder() / "node",
+            queue=queue_place(queue),
+            address=address,
+            port=port,
+            limits=Limits(associations=associations),
+            most=parsed_size("--inbox-limit", inbox_limit) or 0,
+            reserve=parsed_size("--reserve", reserve) or 0,
+            certificates=files,
+        )
+        _serve(settings, read)
+
+
+def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
+    from ....pipelines.node.checking import check_routes
+    from ....pipelines.node.node import Node
+
+    routes, control = read(), _Control()
+    check_routes(routes, settings.certificates)
+    with control, Node(settings, routes, _log_event) as at_work:
+        _log(f"listening at {settings.address}:{at_work.port}")
+        while control.goes_on():
+            if control.is_asked_to_read():
+                try:
+                    routes = read()
+                    check_routes(routes, settings.certificates)
+                    at_work.use(routes)
+                    _log(f"{counted(len(routes), 'route')} read again")
+                except (*OURS, OSError) as error:
+                    _log(f"the routes stay as they were: {flagged(str(error))}")
+            at_work.step()
+        _log("stopping")
+
+
+class _Control:
+    """Hears SIGTERM and Ctrl-C, which stop, and SIGHUP, which has the routes read again."""
+
+    def __init__(self) -> None:
+        self._stopped, self._read = threading.Event(), threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._hear)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        (self._read if number == signal.SIGHUP else self._stopped).set()
+
+    def goes_on(self) -> bool:
+        """Whether there is no stop, after a moment."""
+        from ....pipelines.node.node import STEP_SECONDS
+
+        return not self._stopped.wait(STEP_SECONDS)
+
+    def is_asked_to_read(self) -> bool:
+        """Whether the routes are to be read again now."""
+        asked = self._read.is_set()
+        self._read.clear()
+        return asked
+
+
+def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
+    """Echo all destinations, and say which answer."""
+    from ....pipelines.node.checking import check_destinations
+    from ...render.node import checked
+
+    status = Exit.DONE
+    for destination, titles, trouble in check_destinations(routes, files):
+        for line in checked(destination, ", ".join(titles), trouble):
+            say(line, sys.stdout)
+        if trouble:
+            status = Exit.SOME_FAILED
+    return status
+
+
+def _check_installed() -> None:
+    if find_spec("pynetdicom") is None:
+        raise MissingLibraryError(
+            "pynetdicom is not installed, which speaks DICOM over the network; "
+            "pip install 'cuda-cyclegan[node]'."
+        )
+
+
+def _certificates(
+    own: Path | None, key: Path | None, trusted: Path | None
+) -> "Certificates | None":
+    if own is None and key is None and trusted is None:
+        return None
+    if own is None or key is None or trusted is None:
+        raise ConfigError(
+            "TLS needs all of setting tls-certificate, setting tls-key and setting tls-trusted."
+        )
+    from ....io.dicom_network.tls import Certificates
+
+    return Certificates(own, key, trusted)
+
+
+def _log_event(event: "NodeEvent") -> None:
+    from ...render.node import line_of
+
+    _log(line_of(event))
+
+
+def _log(text: str) -> None:
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
