@@ -5,9 +5,9 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ class Pacs:
 
     dicom_port: int
     http_port: int
+    _running: list["subprocess.Popen[bytes]"] = field(
+        default_factory=list["subprocess.Popen[bytes]"], repr=False
+    )
 
     def store(self, files: Iterable[Path]) -> None:
         """Send files; raises CalledProcessError if any is not accepted."""
@@ -32,6 +35,25 @@ class Pacs:
         """The JSON answer of the REST interface."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}") as answer:
             return json.load(answer)
+
+    def post(self, path: str, body: Any) -> Any:
+        """The JSON answer to a request of the REST interface; raises HTTPError."""
+        url = f"http://127.0.0.1:{self.http_port}{path}"
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
+            return json.load(answer)
+
+    def start(self, folder: Path) -> None:
+        """Start it with what its folder holds, and wait until it answers."""
+        with (folder / "log").open("ab") as log:
+            command = [judge("Orthanc"), folder / "orthanc.json"]
+            self._running.append(subprocess.Popen(command, stdout=log, stderr=log))
+        _wait(self, self._running[-1], folder / "log")
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._running[-1].terminate()
+        self._running[-1].wait()
 
     def series_by_study(self) -> dict[str, dict[str, int]]:
         """How many instances each series of each study has, by their DICOM UIDs."""
@@ -71,9 +93,12 @@ def receiver(folder: Path) -> Generator[int]:
 
 
 @contextmanager
-def orthanc(folder: Path) -> Generator[Pacs]:
-    """Run Orthanc in `folder` until the test is through."""
-    program = judge("Orthanc")
+def orthanc(folder: Path, peers: Mapping[str, int] | None = None) -> Generator[Pacs]:
+    """Run Orthanc in `folder` until the test is through.
+
+    peers: ports of this machine that it can send to, by their AE titles.
+    """
+    judge("Orthanc")
     pacs = Pacs(_free_port(), _free_port())
     folder.mkdir()
     configuration = {
@@ -86,17 +111,19 @@ def orthanc(folder: Path) -> Generator[Pacs]:
         "DicomCheckCalledAet": False,
         "RemoteAccessAllowed": False,
         "AuthenticationEnabled": False,
+        "DicomModalities": {
+            title: {"AET": title, "Host": "127.0.0.1", "Port": port}
+            for title, port in (peers or {}).items()
+        },
+        "StableAge": 1,
         "Plugins": [],
     }
     (folder / "orthanc.json").write_text(json.dumps(configuration))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, folder / "orthanc.json"], stdout=log, stderr=log)
-        try:
-            _wait(pacs, process, folder / "log")
-            yield pacs
-        finally:
-            process.terminate()
-            process.wait()
+    try:
+        pacs.start(folder)
+        yield pacs
+    finally:
+        pacs.stop()
 
 
 def _wait(pacs: Pacs, process: "subprocess.Popen[bytes]", log: Path) -> None:

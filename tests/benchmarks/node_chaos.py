@@ -1,0 +1,191 @@
+"""Orthanc pushes series to a node and gets results back, while node, workers and Orthanc are ended.
+
+Run in tests/: `python -m benchmarks.node_chaos`. The figures go into results/node_chaos.json.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+from support.dicom_judges import conformance_errors
+from support.dicom_pacs import Pacs, orthanc
+from support.node_world import NodeWorld, free_port, phantom
+from support.queue_world import children
+
+RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
+PATIENCE = 3600.0
+PUSHED_TOGETHER = 10
+"""Series of one request to Orthanc, and so of one association."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How much is done, and what comes in between."""
+
+    series: int = 1000
+    slices: int = 8
+    associations: int = 4
+    kills: int = 50
+    restarts: int = 2
+    judged: int = 100
+    """Derived series of which dciodvfy sees an object."""
+
+
+@dataclass
+class Supervised:
+    """A node and a worker that are started again when they die, as systemd would."""
+
+    world: NodeWorld
+
+    def __post_init__(self) -> None:
+        self.node, self.worker = self.world.start(), self.world.worker()
+        self.killed: Counter[str] = Counter()
+
+    def kill(self, moments: random.Random) -> None:
+        """Kill the node, or what works."""
+        found = children(self.worker.pid)
+        if found and moments.random() < 0.5:
+            with suppress(ProcessLookupError):
+                os.kill(found[0], signal.SIGKILL)
+            self.killed["worker"] += 1
+            return
+        self.node.kill()
+        self.node.wait()
+        self.killed["node"] += 1
+        self.node = self.world.start()
+
+
+def run(folder: Path, trial: Trial) -> dict[str, Any]:
+    """Figures of one run; kills are spread over it evenly."""
+    port = free_port()
+    with orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
+        world = NodeWorld(folder, pacs.dicom_port, port=port)
+        world.configure(callers="ORTHANC@127.0.0.1")
+        try:
+            return _run(world, pacs, trial)
+        finally:
+            world.close()
+
+
+def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
+    for number in range(trial.series):
+        pacs_files = phantom(number, trial.slices).write(world.folder / "sources" / f"{number}")
+        for file in pacs_files:
+            pacs.post("/instances", file.read_bytes())
+    found = Supervised(world)
+    begin = time.monotonic()
+    pushing = [
+        threading.Thread(target=_push, args=(pacs, names), daemon=True)
+        for names in _shares(sorted(pacs.ask("/series")), trial.associations)
+    ]
+    for thread in pushing:
+        thread.start()
+    moments, events = random.Random(1), ["kill"] * trial.kills + ["restart"] * trial.restarts
+    moments.shuffle(events)
+    for number, event in enumerate(events, 1):
+        due = trial.series * number / (len(events) + 1)
+        _wait_for(lambda due=due: _derived(pacs, trial) >= due)
+        time.sleep(moments.uniform(0, 0.5))
+        if event == "kill":
+            found.kill(moments)
+        else:
+            pacs.stop()
+            time.sleep(1)
+            pacs.start(world.folder / "orthanc")
+    for thread in pushing:
+        thread.join()
+    _wait_for(lambda: _derived(pacs, trial) >= trial.series)
+    seconds = time.monotonic() - begin
+    _wait_for(lambda: world.said().count(" sent to PACS") >= trial.series)
+    return {
+        "series": trial.series,
+        "images each": trial.slices,
+        "associations": trial.associations,
+        "kills": dict(found.killed),
+        "restarts of Orthanc": trial.restarts,
+        "seconds": round(seconds, 1),
+        **_outcome(world, pacs, trial),
+    }
+
+
+def _push(pacs: Pacs, names: Sequence[str]) -> None:
+    """Have Orthanc send series, again and again until it says that all were taken."""
+    for start in range(0, len(names), PUSHED_TOGETHER):
+        some = list(names[start : start + PUSHED_TOGETHER])
+        while True:
+            try:
+                answer = pacs.post("/modalities/T1TOT2/store", {"Resources": some, "Timeout": 60})
+                if not answer["FailedInstancesCount"]:
+                    break
+            except (URLError, OSError, ValueError):
+                pass
+            time.sleep(0.2)
+
+
+def _shares(names: Sequence[str], count: int) -> list[Sequence[str]]:
+    return [names[at::count] for at in range(count)]
+
+
+def _derived(pacs: Pacs, trial: Trial) -> int:
+    """Series beside those that were pushed."""
+    try:
+        return int(pacs.ask("/statistics")["CountSeries"]) - trial.series
+    except (URLError, OSError):
+        return -1
+
+
+def _outcome(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
+    held = pacs.series_by_study()
+    wanted = {phantom(number).study: phantom(number).series for number in range(trial.series)}
+    derived = {
+        study: [count for uid, count in series.items() if uid != wanted[study]]
+        for study, series in held.items()
+    }
+    sampled = list(world.state.glob("results/*/*/*/*/*/0001.dcm"))[: trial.judged]
+    return {
+        "derived series": sum(map(len, derived.values())),
+        "studies without one": sum(not counts for counts in derived.values()),
+        "studies with several": sum(len(counts) > 1 for counts in derived.values()),
+        "derived series of another length": sum(
+            count != trial.slices for counts in derived.values() for count in counts
+        ),
+        "judged by dciodvfy": len(sampled),
+        "with errors": sum(bool(conformance_errors(path)) for path in sampled),
+        "unfinished files": len(list((world.state / "incoming").iterdir())),
+    }
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the series do not get on")
+        time.sleep(0.2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--series", type=int, default=1000)
+    parser.add_argument("--kills", type=int, default=50)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = run(Path(folder), Trial(series=asked.series, kills=asked.kills))
+    RESULTS.write_text(json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n")
+    print(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
