@@ -7,8 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-Stage: TypeAlias = Literal["read", "prepare", "copy", "infer", "blend", "finish", "write"]
+Stage: TypeAlias = Literal[
+    "receive", "read", "prepare", "copy", "infer", "blend", "finish", "write", "send"
+]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+NOT_ALWAYS: frozenset[Stage] = frozenset({"receive", "copy", "send"})
+"""Only a card has copies to tell of, and only a node receives and sends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,11 @@ MAY_IMPORT = {
         "engine.errors engine.model engine.network engine.onnxruntime engine.sliding_window "
         "pipelines.errors pipelines.report"
     ),
+    "pipelines.node": (
+        "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "
+        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.results "
+        "pipelines.translate"
+    ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (

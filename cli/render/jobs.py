@@ -88,6 +88,8 @@ def _state(row: JobRow) -> str:
             return f"queued for {row.scheduling.window}"
         case "running" if row.worker:
             return f"running on {worker_name(row.worker)}"
+        case "done" if "send" in row.passages:
+            return "sent"
         case "done" if row.was_up_to_date:
             return "kept"
         case state:

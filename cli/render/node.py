@@ -1,6 +1,10 @@
 """A node's log, a line an event, and its destinations and state as lines."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from ...pipelines.node.events import (
     Emptied,
@@ -17,7 +21,14 @@ from ...pipelines.node.events import (
     TurnedAway,
 )
 from .terminal.settings import flagged
+from .terminal.tables import Row, TextTable
 from .terminal.text import counted, file_size, printable, seconds
+
+if TYPE_CHECKING:
+    from ...pipelines.node.ledger import SeriesRecord
+    from ...pipelines.node.status import NodeStatus
+
+SCHEMA = "cuda-cyclegan/node/1"
 
 
 def line_of(event: NodeEvent) -> str:
@@ -70,3 +81,81 @@ def _received(event: Received) -> str:
 def checked(destination: str, routes: str, trouble: str | None) -> Iterator[str]:
     """What became of an echo to a destination. routes: which send there."""
     yield printable(f"{destination} ({routes}): {trouble or 'answers'}")
+
+
+def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:
+    """What `node --status` prints: a line a series that is not sent, then counts.
+
+    columns: width of the terminal, or None for no limit.
+    """
+    rows = [
+        Row(f"{record.study}/{one.place}", [str(one.images), _confirmed(status, record.study, one)])
+        for record in status.studies
+        for one in record.series
+        if one.state != "sent"
+    ]
+    if rows:
+        yield from TextTable(Row("series", ["images", "state"]), rows).lines(columns)
+    for record in status.studies:
+        for one in record.series:
+            if one.reason:
+                name = f"{record.study}/{one.place}"
+                yield printable(f"{one.state}: {name}: {flagged(one.reason)}")
+        for reason in record.left_out if not record.emptied else ():
+            yield printable(f"left out: {record.study}: {flagged(reason)}")
+    yield from _totals(status)
+
+
+def _confirmed(status: "NodeStatus", study: str, series: "SeriesRecord") -> str:
+    count = status.confirmed.get(f"{study}/{series.place}", 0)
+    return f"{series.state}, {count} confirmed" if count else series.state
+
+
+def _totals(status: "NodeStatus") -> Iterator[str]:
+    states = Counter(one.state for record in status.studies for one in record.series)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    yield f"{counted(states.total(), 'series', 'series')}{': ' if told else ''}{told}"
+    held = sum(not record.emptied for record in status.studies) + len(status.arriving)
+    studies = f"{counted(held, 'study', 'studies')} in the inbox, {file_size(status.bytes)}"
+    yield f"{studies}; {len(status.arriving)} not looked at yet"
+    yield "The node is running." if status.running else "No node is running here."
+
+
+def status_json(status: "NodeStatus") -> str:
+    """The document, in ASCII."""
+    found = {
+        "schema": SCHEMA,
+        "folder": str(status.folder),
+        "running": status.running,
+        "inbox": {"bytes": status.bytes, "arriving": [str(study) for study in status.arriving]},
+        "studies": [
+            {
+                **asdict(record),
+                "left_out": [flagged(reason) for reason in record.left_out],
+                "series": [_series(status, record.study, one) for one in record.series],
+            }
+            for record in status.studies
+        ],
+    }
+    return json.dumps(found, indent=2)
+
+
+def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[str, Any]:
+    """A series with its stages, each from when to when, as far as it has come."""
+    stages: dict[str, tuple[float, float | None]] = {
+        "receive": series.received,
+        "translate": (series.queued, series.done or None),
+    }
+    if series.done and series.state != "failed":
+        stages["send"] = (series.begun or series.done, series.sent or None)
+    return {
+        "series": f"{study}/{series.place}",
+        "images": series.images,
+        "state": series.state,
+        "reason": flagged(series.reason) or None,
+        "job": series.job,
+        "confirmed": status.confirmed.get(f"{study}/{series.place}", 0),
+        "stages": {
+            stage: {"start": start, "stop": stop} for stage, (start, stop) in stages.items()
+        },
+    }

@@ -32,8 +32,10 @@ _KNOWN = frozenset(Pdu)
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of a message. context: number of its presentation context. data: good until the next
-    PDU is read.
+    """A piece of a message.
+
+    context: number of its presentation context. is_command: whether it is of the command, or else
+    of the data set. is_last: of its kind. data: good until the next PDU is read.
     """
 
     context: int

@@ -41,7 +41,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why there is no association, as PS3.8 section 9.3.4 has it, and in words."""
+    """Why there is no association.
+
+    result, source, diagnostic: as PS3.8 section 9.3.4 has them. reason: in words.
+    """
 
     result: int
     source: int

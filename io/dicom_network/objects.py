@@ -106,7 +106,7 @@ class ObjectFile:
         try:
             header = read_partial(
                 self._file,
-                lambda tag, *_: tag > _LAST,
+                _is_behind,
                 defer_size=_KEPT_BYTES,
                 specific_tags=[tag_of(name) for name in _NAMES],
             )
@@ -121,6 +121,10 @@ class ObjectFile:
 
 
 _LAST = tag_of("SeriesInstanceUID")
+
+
+def _is_behind(tag: int, _kind: str | None, _length: int) -> bool:
+    return tag > _LAST
 
 
 def _file_meta(offer: Offer) -> bytes:

@@ -28,7 +28,7 @@ _MEDIUM = 1
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """An application entity at an address. title: its AE title. host: name or address of it."""
+    """An application entity. title: its AE title. host, port: where it listens."""
 
     title: str
     host: str

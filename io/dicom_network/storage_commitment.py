@@ -16,7 +16,7 @@ _NO_SUCH_OBJECT = 0x0112
 
 @dataclass(frozen=True, slots=True)
 class Referenced:
-    """An object by its UIDs."""
+    """An object. sop_class, instance: its UIDs."""
 
     sop_class: str
     instance: str
@@ -24,7 +24,10 @@ class Referenced:
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What a peer asks for. transaction: UID under which it expects the report."""
+    """What a peer asks for.
+
+    transaction: UID under which it expects the report. referenced: the objects that it asks about.
+    """
 
     transaction: str
     referenced: tuple[Referenced, ...]

@@ -1,6 +1,7 @@
 """A batch of jobs as the report that `translate` makes of a run."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...engine.decoding import FieldError
@@ -8,6 +9,7 @@ from ..errors import QueueError
 from ..moments import iso_time
 from ..report.report import BatchReport, Failure, ModelName, StudyReport, Use
 from ..report.study_row import from_json
+from ..stopwatch import STAGES
 from .queue.job import StudyJob
 from .queue.state import OPEN, JobRow
 
@@ -20,7 +22,8 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     first = next((job for row in rows if (job := _job(row))), None)
     if first is None:
         first = StudyJob.from_json(rows[0].payload)
-    ended = [_study(row) for row in rows if row.state not in OPEN]
+    closed = [row for row in rows if row.state not in OPEN]
+    ended = [_study(row) for row in closed]
     workers = {row.worker for row in rows if row.worker}
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
@@ -34,10 +37,17 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
         started=iso_time(rows[0].submitted),
         seconds=max(ends) - min(starts) if starts and ends else 0.0,
         use=_use(ended, max(ends) - min(starts) if starts and ends else 0.0, workers),
-        studies=tuple(ended),
+        studies=tuple(_with_passages(study, row) for study, row in zip(ended, closed, strict=True)),
         skipped=(),
         not_reached=len(rows) - len(ended),
     )
+
+
+def _with_passages(study: StudyReport, row: JobRow) -> StudyReport:
+    """The study with what a node did about it before and after the worker."""
+    spent = {stage: stop - start for stage, (start, stop) in row.passages.items()}
+    known = {**spent, **study.stages}
+    return replace(study, stages={stage: known[stage] for stage in STAGES if stage in known})
 
 
 def _use(studies: Sequence[StudyReport], wall: float, workers: Collection[str]) -> Use:

@@ -22,7 +22,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where results go, as one association reaches it. calling: our AE title."""
+    """Where results go, as one association reaches it.
+
+    peer: who takes them. calling: our AE title. uses_tls: whether over TLS.
+    """
 
     peer: Peer
     calling: str
@@ -36,7 +39,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result that is to be sent. route: whose it is. folder: its files."""
+    """A result that is to be sent.
+
+    study, series: what it was made of. route: whose it is. folder: its files.
+    """
 
     study: StudyName
     series: SeriesRecord
@@ -86,7 +92,8 @@ class _Pause:
 class Deliverer:
     """Sends to one destination in a thread of its own; a context manager.
 
-    due: what is to be sent there now. secured: the context of TLS for it, or None.
+    due: what is to be sent there now. secured: the context of TLS for it, or None. sent: told of
+    each job whose result is sent, and from when to when.
     """
 
     def __init__(
@@ -96,9 +103,11 @@ class Deliverer:
         ledger: Ledger,
         tell: Callable[[NodeEvent], None],
         secured: Callable[[], ssl.SSLContext | None],
+        sent: Callable[[str, tuple[float, float]], None],
         clock: Callable[[], float],
     ) -> None:
         self._destination = destination
+        self._sent = sent
         self._due, self._ledger, self._tell = due, ledger, tell
         self._secured, self._clock = secured, clock
         self._pause = _Pause()
@@ -157,7 +166,7 @@ class Deliverer:
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""
-        began = time.monotonic()
+        began = self._clock()
         confirmed = self._ledger.confirmed(result.name)
         try:
             files = sorted(result.folder.glob(f"*{SUFFIX}"))
@@ -178,10 +187,11 @@ class Deliverer:
             return
         self._pause = _Pause()
         self._pauses.pop(result.name, None)
-        self._change(result, state="sent", reason="", sent=self._clock())
+        ended = self._clock()
+        self._change(result, state="sent", reason="", begun=began, sent=ended)
         self._ledger.forget_confirmations(result.name)
-        seconds = time.monotonic() - began
-        self._tell(Sent(result.name, str(self._destination.peer), len(files), seconds))
+        self._sent(result.series.job, (began, ended))
+        self._tell(Sent(result.name, str(self._destination.peer), len(files), ended - began))
 
     def _give_up(self, result: Result) -> None:
         reason = result.series.reason or "it was never reached"

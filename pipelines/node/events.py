@@ -9,7 +9,8 @@ class Received:
     """An association ended. route: its called AE title. caller: who called.
 
     objects: new ones. known: those that were there already. refused: those that were not taken.
-    reason: why it broke off; "" after an orderly release.
+    bytes: of all that were taken. seconds: that it lasted. reason: why it broke off; "" after an
+    orderly release.
     """
 
     route: str
@@ -24,7 +25,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """Connections from an address that came to no association. count: since the last time."""
+    """Connections that came to no association.
+
+    address: from which. reason: why not. count: since the last time.
+    """
 
     address: str
     reason: str
@@ -33,7 +37,11 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A series became a job. before: images that it had when it was translated before, or 0."""
+    """A series became a job.
+
+    series: study, round and label. job: in the queue. images: that it has. before: that it had when
+    it was translated before, or 0.
+    """
 
     series: str
     job: str
@@ -43,7 +51,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A study of which nothing, or not all, becomes a job."""
+    """A study of which nothing, or not all, becomes a job. reason: why not. study: its name."""
 
     study: str
     reason: str
@@ -51,14 +59,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A job ended, and its result is to be sent."""
+    """A job ended, and its result is to be sent. series: as in `Queued`."""
 
     series: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A job ended without a result."""
+    """A job ended without a result. series: as in `Queued`. reason: why."""
 
     series: str
     reason: str
@@ -66,7 +74,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """All objects of a result are confirmed."""
+    """All objects of a result are confirmed.
+
+    series: as in `Queued`. destination: who has it. objects: how many. seconds: that it took.
+    """
 
     series: str
     destination: str
@@ -78,7 +89,7 @@ class Sent:
 class NotSent:
     """A destination, or one result, has to wait. what: a destination or a series.
 
-    again: seconds until the next try.
+    reason: why. again: seconds until the next try.
     """
 
     what: str
@@ -88,7 +99,7 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """A result could not be sent for as long as its route says."""
+    """A result could not be sent for as long as its route says. series, reason: as in `Failed`."""
 
     series: str
     reason: str
@@ -96,14 +107,14 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """A study was removed from the inbox, with its results."""
+    """A study was removed from the inbox, with its results. study: its name."""
 
     study: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that passes, or that somebody must see to."""
+    """Something that passes, or that somebody must see to. reason: what."""
 
     reason: str
 

@@ -82,11 +82,7 @@ class Inbox:
 
     def studies(self) -> list[StudyName]:
         """All that hold objects."""
-        return [
-            StudyName(route.name, study.name)
-            for route in sorted(self._inbox.iterdir())
-            for study in sorted(route.iterdir())
-        ]
+        return _listed(self._inbox)
 
     def folder(self, study: StudyName) -> Path:
         """Where a study's objects lie, or would."""
@@ -160,6 +156,23 @@ class Inbox:
 
     def _size(self, study: StudyName) -> int:
         return sum(path.stat().st_size for path in self.folder(study).iterdir())
+
+
+def studies_in(folder: Path) -> dict[StudyName, int]:
+    """The studies in the inbox of a node's folder, with their bytes."""
+    inbox = folder / "inbox"
+    return {
+        study: sum(path.stat().st_size for path in (inbox / str(study)).iterdir())
+        for study in _listed(inbox)
+    }
+
+
+def _listed(inbox: Path) -> list[StudyName]:
+    return [
+        StudyName(route.name, study.name)
+        for route in sorted(inbox.iterdir())
+        for study in sorted(route.iterdir())
+    ]
 
 
 def _hash(text: str) -> str:

@@ -34,8 +34,9 @@ class SeriesRecord:
 
     label: its name in results. round: which one of the study's translations made it. files: hash of
     the objects it consists of. images: how many those are. job: in the queue. key: of equal work
-    there. state: how far it came. reason: why it did not come further. queued, done, sent: when, in
-    seconds since 1970; 0 before.
+    there. state: how far it came. reason: why it did not come further. queued, done, begun, sent:
+    when the job was queued, when it had ended, and when sending began and ended, in seconds since
+    1970; 0 before. received: from when to when its objects came.
     """
 
     label: str
@@ -49,6 +50,8 @@ class SeriesRecord:
     queued: float = 0.0
     done: float = 0.0
     sent: float = 0.0
+    received: tuple[float, float] = (0.0, 0.0)
+    begun: float = 0.0
 
     @property
     def place(self) -> str:
@@ -86,7 +89,10 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """An object of a result that its destination has. series: study, round and label."""
+    """An object of a result that its destination has.
+
+    series: study, round and label. instance: its UID.
+    """
 
     series: str
     instance: str

@@ -76,6 +76,8 @@ class Node:
         self._deliverers: dict[Destination, Deliverer] = {}
         self._troubles: dict[str, tuple[str, float]] = {}
         self._results = settings.folder / "results"
+        self._lock = threading.Lock()
+        self._sent: dict[str, tuple[float, float]] = {}
 
     def __enter__(self) -> Self:
         settings = self._settings
@@ -94,6 +96,12 @@ class Node:
                 self._inbox, self._ledger, self._arriving, self._results, self._tell, self._clock
             )
             self._emptier.finish()
+            self._sent = {
+                one.job: (one.begun, one.sent)
+                for record in self._ledger.studies()
+                for one in record.series
+                if one.sent and not record.emptied
+            }
             self._listener = stack.enter_context(self._open_listener())
             stack.callback(self._stop_delivery)
             stack.enter_context(self._queue_stack)
@@ -124,6 +132,7 @@ class Node:
         self._submit()
         self._carefully("outcomes", self._note_outcomes)
         self._send()
+        self._carefully("sent", self._note_sent)
         self._carefully("emptying", lambda: self._emptier.step(self._routes))
 
     def _submit(self) -> None:
@@ -162,7 +171,20 @@ class Node:
             certificates = self._settings.certificates if destination.uses_tls else None
             return certificates.client_context() if certificates else None
 
-        return Deliverer(destination, due, self._ledger, self._tell, secured, self._clock)
+        return Deliverer(
+            destination, due, self._ledger, self._tell, secured, self._note_later, self._clock
+        )
+
+    def _note_later(self, job: str, moments: tuple[float, float]) -> None:
+        with self._lock:
+            self._sent[job] = moments
+
+    def _note_sent(self) -> None:
+        """Tell the queue what was sent; after a restart all of it again, for some may be new."""
+        for job, moments in list(self._sent.items()):
+            self._opened_queue().note_sent(job, moments)
+            with self._lock:
+                del self._sent[job]
 
     def _stop_delivery(self) -> None:
         for deliverer in self._deliverers.values():

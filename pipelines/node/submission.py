@@ -65,7 +65,14 @@ class Submitter:
         found = jobs_of(replace(route.request, inputs=inputs, output=output))
         series = {one.study: list(_new_series(one, found)) for one in looked}
         jobs = [job for each in series.values() for job, _ in each]
-        submitted = queue.submit(jobs, route.scheduling, name=f"node {route.title}")
+        submitted = queue.submit(
+            jobs,
+            route.scheduling,
+            name=f"node {route.title}",
+            received={
+                record.key: record.received for each in series.values() for _, record in each
+            },
+        )
         now = self._clock()
         records = [
             self._record(
@@ -148,7 +155,18 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
         if (label, files) in known:
             continue
         job = replace(job, study=f"{looked.study.name}/{rounds}/{label}")
-        yield job, SeriesRecord(label, rounds, files, len(job.files), job="", key=job.key())
+        yield (
+            job,
+            SeriesRecord(
+                label, rounds, files, len(job.files), "", job.key(), received=_received(job)
+            ),
+        )
+
+
+def _received(job: StudyJob) -> tuple[float, float]:
+    """When the first of its objects was written, and the last."""
+    moments = [Path(file).stat().st_mtime for file in job.files]
+    return min(moments), max(moments)
 
 
 def _left_out(study: StudyName, found: Submission, *, is_alone: bool) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..stopwatch import STAGES, Stage
+from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from .reading import StoredReport
 from .report import BatchReport, StudyReport
 
@@ -71,8 +71,8 @@ class Comparison:
                 math.fsum(pair.second.stages.get(stage, 0.0) for pair in self.pairs),
             )
             for stage in STAGES
-            if stage != "copy"
-            or any("copy" in {*p.first.stages, *p.second.stages} for p in self.pairs)
+            if stage not in NOT_ALWAYS
+            or any(stage in {*p.first.stages, *p.second.stages} for p in self.pairs)
         }
 
     @property

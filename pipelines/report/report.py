@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
-from ..stopwatch import STAGES, Stage
+from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
 
@@ -222,12 +222,12 @@ class BatchReport:
         return sorted(rows, key=lambda pair: pair[0])
 
     def stages(self) -> dict[Stage, float]:
-        """Seconds a stage over all translated studies; only a card has copies to tell of."""
+        """Seconds a stage over all translated studies; some are only told where there were any."""
         rows = self.translated()
         spent: dict[Stage, float] = {}
         for stage in STAGES:
             seconds = math.fsum(row.stages.get(stage, 0.0) for row in rows)
-            if seconds or stage != "copy":
+            if seconds or stage not in NOT_ALWAYS:
                 spent[stage] = seconds
         return spent
 

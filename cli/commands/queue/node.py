@@ -18,7 +18,7 @@ from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size
 from ...render.terminal.settings import flagged
-from ...render.terminal.streams import say
+from ...render.terminal.streams import columns_of, say
 from ...render.terminal.text import counted, printable
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from ....pipelines.node.routes import Route
 
 EXAMPLE = """\b
-Example, with routes in node.toml:
-  cuda-cyclegan --config node.toml node --check
-  cuda-cyclegan --config node.toml node
+Examples, with routes in your cuda-cyclegan.toml or in the file named:
+  cuda-cyclegan node --check
+  cuda-cyclegan --config node.toml node --folder /var/lib/cuda-cyclegan
+  cuda-cyclegan node --status
 """
 
 
@@ -70,11 +71,17 @@ def node(
         Path | None,
         typer.Option(metavar="FILE", help="For TLS: roots of the certificates of all others."),
     ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show what was received and sent, and stop.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --status: print JSON, for scripts.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Ask each destination for an answer, and stop.")
     ] = False,
 ) -> None:
-    """Take scans over DICOM, have them translated, and send the results on.
+    """Take scans over DICOM, and send results on.
 
     Each [route.TITLE] of the config file is an AE title to send scans to: with which model, from
     whom, and where the results go. A 'worker' does the jobs. The file is read again on SIGHUP.
@@ -86,8 +93,16 @@ def node(
       2  wrong usage, a wrong config file, or the folder or the port is in use
       4  pynetdicom is not installed
     """
+    if json and not status:
+        raise typer.BadParameter("it is for --status.", param_hint="'--json'")
     with told(verbose=False):
+        from ....pipelines.jobs.queue.location import own_folder
+
         _check_installed()
+        place = folder or own_folder() / "node"
+        if status:
+            _show(place, json=json)
+            return
         files = _certificates(tls_certificate, tls_key, tls_trusted)
         named: Path | None = context.find_root().params["config"]
 
@@ -97,11 +112,11 @@ def node(
         if check:
             raise typer.Exit(_checked(read(), files))
         from ....io.dicom_network.limits import Limits
-        from ....pipelines.jobs.queue.location import own_folder, queue_place
+        from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.node.node import NodeSettings
 
         settings = NodeSettings(
-            folder=folder or own_folder() / "node",
+            folder=place,
             queue=queue_place(queue),
             address=address,
             port=port,
@@ -111,6 +126,18 @@ def node(
             certificates=files,
         )
         _serve(settings, read)
+
+
+def _show(folder: Path, *, json: bool) -> None:
+    from ....pipelines.node.status import status_of
+    from ...render import node as rendering
+
+    found = status_of(folder)
+    if json:
+        say(rendering.status_json(found), sys.stdout)
+        return
+    for line in rendering.status_lines(found, columns_of(sys.stdout)):
+        say(line, sys.stdout)
 
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:

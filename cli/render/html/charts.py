@@ -10,6 +10,7 @@ from ..terminal.text import seconds
 from .markup import element
 
 STAGE_COLOURS: Mapping[Stage, str] = {
+    "receive": "#999999",
     "read": "#56b4e9",
     "prepare": "#009e73",
     "infer": "#0072b2",
@@ -17,6 +18,7 @@ STAGE_COLOURS: Mapping[Stage, str] = {
     "blend": "#cc79a7",
     "finish": "#e69f00",
     "write": "#d55e00",
+    "send": "#000000",
 }
 """Okabe and Ito's palette, which people with any colour vision can tell apart."""
 

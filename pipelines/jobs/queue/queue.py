@@ -15,7 +15,7 @@ from ...errors import QueueError
 from .job import StudyJob
 from .liveness import living_workers
 from .location import QueuePlace
-from .rows import NAMES, job_row, seconds_of, state_of
+from .rows import NAMES, PASSED, job_row, seconds_of, state_of
 from .state import (
     ENDED_BADLY,
     NOT_RECORDED,
@@ -23,6 +23,7 @@ from .state import (
     BatchCount,
     JobRow,
     JobState,
+    Moments,
     OpenJobs,
     Retried,
     SchedulingClass,
@@ -68,10 +69,12 @@ class Queue:
         name: str = "",
         not_before: datetime | None = None,
         established: str = NOT_RECORDED,
+        received: Mapping[str, Moments] | None = None,
     ) -> Submitted:
         """Add jobs as one batch, all or none; those whose work is open already are left out.
 
-        established: by what it is known how their model computes, in words.
+        established: by what it is known how their model computes, in words. received: from when to
+        when a node received the files, by the work's key.
         """
         attributes = {"name": name, "lane": str(scheduling), "established": established}
         keys = {job.key(): job for job in jobs}
@@ -83,7 +86,13 @@ class Queue:
                 new = [key for key in keys if key not in known]
                 added = {key: f"{batch}/{number:05}" for number, key in enumerate(new, start=1)}
                 rows = [
-                    (_options(added[key], attributes, key, not_before), keys[key]) for key in new
+                    (
+                        _options(
+                            added[key], {**attributes, **_received(received, key)}, key, not_before
+                        ),
+                        keys[key],
+                    )
+                    for key in new
                 ]
                 try:
                     self._add(rows)
@@ -91,6 +100,18 @@ class Queue:
                     continue  # another submission was faster
                 ids = {key: added.get(key) or known[key] for key in keys}
                 return Submitted(batch, len(new), len(jobs) - len(new), ids)
+
+    def note_sent(self, job: str, moments: Moments) -> None:
+        """Record from when to when a node sent a job's result on."""
+        jobs = self._tables.jobs.c
+        where = [jobs.workflow_uuid == job]
+        with self._tables.told():
+            for (attributes,) in self._tables.read(
+                sa.select(sa.cast(jobs.attributes, sa.Text)).where(*where)
+            ):
+                about = json_object(attributes)
+                passed = {**about.get(PASSED, {}), "send": moments}
+                self._tables.change(where, {"attributes": {**about, PASSED: passed}})
 
     def batches(self) -> list[BatchCount]:
         """All batches, oldest first."""
@@ -235,6 +256,10 @@ class Queue:
         key = jobs.deduplication_id
         rows = self._tables.read(sa.select(key, jobs.workflow_uuid).where(key.isnot(None)))
         return dict(map(tuple, rows))
+
+
+def _received(received: Mapping[str, Moments] | None, key: str) -> dict[str, Any]:
+    return {PASSED: {"receive": received[key]}} if received and key in received else {}
 
 
 def _options(

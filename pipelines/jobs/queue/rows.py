@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from .state import NOT_RECORDED, JobRow, JobState, SchedulingClass, json_object
+from .state import (
+    NOT_RECORDED,
+    PASSAGES,
+    JobRow,
+    JobState,
+    Moments,
+    Passage,
+    SchedulingClass,
+    json_object,
+)
 
 STATES: dict[str, JobState] = {
     "DELAYED": "waiting",
@@ -40,7 +49,24 @@ def job_row(
         payload=payload_of(inputs),
         result=json_object(result) if ended else {},
         established=str(about.get("established", NOT_RECORDED)),
+        passages=_passages(about.get(PASSED)),
     )
+
+
+PASSED = "passages"
+"""The attribute of a job that holds them."""
+
+
+def _passages(found: Any) -> dict[Passage, Moments]:
+    """Those that can be read."""
+    told: dict[Passage, Moments] = {}
+    for passage in PASSAGES:
+        match found.get(passage) if isinstance(found, dict) else None:
+            case [int() | float() as start, int() | float() as stop]:
+                told[passage] = float(start), float(stop)
+            case _:
+                pass
+    return told
 
 
 def state_of(status: Any) -> JobState:

@@ -12,6 +12,12 @@ STATES: tuple[JobState, ...] = get_args(JobState)
 OPEN: tuple[JobState, ...] = ("waiting", "queued", "running")
 ENDED_BADLY: tuple[JobState, ...] = ("failed", "given up", "cancelled")
 
+Passage: TypeAlias = Literal["receive", "send"]
+PASSAGES: tuple[Passage, ...] = get_args(Passage)
+"""What a node does before a worker, and after it."""
+Moments: TypeAlias = tuple[float, float]
+"""First and last, in seconds since 1970."""
+
 Priority: TypeAlias = Literal["urgent", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
@@ -78,6 +84,7 @@ class JobRow:
     the worker recorded, as `study_row.to_json` makes it; empty until it ended. state: where it
     stands. scheduling: its class. submitted, started, ended: None before. not_before: None for any
     time. payload: the job as JSON. established: by what it is known how its model computes.
+    passages: what a node did besides the worker, from when to when.
     """
 
     job: str
@@ -92,6 +99,7 @@ class JobRow:
     payload: str
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
+    passages: Mapping[Passage, Moments] = field(default_factory=dict[Passage, Moments])
 
     @property
     def batch(self) -> str:
@@ -175,7 +183,7 @@ class Submitted:
     batch: str
     added: int
     known: int
-    jobs: Mapping[str, str] = field(default_factory=dict[str, str])
+    jobs: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
 @dataclass(frozen=True, slots=True)
