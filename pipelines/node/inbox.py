@@ -52,7 +52,7 @@ class StudyName:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an object is now. is_new: whether it was not there before."""
+    """Where an object is now. study: which has it. is_new: whether it was not there before."""
 
     study: StudyName
     is_new: bool
@@ -101,7 +101,8 @@ class Inbox:
             study = self._study(route, received.study)
             folder = self.folder(study)
             is_first = not folder.exists()
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for place in (folder.parent, folder):
+                place.mkdir(mode=0o700, exist_ok=True)
             stem = _hash(received.offer.instance)
             target = folder / f"{stem}-{received.digest[:_DIGITS]}{SUFFIX}"
             is_new = not target.exists()

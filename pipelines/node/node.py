@@ -58,7 +58,7 @@ class NodeSettings:
 class Node:
     """A context manager that owns the folder, the port and all threads.
 
-    tell: called by any thread. clock: seconds since 1970.
+    tell: called by any thread. clock: seconds since 1970. ledger: of its studies.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Node:
         with ExitStack() as stack:
             make_folder(settings.folder)
             stack.enter_context(sole_owner(settings.folder))
-            self._ledger = stack.enter_context(Ledger(settings.folder))
-            known = [StudyName.parse(record.study) for record in self._ledger.studies()]
+            self.ledger = stack.enter_context(Ledger(settings.folder))
+            known = [StudyName.parse(record.study) for record in self.ledger.studies()]
             self._inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
             self._arriving = Arriving(self._unseen(), self._clock)
             self._reception = Reception(self._routes, self._inbox, self._arriving, self._tell)
             self._submitter = Submitter(
-                self._inbox, self._ledger, self._results, self._tell, self._clock
+                self._inbox, self.ledger, self._results, self._tell, self._clock
             )
             self._emptier = Emptier(
-                self._inbox, self._ledger, self._arriving, self._results, self._tell, self._clock
+                self._inbox, self.ledger, self._arriving, self._results, self._tell, self._clock
             )
             self._emptier.finish()
             self._sent = {
                 one.job: (one.begun, one.sent)
-                for record in self._ledger.studies()
+                for record in self.ledger.studies()
                 for one in record.series
                 if one.sent and not record.emptied
             }
@@ -115,6 +115,11 @@ class Node:
     def port(self) -> int:
         """At which it listens."""
         return self._listener.port
+
+    @property
+    def associations(self) -> int:
+        """How many there are now."""
+        return self._listener.associations
 
     def run(self, stopped: threading.Event) -> None:
         """Do what is due until `stopped` is set."""
@@ -152,19 +157,19 @@ class Node:
         return route.quiet if route else None
 
     def _note_outcomes(self) -> None:
-        states = {one.state for record in self._ledger.studies() for one in record.series}
+        states = {one.state for record in self.ledger.studies() for one in record.series}
         if states & {"queued", "failed"}:
-            note_outcomes(self._ledger, self._opened_queue(), self._tell, self._clock)
+            note_outcomes(self.ledger, self._opened_queue(), self._tell, self._clock)
 
     def _send(self) -> None:
-        for destination in results_to_send(self._ledger.studies(), self._routes, self._results):
+        for destination in results_to_send(self.ledger.studies(), self._routes, self._results):
             if destination not in self._deliverers:
                 self._deliverers[destination] = self._deliverer(destination).__enter__()
             self._deliverers[destination].wake()
 
     def _deliverer(self, destination: Destination) -> Deliverer:
         def due() -> list[Result]:
-            found = results_to_send(self._ledger.studies(), self._routes, self._results)
+            found = results_to_send(self.ledger.studies(), self._routes, self._results)
             return found.get(destination, [])
 
         def secured() -> ssl.SSLContext | None:
@@ -172,7 +177,7 @@ class Node:
             return certificates.client_context() if certificates else None
 
         return Deliverer(
-            destination, due, self._ledger, self._tell, secured, self._note_later, self._clock
+            destination, due, self.ledger, self._tell, secured, self._note_later, self._clock
         )
 
     def _note_later(self, job: str, moments: tuple[float, float]) -> None:

@@ -109,7 +109,7 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
         thread.join()
     _wait_for(lambda: _derived(pacs, trial) >= trial.series)
     seconds = time.monotonic() - begin
-    _wait_for(lambda: world.said().count(" sent to PACS") >= trial.series)
+    _wait_for(lambda: world.states() == {"sent": trial.series})
     return {
         "series": trial.series,
         "images each": trial.slices,

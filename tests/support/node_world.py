@@ -1,11 +1,14 @@
 """A node as a real process, with a worker beside it, and phantoms to send there."""
 
+import json
 import os
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from support.batch_world import tiny_model
 from support.dicom_judges import judge
@@ -100,6 +103,17 @@ class NodeWorld:
     def phantom(self, number: int, slices: int = 8) -> list[Path]:
         """The files of a series."""
         return phantom(number, slices).write(self.folder / "sources" / f"{number}-{slices}")
+
+    def status(self) -> dict[str, Any]:
+        """What `node --status --json` says."""
+        done = self.run("node", "--status", "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def states(self) -> dict[str, int]:
+        """How many series are in which state."""
+        found = [one["state"] for study in self.status()["studies"] for one in study["series"]]
+        return dict(Counter(found))
 
     def said(self) -> str:
         """The log of all processes."""

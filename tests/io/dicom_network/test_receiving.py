@@ -1,0 +1,218 @@
+"""Objects that pynetdicom and dcmtk send are on disk, whole, before their success status."""
+
+import subprocess
+import threading
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pydicom as _pydicom
+import pytest
+from pydicom.uid import JPEGLosslessSV1, RLELossless
+from pynetdicom import AE, evt
+from pynetdicom.sop_class import (
+    BasicTextSRStorage,
+    CTImageStorage,
+    MRImageStorage,
+    StorageCommitmentPushModel,
+    Verification,
+)
+from support.dicom_judges import judge
+from support.dicom_network import associate, associate_request, closed_by_peer, listening, pdu, raw
+from support.node_world import phantom
+
+from cuda_cyclegan.io.dicom.pixels import decode
+from cuda_cyclegan.io.dicom_network.commands import Status
+from cuda_cyclegan.io.dicom_network.limits import Limits
+
+pydicom: Any = _pydicom
+
+
+def slices(count: int = 3) -> list[Any]:
+    return list(phantom(0, max(count, 2)).datasets())[:count]
+
+
+def test_an_echo_is_answered(tmp_path: Path) -> None:
+    with listening(tmp_path) as (_, port):
+        association = associate(port, Verification)
+        assert association.send_c_echo().Status == 0
+        association.release()
+
+
+def test_what_is_confirmed_is_on_disk_as_it_was_sent(tmp_path: Path) -> None:
+    with listening(tmp_path) as (store, port):
+        association = associate(port)
+        for sent in slices():
+            assert association.send_c_store(sent).Status == 0
+            stored = pydicom.dcmread(tmp_path / f"{sent.SOPInstanceUID}.dcm")
+            assert stored.PixelData == sent.PixelData
+            assert stored.PatientName == sent.PatientName
+        association.release()
+        store.wait_for_ends(1)
+    assert store.ended == [""]
+    assert [one.study for one in store.received] == [phantom(0).study] * 3
+    assert store.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("packer", "option", "syntax"),
+    [("dcmcrle", "-xr", RLELossless), ("dcmcjpeg", "-xs", JPEGLosslessSV1)],
+)
+def test_compressed_objects_are_taken_as_they_are(
+    tmp_path: Path, packer: str, option: str, syntax: str
+) -> None:
+    source, *_ = phantom(0).write(tmp_path / "source")
+    packed = tmp_path / "packed.dcm"
+    subprocess.run([judge(packer), source, packed], check=True, capture_output=True)
+    with listening(tmp_path / "in") as (store, port):
+        sending = [judge("storescu"), option, "-aet", "SENDER", "-aec", "NODE", "127.0.0.1"]
+        subprocess.run([*sending, str(port), packed], check=True, capture_output=True)
+    [received] = store.received
+    assert received.offer.syntax == syntax
+    stored = pydicom.dcmread(tmp_path / "in" / f"{received.offer.instance}.dcm")
+    assert (decode(stored, source, 0) == pydicom.dcmread(source).pixel_array).all()
+
+
+def test_classes_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    with listening(tmp_path) as (_, port):
+        association = associate(port, BasicTextSRStorage, MRImageStorage)
+        assert [each.result for each in association.rejected_contexts] == [3]
+        assert len(association.accepted_contexts) == 1
+        association.release()
+
+
+def test_an_object_of_another_class_than_its_message_says_is_refused(tmp_path: Path) -> None:
+    with listening(tmp_path) as (store, port):
+        association = associate(port)
+        [sent] = slices(1)
+        wrong = deepcopy(sent)
+        original = association.dimse.send_msg
+
+        def send(primitive: Any, context: int) -> None:
+            primitive.AffectedSOPInstanceUID = "1.2.3"
+            original(primitive, context)
+
+        association.dimse.send_msg = send
+        assert association.send_c_store(wrong).Status == Status.OTHER_CLASS
+        association.dimse.send_msg = original
+        del wrong.StudyInstanceUID
+        assert association.send_c_store(wrong).Status == Status.NOT_UNDERSTOOD
+        assert association.send_c_store(sent).Status == 0
+        association.release()
+    assert store.leftovers == []
+
+
+def test_a_message_under_the_context_of_another_class_is_refused(tmp_path: Path) -> None:
+    with listening(tmp_path) as (_, port):
+        association = associate(port, CTImageStorage)
+        [sent] = slices(1)
+        contexts = {each.abstract_syntax: each for each in association.accepted_contexts}
+        context = contexts[CTImageStorage]
+        association._get_valid_context = lambda *_, **__: context
+        assert association.send_c_store(sent).Status == Status.CLASS_NOT_SUPPORTED
+        association.release()
+
+
+def test_an_object_for_which_there_is_no_room_is_refused_and_the_next_is_taken(
+    tmp_path: Path,
+) -> None:
+    with listening(tmp_path) as (store, port):
+        association = associate(port)
+        first, second, _ = slices(3)
+        store.full = True
+        assert association.send_c_store(first).Status == 0xA700
+        store.full = False
+        assert association.send_c_store(second).Status == 0
+        association.release()
+    assert len(store.received) == 1
+
+
+def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
+    for limits in (Limits(objects=2), Limits(bytes=4000)):
+        with listening(tmp_path, limits) as (store, port):
+            association = associate(port)
+            statuses = [association.send_c_store(sent).Status for sent in slices(3)]
+            assert statuses == [0, 0, 0xA700]
+            association.release()
+        assert store.leftovers == []
+
+
+def test_an_association_that_is_cut_leaves_nothing_half(tmp_path: Path) -> None:
+    with listening(tmp_path) as (store, port):
+        association = associate(port)
+        first, second, _ = slices(3)
+        assert association.send_c_store(first).Status == 0
+        association.abort()
+        store.wait_for_ends(1)
+        with raw(port) as link:
+            link.sendall(associate_request())
+            assert link.recv(6)[0] == 2
+            link.sendall(pdu(4, b"\0" * 100, 5000))
+        store.wait_for_ends(2)
+        again = associate(port)
+        assert again.send_c_store(second).Status == 0
+        again.release()
+    assert [reason != "" for reason in store.ended] == [True, True, False]
+    assert store.leftovers == []
+
+
+def test_who_is_not_known_is_rejected_with_the_standards_reasons(tmp_path: Path) -> None:
+    with listening(tmp_path) as (store, port):
+        for called, calling, diagnostic in (("OTHER", "SENDER", 7), ("NODE", "STRANGER", 3)):
+            with raw(port) as link:
+                link.sendall(associate_request(called, calling))
+                assert closed_by_peer(link)[-3:] == bytes([1, 1, diagnostic])
+    assert len(store.turned_away) == 2
+
+
+def test_more_associations_than_are_allowed_are_told_to_come_later(tmp_path: Path) -> None:
+    with listening(tmp_path, Limits(associations=1)) as (store, port):
+        first = associate(port)
+        with raw(port) as link:
+            link.sendall(associate_request())
+            assert closed_by_peer(link)[-3:] == bytes([2, 3, 2])
+        first.release()
+        store.wait_for_ends(2)
+        later = associate(port)
+        assert later.is_established
+        later.release()
+
+
+def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path) -> None:
+    reports: list[tuple[int, Any]] = []
+    heard = threading.Event()
+
+    def hear(event: Any) -> tuple[int, None]:
+        reports.append((event.event_type, event.event_information))
+        heard.set()
+        return 0, None
+
+    with listening(tmp_path) as (_, port):
+        entity: Any = AE("SENDER")
+        entity.add_requested_context(MRImageStorage)
+        entity.add_requested_context(StorageCommitmentPushModel)
+        association = entity.associate(
+            "127.0.0.1", port, ae_title="NODE", evt_handlers=[(evt.EVT_N_EVENT_REPORT, hear)]
+        )
+        sent, missing = slices(2)
+        assert association.send_c_store(sent).Status == 0
+        asked = pydicom.Dataset()
+        asked.TransactionUID = "1.2.3.4"
+        asked.ReferencedSOPSequence = []
+        for one in (sent, missing):
+            item = pydicom.Dataset()
+            item.ReferencedSOPClassUID = one.SOPClassUID
+            item.ReferencedSOPInstanceUID = one.SOPInstanceUID
+            asked.ReferencedSOPSequence.append(item)
+        model = StorageCommitmentPushModel
+        status, _ = association.send_n_action(asked, 1, model, "1.2.840.10008.1.20.1.1")
+        assert status.Status == 0
+        assert heard.wait(30)
+        association.release()
+    [(event, told)] = reports
+    assert event == 2
+    assert told.TransactionUID == "1.2.3.4"
+    [safe], [lost] = told.ReferencedSOPSequence, told.FailedSOPSequence
+    assert safe.ReferencedSOPInstanceUID == sent.SOPInstanceUID
+    assert lost.ReferencedSOPInstanceUID == missing.SOPInstanceUID
+    assert lost.FailureReason == 0x0112

@@ -1,0 +1,79 @@
+"""TLS with certificates on both sides: who shows none, or a stranger's, gets nowhere."""
+
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.dicom_judges import judge
+from support.dicom_network import listening
+from support.node_world import phantom
+
+from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError
+from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
+from cuda_cyclegan.io.dicom_network.tls import Certificates
+
+
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run([judge("openssl"), *arguments], check=True, capture_output=True)
+
+
+def authority(folder: Path) -> Callable[[str], Certificates]:
+    """A root of its own, and what makes certificates for 127.0.0.1 under it."""
+    folder.mkdir()
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    root, root_key = folder / "root.pem", folder / "root.key"
+    openssl(*new, "-days", "2", "-subj", "/CN=root", "-keyout", root_key, "-out", root)
+
+    def issue(name: str) -> Certificates:
+        own, key = folder / f"{name}.pem", folder / f"{name}.key"
+        signed = ("-CA", root, "-CAkey", root_key, "-addext", "subjectAltName=IP:127.0.0.1")
+        ends = ("-addext", "basicConstraints=critical,CA:FALSE")
+        openssl(
+            *new, "-days", "2", "-subj", f"/CN={name}", *signed, *ends, "-keyout", key, "-out", own
+        )
+        return Certificates(own, key, root)
+
+    return issue
+
+
+def test_certificates_of_one_authority_let_objects_through(tmp_path: Path) -> None:
+    issue = authority(tmp_path / "ca")
+    file, *_ = phantom(0).write(tmp_path / "source")
+    with listening(tmp_path / "in", tls=issue("node").server_context()) as (store, port):
+        peer = Peer("NODE", "127.0.0.1", port)
+        with sending_to(peer, "SENDER", issue("sender").client_context()) as link:
+            link.store(file)
+    assert len(store.received) == 1
+
+
+def test_a_stranger_is_turned_away_and_the_next_is_served(tmp_path: Path) -> None:
+    issue, stranger = authority(tmp_path / "ca"), authority(tmp_path / "other")
+    own = issue("node")
+    unsigned = ssl.create_default_context(cafile=str(own.trusted))
+    with listening(tmp_path / "in", tls=own.server_context()) as (store, port):
+        peer = Peer("NODE", "127.0.0.1", port)
+        foreign = stranger("foreign")
+        for context in (
+            None,
+            unsigned,
+            Certificates(foreign.own, foreign.key, own.trusted).client_context(),
+        ):
+            with pytest.raises(ConnectionLostError), sending_to(peer, "SENDER", context) as link:
+                link.echo()
+        store.wait_until_turned_away(3)
+        with sending_to(peer, "SENDER", issue("sender").client_context()) as link:
+            link.echo()
+
+
+def test_a_destination_with_a_strangers_certificate_is_not_sent_to(tmp_path: Path) -> None:
+    issue, stranger = authority(tmp_path / "ca"), authority(tmp_path / "other")
+    foreign = stranger("node")
+    with listening(tmp_path / "in", tls=foreign.server_context()) as (_, port):
+        peer = Peer("NODE", "127.0.0.1", port)
+        with (
+            pytest.raises(ConnectionLostError, match="certificate is not trusted"),
+            sending_to(peer, "SENDER", issue("sender").client_context()),
+        ):
+            pass

@@ -1,0 +1,315 @@
+"""From objects that arrive to results that are confirmed, through whatever comes in between."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pynetdicom.sop_class import MRImageStorage
+from support.dicom_network import archive, associate
+from support.dicom_phantoms import PATIENT, PATIENT_ID
+from support.node_in_process import DAY, NodeInProcess
+from support.node_world import phantom
+from support.waiting import eventually
+
+from cuda_cyclegan.io.choice import Choice
+from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
+from cuda_cyclegan.pipelines.jobs.summary import report_of
+from cuda_cyclegan.pipelines.node.events import (
+    Emptied,
+    GaveUp,
+    LeftOut,
+    NotSent,
+    Queued,
+    Received,
+    Trouble,
+)
+from cuda_cyclegan.pipelines.node.status import status_of
+
+
+def slices(count: int = 8, number: int = 0) -> list[Any]:
+    """The first slices of a series of twelve."""
+    return list(phantom(number, 12).datasets())[:count]
+
+
+def instances(held: list[Any]) -> Counter[str]:
+    return Counter(str(one.SOPInstanceUID) for one in held)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NodeInProcess]:
+    with NodeInProcess(tmp_path) as found:
+        yield found
+
+
+def test_a_series_pushed_five_times_is_translated_and_sent_once(world: NodeInProcess) -> None:
+    with archive(port=world.destination) as (_, held):
+        for _ in range(2):
+            assert world.send(slices()) == [0] * 8
+        world.queue_up()
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        world.send(slices())
+        world.queue_up()
+        world.wait_for_sends(1)
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+    assert len(world.events(Queued)) == 1
+    assert set(instances(held).values()) == {1}
+    assert len(held) == 8
+    assert [event.known for event in world.events(Received)] == [0, 8, 8, 8, 8]
+
+
+def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeInProcess) -> None:
+    sent = slices()
+    first, second = (associate(world.node.port, MRImageStorage) for _ in range(2))
+    for at in (7, 2, 5):
+        assert first.send_c_store(sent[at]).Status == 0
+    first.release()
+    for at in (0, 6):
+        assert second.send_c_store(sent[at]).Status == 0
+    eventually(lambda: world.node.associations == 1)
+    world.pass_time(1000)
+    assert world.events(Queued) == []  # one of them is not over
+    second.release()
+    world.wait_until_over()
+    world.pass_time(20)
+    world.send([sent[at] for at in (3, 1, 4)])
+    world.pass_time(20)
+    assert world.events(Queued) == []  # it was not quiet for long enough
+    world.pass_time(11)
+    [queued] = world.events(Queued)
+    assert queued.images == 8
+
+
+def test_a_series_that_grows_is_translated_again_and_that_is_said(world: NodeInProcess) -> None:
+    with archive(port=world.destination) as (_, held):
+        world.send(slices(8))
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+        world.send(slices(12)[8:])
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(2)
+    assert [(event.images, event.before) for event in world.events(Queued)] == [(8, 0), (12, 8)]
+    assert sorted(Counter(one.SeriesInstanceUID for one in held).values()) == [8, 12]
+    assert set(instances(held).values()) == {1}
+
+
+def test_a_result_that_was_not_sent_when_its_series_grew_is_not_sent_any_more(
+    world: NodeInProcess,
+) -> None:
+    world.send(slices(8))
+    world.queue_up()
+    world.translate()
+    world.send(slices(12)[8:])
+    world.queue_up()
+    with archive(port=world.destination) as (_, held):
+        world.translate()
+        world.wait_for_sends(1)
+    assert len(held) == 12
+
+
+def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess) -> None:
+    world.send(slices())
+    world.queue_up()
+    world.translate()
+    eventually(lambda: world.events(NotSent))
+    world.pass_time(DAY)
+    assert world.states() == ["sending"]
+    assert "nothing answers" in status_of(world.folder).studies[0].series[0].reason
+    with archive(port=world.destination) as (_, held):
+        world.wait_for_sends(1)
+    assert set(instances(held).values()) == {1}
+    assert len(held) == 8
+
+
+def test_what_was_tried_for_as_long_as_the_route_says_is_given_up(world: NodeInProcess) -> None:
+    world.with_route(retry=3600.0)
+    world.send(slices())
+    world.queue_up()
+    world.translate()
+    eventually(lambda: world.events(NotSent))
+    world.pass_time(3601)
+    eventually(lambda: world.node.step() or world.events(GaveUp))
+    assert world.states() == ["undelivered"]
+
+
+def test_an_object_that_is_confirmed_is_not_sent_again(world: NodeInProcess) -> None:
+    refused: list[str] = []
+
+    def status(dataset: Any) -> int:
+        if dataset.InstanceNumber == 4 and not refused:
+            refused.append(str(dataset.SOPInstanceUID))
+            return 0xA700
+        return 0
+
+    with archive(port=world.destination, status=status) as (_, held):
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        eventually(lambda: refused and world.events(NotSent))
+        world.stop()
+        world.start()
+        world.wait_for_sends(1)
+    counts = instances(held)
+    assert counts.pop(refused[0]) == 2
+    assert set(counts.values()) == {1}
+    assert len(counts) == 7
+
+
+def test_an_object_whose_confirmation_was_lost_has_the_same_identifier_again(
+    world: NodeInProcess,
+) -> None:
+    with archive(port=world.destination) as (_, held):
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+        world.stop()
+        lines = world.ledger_file.read_bytes().splitlines(keepends=True)
+        confirmed = [at for at, line in enumerate(lines) if b'"confirmed"' in line]
+        world.ledger_file.write_bytes(b"".join(lines[: confirmed[3]]) + b'{"version": 1, "conf')
+        world.start()
+        world.wait_for_sends(2)
+    assert sorted(instances(held).values()) == [1, 1, 1, 2, 2, 2, 2, 2]
+
+
+def test_a_study_is_removed_a_while_after_its_result_was_confirmed(world: NodeInProcess) -> None:
+    with archive(port=world.destination) as (_, held):
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+        world.pass_time(DAY - 60)
+        assert len(world.objects()) == 8
+        world.pass_time(60)
+        assert world.events(Emptied)
+        assert world.objects() == []
+        assert list(world.folder.glob("results/*/*/*.dcm")) == []
+        world.stop()
+        world.start()
+        world.send(slices())
+        world.queue_up()
+        world.node.step()
+        assert len(world.events(Queued)) == 1  # it is known, and gone once more
+        assert world.objects() == []
+        world.send(slices(12))
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(2)
+    assert [(event.images, event.before) for event in world.events(Queued)] == [(8, 0), (12, 8)]
+    assert set(instances(held).values()) == {1}
+
+
+def test_what_is_not_sent_stays(world: NodeInProcess) -> None:
+    world.send(slices())
+    world.queue_up()
+    world.translate()
+    world.pass_time(3 * DAY)
+    assert len(world.objects()) == 8
+
+
+def test_a_study_without_a_volume_is_told_and_removed(world: NodeInProcess) -> None:
+    world.send(slices(3))
+    world.queue_up()
+    [told] = world.events(LeftOut)
+    assert "only 3 slices" in told.reason
+    world.pass_time(DAY + 1)
+    assert world.objects() == []
+
+
+def test_a_route_takes_what_its_filters_say(tmp_path: Path) -> None:
+    with NodeInProcess(tmp_path) as world:
+        request = replace(world.route.request, filters=Choice(modalities=frozenset({"CT"})))
+        world.with_route(request=request)
+        world.send(slices())
+        world.queue_up()
+        assert world.events(Queued) == []
+        assert "setting modality leaves it out" in world.events(LeftOut)[0].reason
+
+
+def test_a_failed_job_is_told_and_goes_on_when_it_is_queued_again(world: NodeInProcess) -> None:
+    world.send(slices())
+    world.queue_up()
+    with open_queue(world.place) as queue:
+        job = world.series()[0].job
+        queue.cancel(job)
+        world.node.step()
+        assert world.states() == ["failed"]
+        queue.retry(job)
+        world.node.step()
+        assert world.states() == ["queued"]
+    with archive(port=world.destination) as (_, held):
+        world.translate()
+        world.wait_for_sends(1)
+    assert len(held) == 8
+
+
+def test_a_queue_that_does_not_answer_holds_nothing_up_but_jobs(world: NodeInProcess) -> None:
+    private = world.folder.parent / "private"
+    private.mkdir(mode=0o777)
+    private.chmod(0o777)  # which the queue refuses
+    assert world.send(slices()) == [0] * 8
+    world.queue_up()
+    assert "Other users can write" in world.events(Trouble)[0].reason
+    private.chmod(0o700)
+    eventually(lambda: world.node.step() or world.events(Queued))
+
+
+def test_a_full_inbox_refuses_until_there_is_room(world: NodeInProcess) -> None:
+    world.with_settings(most=3000)
+    statuses = world.send(slices())
+    assert statuses[:2] == [0, 0]
+    assert set(statuses[3:]) == {0xA700}
+    world.with_settings(most=1 << 30)
+    assert world.send(slices()) == [0] * 8
+    assert len(world.objects()) == 8
+
+
+def test_a_disk_without_its_reserve_refuses(world: NodeInProcess) -> None:
+    world.with_settings(reserve=1 << 62)
+    assert set(world.send(slices())) == {0xA700}
+    assert world.objects() == []
+
+
+def test_jobs_know_when_their_files_came_and_their_results_went(world: NodeInProcess) -> None:
+    with archive(port=world.destination):
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+        world.node.step()
+    with open_queue(world.place) as queue:
+        [row] = queue.jobs(world.series()[0].job)
+    assert row.passages.keys() == {"receive", "send"}
+    stages = list(report_of([row]).studies[0].stages)
+    assert stages[0] == "receive"
+    assert stages[-1] == "send"
+
+
+def test_nothing_that_the_node_says_or_keeps_beside_the_objects_names_the_patient(
+    world: NodeInProcess,
+) -> None:
+    with archive(port=world.destination):
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        world.wait_for_sends(1)
+    names = [str(path.relative_to(world.folder)) for path in world.folder.rglob("*")]
+    said = f"{world.told} {world.ledger_file.read_text()} {status_of(world.folder)} {names}"
+    for secret in (PATIENT, "Jane", PATIENT_ID, phantom(0).study, "plain MR", "Roe"):
+        assert secret not in said
+
+
+def test_what_it_keeps_is_private(world: NodeInProcess) -> None:
+    world.send(slices())
+    paths = [world.folder, *world.folder.rglob("*")]
+    assert len(paths) > 8
+    for path in paths:
+        assert path.stat().st_mode & 0o077 == 0, path

@@ -1,0 +1,185 @@
+"""Listeners in this process, and clients that follow DICOM or do not."""
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pynetdicom as _pynetdicom
+from pydicom.uid import ExplicitVRLittleEndian
+from pynetdicom import evt
+from pynetdicom.sop_class import MRImageStorage, Verification
+from support.waiting import eventually
+
+from cuda_cyclegan.io.dicom_network.commands import Status
+from cuda_cyclegan.io.dicom_network.limits import Limits
+from cuda_cyclegan.io.dicom_network.listener import Listener
+from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
+from cuda_cyclegan.io.dicom_network.objects import Offer, ReceivedObject
+from cuda_cyclegan.io.dicom_network.sending import Peer
+from cuda_cyclegan.io.dicom_network.storage_commitment import Referenced
+
+pynetdicom: Any = _pynetdicom
+LIMITS = Limits(request_seconds=2.0, pdu_seconds=2.0, idle_seconds=5.0)
+
+
+@dataclass
+class Store:
+    """Takes what is sent to NODE by SENDER; a policy and the session of all associations.
+
+    answers: statuses to give in place of success, in turn.
+    """
+
+    folder: Path
+    answers: list[Status] = field(default_factory=list[Status])
+    full: bool = False
+    received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
+    ended: list[str] = field(default_factory=list[str])
+    turned_away: list[str] = field(default_factory=list[str])
+    over: threading.Condition = field(default_factory=threading.Condition)
+
+    def session(self, called: str, calling: str, address: str) -> "Store | Rejection":
+        assert address == "127.0.0.1"
+        if called != "NODE":
+            return UNKNOWN_CALLED
+        return self if calling == "SENDER" else UNKNOWN_CALLING
+
+    def place(self, offer: Offer) -> Path | Status:
+        del offer
+        if self.full:
+            return Status.OUT_OF_RESOURCES
+        return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"
+
+    def take(self, received: ReceivedObject) -> Status:
+        if self.answers:
+            received.path.unlink()
+            return self.answers.pop(0)
+        received.path.rename(self.folder / f"{received.offer.instance}.dcm")
+        self.received.append(received)
+        return Status.SUCCESS
+
+    def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
+        held = {received.offer.instance for received in self.received}
+        return [one for one in referenced if one.instance in held]
+
+    def end(self, reason: str) -> None:
+        with self.over:
+            self.ended.append(reason)
+            self.over.notify_all()
+
+    def note_turned_away(self, _address: str, reason: str) -> None:
+        with self.over:
+            self.turned_away.append(reason)
+            self.over.notify_all()
+
+    def wait_for_ends(self, count: int) -> None:
+        """Until so many associations are over."""
+        with self.over:
+            assert self.over.wait_for(lambda: len(self.ended) >= count, 60)
+
+    def wait_until_turned_away(self, count: int) -> None:
+        with self.over:
+            assert self.over.wait_for(lambda: len(self.turned_away) >= count, 60)
+
+    @property
+    def leftovers(self) -> list[Path]:
+        """Files of objects that did not become whole."""
+        return list(self.folder.glob("*.part"))
+
+
+@contextmanager
+def listening(
+    folder: Path, limits: Limits = LIMITS, tls: ssl.SSLContext | None = None
+) -> Generator[tuple[Store, int]]:
+    """A listener's store, and its port."""
+    store = Store(folder)
+    folder.mkdir(exist_ok=True)
+    with Listener("127.0.0.1", 0, store, limits, store.note_turned_away, tls) as listener:
+        yield store, listener.port
+
+
+@contextmanager
+def archive(
+    *syntaxes: str,
+    status: int | Callable[[Any], int] = 0,
+    sop_class: str = MRImageStorage,
+    port: int = 0,
+) -> Generator[tuple[Peer, list[Any]]]:
+    """A storage SCP by pynetdicom that only NODE may call, and the data sets that it got.
+
+    status: that it answers, or what it makes of a data set. sop_class: that it takes.
+    """
+    held: list[Any] = []
+
+    def store(event: Any) -> int:
+        held.append(event.dataset)
+        return status(event.dataset) if callable(status) else status
+
+    entity = pynetdicom.AE("PACS")
+    entity.require_calling_aet = ["NODE"]
+    entity.require_called_aet = True
+    entity.add_supported_context(sop_class, list(syntaxes or (ExplicitVRLittleEndian,)))
+    entity.add_supported_context(Verification)
+    server = entity.start_server(
+        ("127.0.0.1", port), block=False, evt_handlers=[(evt.EVT_C_STORE, store)]
+    )
+    try:
+        yield Peer("PACS", "127.0.0.1", server.server_address[1]), held
+    finally:
+        server.shutdown()
+
+
+def associate(port: int, *classes: str, called: str = "NODE", calling: str = "SENDER") -> Any:
+    """An association by pynetdicom, made or not.
+
+    Its thread takes an answer for a message out of turn if a request follows the last one so soon
+    that the thread has not gone on yet.
+    """
+    entity = pynetdicom.AE(calling)
+    entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = 30
+    for sop_class in classes or (MRImageStorage, Verification):
+        entity.add_requested_context(sop_class)
+    association = entity.associate("127.0.0.1", port, ae_title=called)
+    store = association.send_c_store
+
+    def store_in_turn(dataset: Any) -> Any:
+        eventually(lambda: not association._is_paused)
+        return store(dataset)
+
+    association.send_c_store = store_in_turn
+    return association
+
+
+@contextmanager
+def raw(port: int) -> Generator[socket.socket]:
+    """A connection on which anything may be sent."""
+    with socket.create_connection(("127.0.0.1", port), 30) as link:
+        yield link
+
+
+def closed_by_peer(link: socket.socket) -> bytes:
+    """What comes until the peer closes."""
+    found = b""
+    try:
+        while piece := link.recv(65536):
+            found += piece
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def pdu(kind: int, body: bytes, length: int | None = None) -> bytes:
+    """length: that is told, if it is a lie."""
+    return struct.pack(">BxL", kind, len(body) if length is None else length) + body
+
+
+def associate_request(called: str = "NODE", calling: str = "SENDER") -> bytes:
+    """A request as this program makes it."""
+    from cuda_cyclegan.io.dicom_network.negotiation import association_request
+
+    return association_request(calling, called, (MRImageStorage, Verification), 16384)
