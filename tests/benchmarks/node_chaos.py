@@ -88,8 +88,8 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     found = Supervised(world)
     begin = time.monotonic()
     pushing = [
-        threading.Thread(target=_push, args=(pacs, names), daemon=True)
-        for names in _shares(sorted(pacs.ask("/series")), trial.associations)
+        threading.Thread(target=push, args=(pacs, names), daemon=True)
+        for names in shares_of(sorted(pacs.ask("/series")), trial.associations)
     ]
     for thread in pushing:
         thread.start()
@@ -97,7 +97,7 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     moments.shuffle(events)
     for number, event in enumerate(events, 1):
         due = trial.series * number / (len(events) + 1)
-        _wait_for(lambda due=due: _derived(pacs, trial) >= due)
+        wait_for(lambda due=due: derived_series(pacs, trial) >= due)
         time.sleep(moments.uniform(0, 0.5))
         if event == "kill":
             found.kill(moments)
@@ -107,9 +107,9 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
             pacs.start(world.folder / "orthanc")
     for thread in pushing:
         thread.join()
-    _wait_for(lambda: _derived(pacs, trial) >= trial.series)
+    wait_for(lambda: derived_series(pacs, trial) >= trial.series)
     seconds = time.monotonic() - begin
-    _wait_for(lambda: world.states() == {"sent": trial.series})
+    wait_for(lambda: world.states() == {"sent": trial.series})
     return {
         "series": trial.series,
         "images each": trial.slices,
@@ -121,7 +121,7 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _push(pacs: Pacs, names: Sequence[str]) -> None:
+def push(pacs: Pacs, names: Sequence[str]) -> None:
     """Have Orthanc send series, again and again until it says that all were taken."""
     for start in range(0, len(names), PUSHED_TOGETHER):
         some = list(names[start : start + PUSHED_TOGETHER])
@@ -135,11 +135,11 @@ def _push(pacs: Pacs, names: Sequence[str]) -> None:
             time.sleep(0.2)
 
 
-def _shares(names: Sequence[str], count: int) -> list[Sequence[str]]:
+def shares_of(names: Sequence[str], count: int) -> list[Sequence[str]]:
     return [names[at::count] for at in range(count)]
 
 
-def _derived(pacs: Pacs, trial: Trial) -> int:
+def derived_series(pacs: Pacs, trial: Trial) -> int:
     """Series beside those that were pushed."""
     try:
         return int(pacs.ask("/statistics")["CountSeries"]) - trial.series
@@ -168,7 +168,7 @@ def _outcome(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > end:
