@@ -24,12 +24,13 @@ class Caller:
         """A caller from `TITLE@ADDRESS` or `TITLE@NETWORK/BITS`. Raises ConfigError."""
         title, _, place = text.rpartition("@")
         try:
-            return cls(checked_title(title), ip_network(place))
+            network = ip_network(place if title else "")
         except ValueError as error:
             raise ConfigError(
                 f"{text!r} is not TITLE@ADDRESS or TITLE@NETWORK, such as SCANNER1@10.0.0.5 or "
                 "WORKSTATIONS@10.0.1.0/24."
             ) from error
+        return cls(checked_title(title), network)
 
     def is_at(self, title: str, address: str) -> bool:
         """Whether this is who calls."""
@@ -46,7 +47,7 @@ def parse_peer(text: str) -> Peer:
     """A destination from `TITLE@HOST:PORT`. Raises ConfigError."""
     title, _, place = text.rpartition("@")
     host, _, port = place.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    if not title or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"{text!r} is not TITLE@HOST:PORT, such as PACS@10.0.0.9:104.")
     return Peer(checked_title(title), host.removeprefix("[").removesuffix("]"), int(port))
 

@@ -1,0 +1,197 @@
+"""`node`: what it says of wrong routes, destinations and folders, its signals, and its state."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.dicom_judges import judge
+from support.dicom_network import archive
+from support.dicom_phantoms import PATIENT, PATIENT_ID
+from support.node_world import NodeWorld, free_port, phantom
+from support.queue_world import handles
+from support.waiting import eventually
+from typer.testing import CliRunner, Result
+
+from cuda_cyclegan.cli.app import app
+
+PAGE = Path(__file__).parents[4] / "docs" / "node.md"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[NodeWorld]:
+    found = NodeWorld(tmp_path, free_port())
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def run(world: NodeWorld, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["--config", str(world.config), *arguments])
+
+
+def test_check_names_who_does_not_answer(world: NodeWorld) -> None:
+    silent = run(world, "node", "--check")
+    assert silent.exit_code == 1
+    assert f"PACS@127.0.0.1:{world.destination} (T1TOT2): nothing answers" in silent.stdout
+    with archive(port=world.destination):
+        refused = run(world, "node", "--check")
+    assert refused.exit_code == 1
+    assert "it does not know the calling AE title" in refused.stdout
+
+
+def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> None:
+    world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.NODE"))
+    with archive(port=world.destination):
+        done = run(world, "node", "--check")
+    assert (done.exit_code, done.stdout.count("answers")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("speed = 3", "[route.T1TOT2] speed is not known; there are allow-uneven, blend, callers"),
+        ("overlap = 2.0", "[route.T1TOT2] overlap: "),
+        ('patch = "big"', "three extents"),
+        ('keep = "soon"', "'soon' is no duration such as '30 s'"),
+        ('tls = "yes"', "tls must be true or false"),
+        ("tls = true", "sends over TLS, which needs --tls-certificate"),
+        ('window = "noon"', "is not a window of times"),
+        ('modality = "1"', "no list of modalities"),
+        ("allow-uneven = 1", "allow-uneven must be true or false"),
+    ],
+)
+def test_a_route_that_cannot_be_is_refused_by_name(world: NodeWorld, line: str, told: str) -> None:
+    world.configure(line)
+    done = run(world, "node")
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("MODALITY@127.0.0.1", "MODALITY", "'MODALITY' is not TITLE@ADDRESS"),
+        ("MODALITY@127.0.0.1", "MODALITY@host", "is not TITLE@ADDRESS"),
+        ("PACS@127", "PACS127", "is not TITLE@HOST:PORT"),
+        ("route.T1TOT2", "route.A-TITLE-THAT-IS-TOO-LONG", "is no AE title"),
+        ("model.safetensors", "no-model.safetensors", "no-model"),
+        ("[route.T1TOT2]", "[other.T1TOT2]", "other is not known"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(
+    world: NodeWorld, old: str, new: str, told: str
+) -> None:
+    text = world.config.read_text()
+    assert old in text
+    world.config.write_text(text.replace(old, new))
+    done = run(world, "node")
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_without_a_route_there_is_no_node(world: NodeWorld) -> None:
+    world.config.write_text("")
+    done = run(world, "node")
+    assert done.exit_code == 2
+    assert "No config file has a route" in done.stderr
+
+
+def test_a_folders_file_may_hold_no_route(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(world.folder / "config"))
+    Path("cuda-cyclegan.toml").write_text('[route.X]\nmodel = "a"\n')
+    done = CliRunner().invoke(app, ["jobs"])
+    assert done.exit_code == 2
+    assert "route decides who may send scans, and where results go" in done.stderr
+
+
+def test_without_its_library_it_says_what_to_install(
+    world: NodeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuda_cyclegan.cli.commands.queue.node.find_spec", lambda _: None)
+    done = run(world, "node")
+    assert done.exit_code == 4
+    assert "pip install 'cuda-cyclegan[node]'" in done.stderr
+
+
+def test_no_other_command_loads_its_library() -> None:
+    program = "import sys; import cuda_cyclegan.cli.app; sys.exit('pynetdicom' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
+    world: NodeWorld,
+) -> None:
+    process = world.start()
+    eventually(lambda: handles(process.pid, signal.SIGHUP))
+    assert "listening at 127.0.0.1" in world.said()
+    second = world.run("node")
+    assert second.returncode == 2
+    assert "Another node is running with" in second.stderr
+    files = phantom(0).write(world.folder / "sources")
+    assert world.send(files, title="OTHER") != 0
+    world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.OTHER"))
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: "1 route read again" in world.said())
+    assert world.send(files, title="OTHER") == 0
+    sound = world.config.read_text()
+    world.config.write_text("[route.OTHER]\n")
+    process.send_signal(signal.SIGHUP)
+    eventually(lambda: "the routes stay as they were" in world.said())
+    world.config.write_text(sound)
+    eventually(lambda: "queued as" in world.said())
+    found = world.status()
+    assert found["schema"] == "cuda-cyclegan/node/1"
+    assert found["running"] is True
+    [series] = found["studies"][0]["series"]
+    assert (series["state"], series["images"]) == ("queued", 8)
+    assert list(series["stages"]) == ["receive", "translate"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    shown = world.run("node", "--status")
+    assert "1 series: 1 queued" in shown.stdout
+    assert "No node is running here." in shown.stdout
+    for secret in (PATIENT, PATIENT_ID, "Jane", phantom(0).study):
+        assert secret not in world.said() + shown.stdout + json.dumps(found)
+
+
+def test_status_of_a_folder_without_a_node_says_so(world: NodeWorld) -> None:
+    done = run(world, "node", "--status")
+    assert done.exit_code == 2
+    assert "No node has worked with" in done.stderr
+
+
+def test_a_port_that_is_taken_is_told(world: NodeWorld) -> None:
+    with archive(port=world.port):
+        done = run(world, "node")
+    assert done.exit_code == 2
+    assert f"cannot listen at 127.0.0.1:{world.port}" in done.stderr
+
+
+def test_systemd_takes_the_unit_of_the_page(tmp_path: Path) -> None:
+    [unit] = re.findall(r"```ini\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    program: Any = re.search(r"ExecStart=(\S+)", unit)
+    unit = unit.replace(program[1], sys.executable).replace("User=cuda-cyclegan\n", "User=root\n")
+    file = tmp_path / "cuda-cyclegan-node.service"
+    file.write_text(unit)
+    asked = [judge("systemd-analyze"), "verify", str(file)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_page_s_routes_are_understood(tmp_path: Path) -> None:
+    [text] = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    file = tmp_path / "node.toml"
+    file.write_text(text.replace("10.0.0.9:104", f"127.0.0.1:{free_port()}"))
+    done = CliRunner().invoke(app, ["--config", str(file), "node", "--check"])
+    assert done.exit_code == 1
+    assert "(T1TOT2): nothing answers" in done.stdout
