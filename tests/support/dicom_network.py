@@ -109,8 +109,9 @@ def archive(
     status: int | Callable[[Any], int] = 0,
     sop_class: str = MRImageStorage,
     port: int = 0,
+    calling: str = "NODE",
 ) -> Generator[tuple[Peer, list[Any]]]:
-    """A storage SCP by pynetdicom that only NODE may call, and the data sets that it got.
+    """A storage SCP by pynetdicom that only `calling` may call, and the data sets that it got.
 
     status: that it answers, or what it makes of a data set. sop_class: that it takes.
     """
@@ -121,7 +122,7 @@ def archive(
         return status(event.dataset) if callable(status) else status
 
     entity = pynetdicom.AE("PACS")
-    entity.require_calling_aet = ["NODE"]
+    entity.require_calling_aet = [calling]
     entity.require_called_aet = True
     entity.add_supported_context(sop_class, list(syntaxes or (ExplicitVRLittleEndian,)))
     entity.add_supported_context(Verification)
