@@ -114,21 +114,36 @@ class Listener:
 
     def _meet(self, number: int, link: socket.socket, address: str) -> None:
         try:
-            with self._secured(link) as connection:
+            with self._secured(number, link) as connection:
                 self._negotiate(number, connection, address)
         except (NetworkError, OSError) as error:
             self._turned_away(address, _reason(error))
+        except Exception as error:  # its own words may quote what came
+            self._turned_away(address, f"what came could not be handled ({type(error).__name__})")
         finally:
             _cut(link)
             self._forget(number, threading.current_thread())
 
-    def _secured(self, link: socket.socket) -> Connection:
+    def _secured(self, number: int, link: socket.socket) -> Connection:
         """Raises OSError."""
         link.settimeout(self._limits.request_seconds)
         if self._tls:
-            link = self._tls.wrap_socket(link, server_side=True)
+            link = self._with_tls(self._tls, number, link)
         longest = max(LONGEST_REQUEST, self._limits.pdu)
         return Connection(link, longest, self._limits.pdu_seconds)
+
+    def _with_tls(self, tls: ssl.SSLContext, number: int, link: socket.socket) -> ssl.SSLSocket:
+        secured = tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
+        try:
+            with self._lock:
+                if number not in self._waiting:
+                    raise OSError("it had to make room")
+                self._waiting[number] = secured  # the other one is an empty shell now
+            secured.do_handshake()
+        except BaseException:
+            _cut(secured)
+            raise
+        return secured
 
     def _negotiate(self, number: int, connection: Connection, address: str) -> None:
         kind, body = connection.read(self._limits.request_seconds, self._limits.request_seconds)

@@ -135,10 +135,18 @@ class Deliverer:
     def _run(self) -> None:
         while self._is_open:
             self._woken.clear()
-            if self._pause.is_over and (ready := self._ready()):
-                self._deliver(ready)
-            else:
-                self._woken.wait(FIRST_PAUSE)
+            try:
+                if self._pause.is_over and (ready := self._ready()):
+                    self._deliver(ready)
+                    continue
+            except OSError as error:  # the ledger has no room
+                if self._is_open:
+                    self._hold_on(_words(error))
+            self._woken.wait(FIRST_PAUSE)
+
+    def _hold_on(self, reason: str) -> None:
+        self._pause.lengthen()
+        self._tell(NotSent(str(self._destination.peer), reason, self._pause.seconds))
 
     def _ready(self) -> list[Result]:
         """What is due and need not wait; what was tried for too long is given up."""
@@ -159,10 +167,9 @@ class Deliverer:
                         if self._is_open:
                             self._send(link, result)
                     ready = self._ready()
-        except (NetworkError, OSError) as error:
-            self._pause.lengthen()
-            self._note(ready, _words(error))
-            self._tell(NotSent(str(destination.peer), _words(error), self._pause.seconds))
+        except NetworkError as error:
+            self._hold_on(str(error))
+            self._note(ready, str(error))
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""
@@ -213,4 +220,6 @@ class Deliverer:
 
 
 def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, NetworkError) else f"a file cannot be read ({error})"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'a file'} cannot be used ({error.strerror or error})"
+    return str(error)

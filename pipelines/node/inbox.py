@@ -21,6 +21,7 @@ from ...io.files.atomic import flush_folder
 
 SUFFIX = ".dcm"
 _DIGITS = 16
+_MOST_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Inbox:
             shutil.rmtree(place, ignore_errors=True)
         for place in (self._incoming, self._inbox, self._removed):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._held: dict[StudyName, dict[str, str]] = {}
         self._names = {(study.route, study.key): study for study in (*known, *self.studies())}
         self.bytes = sum(self._size(study) for study in self.studies())
 
@@ -104,15 +106,16 @@ class Inbox:
             for place in (folder.parent, folder):
                 place.mkdir(mode=0o700, exist_ok=True)
             stem = _hash(received.offer.instance)
-            target = folder / f"{stem}-{received.digest[:_DIGITS]}{SUFFIX}"
-            is_new = not target.exists()
+            name = f"{stem}-{received.digest[:_DIGITS]}{SUFFIX}"
+            held = self._held_by(study)
+            is_new = held.get(stem) != name
             if is_new:
-                others = list(folder.glob(f"{stem}-*"))
-                received.path.replace(target)
+                received.path.replace(folder / name)
                 self.bytes += received.size
-                for other in others:
-                    self.bytes -= other.stat().st_size
-                    other.unlink()
+                if other := held.get(stem):
+                    self.bytes -= (folder / other).stat().st_size
+                    (folder / other).unlink()
+                held[stem] = name
             else:
                 received.path.unlink()
         # Outside of the lock, so that several associations wait for the disk together.
@@ -145,11 +148,20 @@ class Inbox:
         with self._lock:
             if set(self.objects(study)) - set(objects):
                 return False
+            self._held.pop(study, None)
             if folder.is_dir():
                 self.bytes -= self._size(study)
                 folder.replace(aside)
         shutil.rmtree(aside, ignore_errors=True)
         return True
+
+    def _held_by(self, study: StudyName) -> dict[str, str]:
+        """The objects of a study by the hashes of their UIDs; of a few studies it is remembered."""
+        if study not in self._held:
+            if len(self._held) >= _MOST_REMEMBERED:
+                del self._held[next(iter(self._held))]
+            self._held[study] = {name.partition("-")[0]: name for name in self.objects(study)}
+        return self._held[study]
 
     def _study(self, route: str, uid: str) -> StudyName:
         name = StudyName(route, f"{datetime.now():%Y%m%d}-{_hash(uid)}")

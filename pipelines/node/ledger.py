@@ -106,7 +106,10 @@ class _Line:
 
 
 class Ledger:
-    """An open ledger, of which there is one; a context manager; any thread may call."""
+    """An open ledger, of which there is one; a context manager; any thread may call.
+
+    What stores raises OSError, and then nothing has changed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -124,7 +127,9 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        with self._lock:  # a thread that is late must not write into what has this number then
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def studies(self) -> list[StudyRecord]:
         """All that are known, emptied ones too."""
@@ -170,10 +175,13 @@ class Ledger:
 
     def _append(self, *lines: _Line) -> None:
         data = b"".join(map(_encoded, lines))
-        written = os.write(self._descriptor, data)
-        if written != len(data):  # the disk is full: what was begun must not spoil the next line
-            os.write(self._descriptor, b"\n")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        end = os.fstat(self._descriptor).st_size
+        try:
+            if os.write(self._descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        except OSError:
+            os.ftruncate(self._descriptor, end)  # what was begun must not spoil the next line
+            raise
 
 
 def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[str]]]:

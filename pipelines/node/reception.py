@@ -16,6 +16,7 @@ from .routes import Route
 
 REPEATED_SECONDS = 60.0
 """After which a connection that is turned away again is told of again."""
+_MOST_REMEMBERED = 1000
 
 
 class Arriving:
@@ -125,8 +126,9 @@ class Reception:
             self._turned_away[address, reason] += 1
             if now - self._told.get((address, reason), -REPEATED_SECONDS) < REPEATED_SECONDS:
                 return
-            if len(self._told) > 1000:
+            if len(self._told) > _MOST_REMEMBERED:
                 self._told.clear()
+                self._turned_away = Counter({(address, reason): 1})
             self._told[address, reason] = now
             count = self._turned_away.pop((address, reason))
         self._tell(TurnedAway(address, reason, count))
@@ -177,6 +179,8 @@ class _Session:
     def end(self, reason: str) -> None:
         """The association is over."""
         self._arriving.left(self._studies)
+        if not (self._offered or reason):
+            return  # an echo
         self._tell(
             Received(
                 self._route,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from ...engine.errors import EngineError
+from ..errors import PipelineError
 from ..jobs.queue.job import StudyJob
 from ..jobs.queue.queue import Queue
 from ..jobs.submission import Submission, jobs_of
@@ -45,7 +47,7 @@ class Submitter:
     def submit(self, route: Route, studies: Mapping[StudyName, float], queue: Queue) -> None:
         """Queue what is new in studies of one route; all of them are on record then.
 
-        Raises QueueError, ScanError, ModelFileError or SettingsError, and then none is.
+        Raises QueueError, EngineError, SettingsError or OSError, and then some are not.
         """
         by_day: dict[str, list[_Looked]] = defaultdict(list)
         for study, since in studies.items():
@@ -56,9 +58,27 @@ class Submitter:
             elif before and before.emptied and objects:
                 self._ledger.put(replace(before, emptied=0.0))  # it came again, and is known
         for day, looked in by_day.items():
-            self._submit_day(route, output_of(self._results, route.title, day), looked, queue)
+            self._submit_all(route, output_of(self._results, route.title, day), looked, queue)
 
-    def _submit_day(
+    def _submit_all(
+        self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
+    ) -> None:
+        """If one of the studies is such that nothing can be made of it, the others go on."""
+        try:
+            self._submit_together(route, output, looked, queue)
+        except (PipelineError, EngineError, OSError):
+            raise
+        except Exception as error:
+            if len(looked) > 1:
+                for one in looked:
+                    self._submit_all(route, output, [one], queue)
+                return
+            reason = f"it cannot be examined ({type(error).__name__})"
+            record = self._record(looked[0], (reason,), self._clock(), ())
+            self._ledger.put(record)
+            self._tell(LeftOut(record.study, reason))
+
+    def _submit_together(
         self, route: Route, output: Path, looked: Sequence[_Looked], queue: Queue
     ) -> None:
         inputs = tuple(self._inbox.folder(one.study) for one in looked)

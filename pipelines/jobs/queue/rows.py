@@ -1,6 +1,6 @@
 """Rows of the queue's tables as jobs; what cannot be read of a damaged one is left out."""
 
-from typing import Any
+from typing import Any, cast
 
 from .state import (
     NOT_RECORDED,
@@ -61,11 +61,12 @@ def _passages(found: Any) -> dict[Passage, Moments]:
     """Those that can be read."""
     told: dict[Passage, Moments] = {}
     for passage in PASSAGES:
-        match found.get(passage) if isinstance(found, dict) else None:
+        moments: Any = cast("dict[str, Any]", found).get(passage) if isinstance(found, dict) else ()
+        match moments:
             case [int() | float() as start, int() | float() as stop]:
                 told[passage] = float(start), float(stop)
             case _:
-                pass
+                continue
     return told
 
 
