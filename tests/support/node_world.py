@@ -65,9 +65,15 @@ class NodeWorld:
             f'destination = "PACS@127.0.0.1:{self.destination}"\nquiet = "0.5 s"\n{more}\n'
         )
 
-    def start(self, *command: str, wait: bool = True) -> "subprocess.Popen[bytes]":
+    def command(self, *words: str) -> list[str]:
+        """A command line with the config file."""
+        return [*COMMAND, "--config", str(self.config), *words]
+
+    def start(
+        self, *command: str, wait: bool = True, prefix: Sequence[str] = ()
+    ) -> "subprocess.Popen[bytes]":
         """A command in the background; of a node, wait until it listens."""
-        asked = [*COMMAND, "--config", str(self.config), *(command or ("node", *self.options))]
+        asked = [*prefix, *self.command(*(command or ("node", *self.options)))]
         with self.log.open("ab") as log:
             process = subprocess.Popen(asked, stdout=log, stderr=log, env=self._environment())
         self._processes.append(process)
@@ -83,7 +89,7 @@ class NodeWorld:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """A command to its end."""
         return subprocess.run(
-            [*COMMAND, "--config", str(self.config), *arguments],
+            self.command(*arguments),
             capture_output=True,
             text=True,
             check=False,
