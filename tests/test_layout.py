@@ -87,14 +87,16 @@ MAY_IMPORT = {
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
         "cli.signals engine.devices engine.options engine.probe io.errors pipelines.errors "
         "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
-        "pipelines.jobs.worker pipelines.progress pipelines.report pipelines.results"
+        "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
+        "pipelines.results"
     ),
     "cli.command_line": "pipelines.jobs.queue",
     "cli.errors": "cli.render.terminal engine.errors io.errors pipelines.errors pipelines.host",
     "cli.options": (
         "cli.render.terminal engine.model engine.options io.choice io.formats io.links "
         "pipelines.config pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.model_import pipelines.results pipelines.settings pipelines.translate"
+        "pipelines.model_import pipelines.node pipelines.results pipelines.settings "
+        "pipelines.translate"
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "

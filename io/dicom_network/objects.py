@@ -66,7 +66,7 @@ class ObjectFile:
         self._path = path
         self._offer = offer
         self._digest = hashlib.sha256()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         self._file: BinaryIO = os.fdopen(descriptor, "w+b", buffering=0)
         try:
             self._size = self._start = self._write(_file_meta(offer))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..results.manifest import FOLDER
+from ..results.record_folder import found_record
 from .events import Emptied, NodeEvent
 from .inbox import Inbox, StudyName
 from .ledger import Ledger, StudyRecord
@@ -62,8 +62,11 @@ class Emptier:
         shutil.rmtree(output / study.name, ignore_errors=True)
         yesterday = f"{datetime.now() - timedelta(days=1):%Y%m%d}"
         with suppress(OSError):
-            if study.day < yesterday and {path.name for path in output.iterdir()} <= {FOLDER}:
-                shutil.rmtree(output, ignore_errors=True)
+            record = found_record(output)
+            if study.day < yesterday and set(output.iterdir()) <= {record}:
+                shutil.rmtree(output)
+                if record:
+                    shutil.rmtree(record, ignore_errors=True)
 
 
 def _due(record: StudyRecord, route: Route) -> float:

@@ -1,11 +1,11 @@
 """The folder of a node: private, and of one node at a time."""
 
-import fcntl
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...io.files.locks import lock
 from ...io.files.own_files import open_own
 from ..errors import ConfigError
 
@@ -16,9 +16,7 @@ def make_folder(folder: Path) -> None:
     """Make it for this user alone. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(1, "it belongs to another user", str(folder))
-        folder.chmod(0o700)
+        folder.chmod(0o700)  # which only its owner may
     except OSError as error:
         raise ConfigError(
             f"The node's folder {folder} cannot be used ({error.strerror}); choose another with "
@@ -31,7 +29,7 @@ def sole_owner(folder: Path) -> Generator[None]:
     """Keep other nodes from the folder. Raises ConfigError if there is one."""
     descriptor = open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except OSError as error:
         os.close(descriptor)
         raise ConfigError(

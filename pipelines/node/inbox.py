@@ -7,7 +7,6 @@ has the same place however often it comes.
 
 import hashlib
 import itertools
-import os
 import shutil
 import threading
 from collections.abc import Collection, Iterable
@@ -92,8 +91,8 @@ class Inbox:
 
     def part(self) -> Path | Status:
         """A path for an object that is about to come, or why there is no room for it."""
-        free = os.statvfs(self._incoming)
-        if self.bytes >= self._most or free.f_bavail * free.f_frsize < self._reserve:
+        free = shutil.disk_usage(self._incoming).free
+        if self.bytes >= self._most or free < self._reserve:
             return Status.OUT_OF_RESOURCES
         return self._incoming / f"{next(self._parts)}.part"
 

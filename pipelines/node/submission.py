@@ -89,6 +89,7 @@ class Submitter:
             jobs,
             route.scheduling,
             name=f"node {route.title}",
+            established=found.established,
             received={
                 record.key: record.received for each in series.values() for _, record in each
             },

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
+from ....pipelines.host.signals import STOP_SIGNALS
 from ...errors import OURS, Exit, told
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
@@ -169,7 +170,7 @@ class _Control:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             self._before[number] = signal.signal(number, self._hear)
 
     def __exit__(self, *_: object) -> None:
@@ -177,7 +178,8 @@ class _Control:
             signal.signal(number, handler)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        (self._read if number == signal.SIGHUP else self._stopped).set()
+        is_to_read = signal.Signals(number).name == "SIGHUP"
+        (self._read if is_to_read else self._stopped).set()
 
     def goes_on(self) -> bool:
         """Whether there is no stop, after a moment."""

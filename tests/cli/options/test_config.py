@@ -107,6 +107,8 @@ def value_of(command: str, key: str) -> str:
         "json": '"b.json"',
         "plot": '"b.png"',
         "against": '"pytorch"',
+        "port": "11112",
+        "associations": "3",
     }
     return "true" if option.is_flag else samples.get(key, '"x"')
 
