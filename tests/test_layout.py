@@ -243,8 +243,8 @@ MAY_IMPORT = {
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "
-        "pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.results "
-        "pipelines.translate"
+        "pipelines.decisions pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "pipelines.results pipelines.translate"
     ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",

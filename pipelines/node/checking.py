@@ -6,8 +6,8 @@ from ...engine.model.model import load_model
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
+from ..decisions import check_channels
 from ..errors import ConfigError
-from ..translate import check_channels
 from .delivery import Destination
 from .routes import Route
 
