@@ -28,29 +28,50 @@ from support.dicom_pacs import Pacs, orthanc
 from support.dicom_phantoms import Phantom
 from support.node_world import NodeWorld, free_port, phantom
 
+from cuda_cyclegan.io.files.disk import flush
+
 RESULTS = Path(__file__).parent / "results" / "node_measures.json"
 QUIET = 0.5
 
 
 def rate(folder: Path, objects: int = 400) -> dict[str, Any]:
     """MB/s of objects of 512 KB over the loopback, and of dcmtk's storescp beside it."""
+    os.environ["TCP_NODELAY"] = "1"  # for dcmtk's programs
     large = Phantom(modality="MR", slices=objects, rows=512, columns=512)
     files = large.write(folder / "sources")
     total = sum(file.stat().st_size for file in files) / 1e6
-    world = NodeWorld(folder, free_port(), 'retry = "1 h"')
     found: dict[str, Any] = {"objects": objects, "bytes each": files[0].stat().st_size}
+    shares = {1: [files], 4: [files[at::4] for at in range(4)]}
+    for place, name in ((folder, "disk"), (Path("/dev/shm"), "RAM disk")):
+        for count, parts in shares.items():
+            with tempfile.TemporaryDirectory(dir=place) as own:
+                spent = _received(Path(own), parts)
+            found[f"MB/s on a {name}, associations: {count}"] = round(total / spent)
+    written = _timed(lambda: _written(folder, files))
+    found["MB/s of writing and syncing alone on the disk"] = round(total / written)
+    found["MB/s of storescp, which syncs nothing"] = round(total / _storescp(folder, files))
+    return found
+
+
+def _received(folder: Path, parts: list[list[Path]]) -> float:
+    world = NodeWorld(folder, free_port(), 'retry = "1 h"')
     try:
         world.start()
-        found["MB/s over 1 association"] = round(total / _timed(lambda: world.send(files)))
-        shares = [files[at::4] for at in range(4)]
-        world.close()
-        os.system(f"rm -rf {world.state}")
-        world.start()
-        found["MB/s over 4 associations"] = round(total / _together(world, shares))
+        return _together(world, parts)
     finally:
         world.close()
-    found["MB/s of storescp over 1 association"] = round(total / _storescp(folder, files))
-    return found
+
+
+def _written(folder: Path, files: list[Path]) -> None:
+    """The same bytes into files that are synced, with their names."""
+    target = folder / "written"
+    target.mkdir()
+    for at, file in enumerate(files):
+        with (target / f"{at}.part").open("wb", buffering=0) as part:
+            part.write(file.read_bytes())
+            os.fsync(part.fileno())
+        (target / f"{at}.part").rename(target / f"{at}")
+        flush(target)
 
 
 def _together(world: NodeWorld, shares: list[list[Path]]) -> float:
@@ -68,11 +89,10 @@ def _together(world: NodeWorld, shares: list[list[Path]]) -> float:
 def _storescp(folder: Path, files: list[Path]) -> float:
     held, port = folder / "held", str(free_port())
     held.mkdir()
-    environment = {**os.environ, "TCP_NODELAY": "1"}
-    with subprocess.Popen([judge("storescp"), "-od", str(held), port], env=environment) as server:
+    with subprocess.Popen([judge("storescp"), "-od", str(held), port]) as server:
         time.sleep(1)
         sending = [judge("storescu"), "127.0.0.1", port, *map(str, files)]
-        spent = _timed(lambda: subprocess.run(sending, check=True, env=environment))
+        spent = _timed(lambda: subprocess.run(sending, check=True))
         server.kill()
     return spent
 

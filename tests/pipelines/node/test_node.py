@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pynetdicom.sop_class import MRImageStorage
+from pydicom import Dataset
+from pynetdicom.sop_class import MRImageStorage, StorageCommitmentPushModel
 from support.dicom_network import archive, associate
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_in_process import DAY, NodeInProcess
@@ -17,6 +18,7 @@ from support.waiting import eventually
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.summary import report_of
+from cuda_cyclegan.pipelines.node import submission
 from cuda_cyclegan.pipelines.node.events import (
     Emptied,
     GaveUp,
@@ -27,6 +29,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Trouble,
 )
 from cuda_cyclegan.pipelines.node.status import status_of
+from cuda_cyclegan.pipelines.translate import Request
 
 
 def slices(count: int = 8, number: int = 0) -> list[Any]:
@@ -84,6 +87,50 @@ def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeI
     world.pass_time(11)
     [queued] = world.events(Queued)
     assert queued.images == 8
+
+
+def test_a_study_whose_sender_asks_for_commitment_is_complete_at_once(
+    world: NodeInProcess,
+) -> None:
+    sent = slices()
+    association = associate(world.node.port, MRImageStorage, StorageCommitmentPushModel)
+    for one in sent:
+        assert association.send_c_store(one).Status == 0
+    world.node.step()
+    assert world.events(Queued) == []
+    asked = Dataset()
+    asked.TransactionUID = "1.2.3.4"
+    item = Dataset()
+    item.ReferencedSOPClassUID = sent[0].SOPClassUID
+    item.ReferencedSOPInstanceUID = sent[0].SOPInstanceUID
+    asked.ReferencedSOPSequence = [item]
+    model = StorageCommitmentPushModel
+    status, _ = association.send_n_action(asked, 1, model, "1.2.840.10008.1.20.1.1")
+    assert status.Status == 0
+    eventually(lambda: world.node.step() or world.events(Queued))
+    association.release()
+    world.wait_until_over()
+
+
+def test_one_study_that_cannot_be_examined_does_not_hold_others_up(
+    world: NodeInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examine = submission.jobs_of
+
+    def fail(request: Request) -> Any:
+        bad = phantom(1).series.encode() + b".1"
+        if any(bad in file.read_bytes() for place in request.inputs for file in place.iterdir()):
+            raise ZeroDivisionError
+        return examine(request)
+
+    monkeypatch.setattr(submission, "jobs_of", fail)
+    for number in range(3):
+        world.send(slices(number=number))
+    world.queue_up()
+    assert len(world.events(Queued)) == 2
+    assert [event.reason for event in world.events(LeftOut)] == [
+        "it cannot be examined (ZeroDivisionError)"
+    ]
 
 
 def test_a_series_that_grows_is_translated_again_and_that_is_said(world: NodeInProcess) -> None:
