@@ -250,6 +250,30 @@ def test_evaluation_is_as_near_to_other_programs_as_its_page_says() -> None:
     assert found["synthrad2025"]["mae"]["cases"] == found["pytorch_msssim"]["cases"] == 50
 
 
+def test_the_node_is_as_fast_as_its_page_says() -> None:
+    page = " ".join((ROOT / "docs" / "node.md").read_text("utf-8").split())
+    found = json.loads((RESULTS / "node_measures.json").read_text())
+    chaos = json.loads((RESULTS / "node_chaos.json").read_text())
+    rate, late, hostile = (found[name] for name in ("rate", "latency", "hostile"))
+    disk = [rate[f"MB/s on a disk, associations: {count}"] for count in (1, 4)]
+    kills = chaos["kills"]
+    for told in (
+        f"got {chaos['derived series']:,} derived series",
+        f"the node was killed {kills['node']} times, the worker {kills['worker']} times",
+        f"Of {late['series']} series sent one at a time, 95 % were back in Orthanc within "
+        f"{late['p95']} s",
+        f"{disk[0]} MB/s over one association and {disk[1]} MB/s over four, where writing and "
+        f"syncing alone reached {rate['MB/s of writing and syncing alone on the disk']} MB/s; "
+        f"{rate['MB/s on a RAM disk, associations: 1']} MB/s on a RAM disk",
+        f"syncs nothing: {rate['MB/s of storescp, which syncs nothing']} MB/s",
+        f"took {hostile['seconds for one, median']} s meanwhile, at most "
+        f"{hostile['seconds for one, longest']} s",
+        f"from {hostile['resident MiB before']} to "
+        f"{hostile['resident MiB after each time'][-1]} MiB",
+    ):
+        assert told in page
+
+
 def test_a_screen_of_bench_is_told_apart_from_the_table() -> None:
     caption = BENCHMARKS.partition("The screen, shortened, is of")[2].partition("\n\n")[0]
     [now] = re.findall(r"takes\s(\d+\.\d+) ms", caption)
