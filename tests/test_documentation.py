@@ -255,11 +255,15 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
     found = json.loads((RESULTS / "node_measures.json").read_text())
     chaos = json.loads((RESULTS / "node_chaos.json").read_text())
     rate, late, hostile = (found[name] for name in ("rate", "latency", "hostile"))
+    cost = found["cost"]
     disk = [rate[f"MB/s on a disk, associations: {count}"] for count in (1, 4)]
     kills = chaos["kills"]
     for told in (
         f"got {chaos['derived series']:,} derived series",
         f"the node was killed {kills['node']} times, the worker {kills['worker']} times",
+        f"through the node and back took "
+        f"{cost['from Orthanc through the node and back, seconds']} s",
+        f"one after the other, {cost['submit and worker, seconds']} s",
         f"Of {late['series']} series sent one at a time, 95 % were back in Orthanc within "
         f"{late['p95']} s",
         f"{disk[0]} MB/s over one association and {disk[1]} MB/s over four, where writing and "
