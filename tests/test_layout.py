@@ -85,8 +85,8 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
-        "cli.signals engine.devices engine.options engine.probe io.errors pipelines.errors "
-        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "cli.signals engine.devices engine.options engine.probe io.dicom_network io.errors "
+        "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
         "pipelines.results"
     ),
@@ -102,7 +102,7 @@ MAY_IMPORT = {
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
         "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
-        "pipelines.moments pipelines.progress pipelines.report pipelines.results "
+        "pipelines.moments pipelines.node pipelines.progress pipelines.report pipelines.results "
         "pipelines.stopwatch"
     ),
     "cli.render.bench": (
@@ -168,6 +168,7 @@ MAY_IMPORT = {
     "io.conversion": "io.errors io.formats io.volume",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.errors io.volume",
+    "io.dicom_network": "io.dicom",
     "io.discovery": (
         "io.choice io.dicom io.errors io.formats io.links io.search io.volume io.writing"
     ),
@@ -224,7 +225,7 @@ MAY_IMPORT = {
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.decisions pipelines.errors "
         "pipelines.jobs.queue pipelines.moments pipelines.report pipelines.results "
-        "pipelines.translate"
+        "pipelines.stopwatch pipelines.translate"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ...pipelines.moments import iso_time
 from ...pipelines.node.events import (
     Emptied,
     Failed,
@@ -131,6 +132,10 @@ def status_json(status: "NodeStatus") -> str:
         "studies": [
             {
                 **asdict(record),
+                **{
+                    name: _moment(getattr(record, name))
+                    for name in ("arrived", "looked", "emptied")
+                },
                 "left_out": [flagged(reason) for reason in record.left_out],
                 "series": [_series(status, record.study, one) for one in record.series],
             }
@@ -156,6 +161,11 @@ def _series(status: "NodeStatus", study: str, series: "SeriesRecord") -> dict[st
         "job": series.job,
         "confirmed": status.confirmed.get(f"{study}/{series.place}", 0),
         "stages": {
-            stage: {"start": start, "stop": stop} for stage, (start, stop) in stages.items()
+            stage: {"start": _moment(start), "stop": _moment(stop)}
+            for stage, (start, stop) in stages.items()
         },
     }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return iso_time(seconds) if seconds else None
