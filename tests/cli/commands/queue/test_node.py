@@ -56,7 +56,10 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("speed = 3", "[route.T1TOT2] speed is not known; there are allow-uneven, any-modality, blend"),
+        (
+            "speed = 3",
+            "[route.T1TOT2] speed is not known; there are allow-uneven, any-modality, blend",
+        ),
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
         ('patch = "big"', "three extents"),
         ('keep = "soon"', "'soon' is no duration such as '30 s'"),
