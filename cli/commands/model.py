@@ -48,7 +48,7 @@ def inspect(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a model, a checkpoint or an ONNX network holds.
+    """Show what a model, checkpoint or ONNX file holds.
 
     Exit status: 0 shown; 2 the file is damaged or of another kind.
     """

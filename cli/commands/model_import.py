@@ -187,7 +187,7 @@ def import_(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Make a model from a training checkpoint, or from a network in ONNX.
+    """Make a model from a training checkpoint or an ONNX file.
 
     No code in the file is run. ONNX tells all of a network; weights alone do not.
 
