@@ -11,10 +11,12 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+WITH_NODE = PROJECT["dependencies"] + EXTRAS["node"]
 ASKED = {
-    "cpu": PROJECT["dependencies"],
-    "cuda12": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cuda12"],
-    "cuda13": PROJECT["dependencies"] + PROJECT["optional-dependencies"]["cuda13"],
+    "cpu": WITH_NODE,
+    "cuda12": WITH_NODE + EXTRAS["cuda12"],
+    "cuda13": WITH_NODE + EXTRAS["cuda13"],
 }
 
 
