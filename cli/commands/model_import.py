@@ -143,8 +143,7 @@ def import_(
         Literal["-1..1", "0..1", "open"] | None,
         typer.Option(
             metavar="-1..1|0..1|open",
-            help="Values that the network takes.  [default: 0..1 if it ends in a sigmoid, else "
-            "-1..1]",
+            help="Values that the network takes; needed if it ends in a sigmoid.  [default: -1..1]",
         ),
     ] = None,
     output_range: Annotated[

@@ -21,8 +21,8 @@ class CardDraft:
     source, target: names of the input and output channels, in the network's order. axes, spacing,
     patch: as in ModelCard; spacing "native" takes every scan at its own. name: of the model; by
     default made of source and target. intensity_in, intensity_out, small_volume_padding, licence:
-    as in ModelCard and its Provenance. input_range, output_range: as in ModelCard. ranges_told:
-    whether these were said.
+    as in ModelCard and its Provenance. input_range, output_range: as in ModelCard.
+    output_range_told: whether that was said, and not read off the network.
     """
 
     source: tuple[str, ...] | None = None
@@ -37,21 +37,21 @@ class CardDraft:
     licence: str | None = None
     input_range: NetworkRange | None = None
     output_range: NetworkRange | None = None
-    ranges_told: tuple[str, ...] = ()
+    output_range_told: bool = False
 
     def with_network(self, patch: Triple | None, made: NetworkRange) -> "CardDraft":
         """What was said, and what the network tells besides.
 
-        patch: the only one it takes; None if it takes others. made: range of what it makes.
+        patch: the only one it takes; None if it takes others. made: range of what it makes. A
+        sigmoid's does not tell which one goes in.
         """
-        takes: NetworkRange = "0..1" if made == "0..1" else USUAL_RANGE
-        ranges = {"input_range": self.input_range, "output_range": self.output_range}
+        takes = None if made == "0..1" else USUAL_RANGE
         return replace(
             self,
             patch=self.patch or patch,
             input_range=self.input_range or takes,
             output_range=self.output_range or made,
-            ranges_told=tuple(name for name, said in ranges.items() if said),
+            output_range_told=self.output_range is not None,
         )
 
     def undecided(self) -> tuple[Question, ...]:
@@ -65,11 +65,9 @@ class CardDraft:
                 "how a scan smaller than a patch grows; setting small-volume-padding changes it"
             )
             yield Fact("small volumes", SMALL_VOLUME_PADDING, reason)
-        for name, value in (("input_range", self.input_range), ("output_range", self.output_range)):
-            if name not in self.ranges_told and value not in (None, USUAL_RANGE):
-                words = name.replace("_", " ")
-                reason = f"{_RANGE_REASONS[name]}; setting {name.replace('_', '-')} changes it"
-                yield Fact(words, value, reason)
+        if not self.output_range_told and self.output_range not in (None, USUAL_RANGE):
+            reason = "by the network's last layer; setting output-range changes it"
+            yield Fact("output range", self.output_range, reason)
         if self.name is None and self.source and self.target:
             reason = "of the model, in reports; setting name changes it"
             yield Fact("name", default_name(self.source, self.target), reason)
@@ -82,10 +80,6 @@ def default_name(source: tuple[str, ...], target: tuple[str, ...]) -> str:
     return f"{'+'.join(source)} to {'+'.join(target)}"
 
 
-_RANGE_REASONS = {
-    "input_range": "as what comes out of a sigmoid is of that range",
-    "output_range": "by the network's last layer",
-}
 _MAPS = ("window:LOW,HIGH", "percentile:LOW,HIGH", "zscore", "minmax", "identity")
 _QUESTIONS = (
     Question(
@@ -105,6 +99,12 @@ _QUESTIONS = (
         _MAPS,
         "how the training code did so with target scans, such as window:-1000,2000 for CT in HU; "
         "it is undone on the result",
+    ),
+    Question(
+        "input_range",
+        ("-1..1", "0..1", "open"),
+        "onto what values of scans were mapped; the network makes 0..1, which does not tell what "
+        "it takes",
     ),
     Question(
         "axes",

@@ -240,11 +240,17 @@ def test_a_whole_number_scan_goes_by_it_too(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("end", "ranges"),
-    [("Sigmoid", ("0..1", "0..1")), ("Tanh", ("-1..1", "-1..1")), ("", ("-1..1", "open"))],
+    [("Tanh", ("-1..1", "-1..1")), ("", ("-1..1", "open"))],
 )
 def test_the_last_layer_tells_the_range(bench: Bench, end: str, ranges: tuple[str, str]) -> None:
     card = bench.imported(half_more(end)).card
     assert (card.input_range, card.output_range) == ranges
+
+
+@pytest.mark.parametrize("takes", ["-1..1", "0..1"])
+def test_a_sigmoid_tells_what_comes_out_and_not_what_goes_in(bench: Bench, takes: str) -> None:
+    card = bench.imported(half_more("Sigmoid"), f"--input-range {takes}").card
+    assert (card.input_range, card.output_range) == (takes, "0..1")
 
 
 def test_a_range_changes_the_identity_and_the_usual_one_is_not_written(bench: Bench) -> None:
@@ -263,8 +269,10 @@ def test_a_checkpoint_says_its_range_too(tmp_path: Path) -> None:
     folder = ModelFolder(tmp_path)
     checkpoint = folder.checkpoint(made.trained(made.unpadded_resnet()).state_dict())
     result = folder.import_(checkpoint, "--unproven --end sigmoid")
+    assert result.exit_code == 2
+    assert "--input-range" in result.stderr
+    assert not folder.output.exists()
+    result = folder.import_(checkpoint, "--unproven --end sigmoid --input-range 0..1")
     assert result.exit_code == 0, result.stderr
     card = load_model(folder.output).card
     assert (card.input_range, card.output_range) == ("0..1", "0..1")
-    result = folder.import_(checkpoint, "--unproven --end sigmoid --input-range -1..1 --force")
-    assert load_model(folder.output).card.input_range == "-1..1"
