@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.described_cards import DESCRIBED, DescribedCard
+from support.described_cards import DESCRIBED, UNCONFIRMED, DescribedCard
 from support.driver_in_memory import output_of
 from support.gpu_networks import random_network
 
@@ -66,7 +66,7 @@ def plans() -> dict[str, str]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and which figures behind it are not confirmed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--plans", action="store_true")
     counted = plans() if parser.parse_args().plans else {}
@@ -80,6 +80,12 @@ def main() -> None:
         capability = ".".join(map(str, card.capability))
         told = [card.name, capability, card.memory, card.multiprocessors, *cells]
         print("|", " | ".join(map(str, [*told, counted.get(card.name, "")])), "|")
+    doubts = [
+        f"{field} {getattr(DESCRIBED[name], field)} of {name}"
+        for name, fields in UNCONFIRMED.items()
+        for field in fields
+    ]
+    print("\nNot confirmed by a document:", ", ".join(doubts))
 
 
 if __name__ == "__main__":

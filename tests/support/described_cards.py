@@ -1,9 +1,10 @@
 """Cards that are only described: of each compute capability from 7.5 to 12.0, and from 4 GB on.
 
-What a capability has is table "Technical Specifications per Compute Capability" of NVIDIA's CUDA
-C++ Programming Guide. Multiprocessors, caches, clocks and memory are those of NVIDIA's whitepaper
-of the architecture (Turing, GA100, GA102, Ada, H100, Blackwell), of its technical brief of the
-Jetson AGX Orin series, and of the product's data sheet.
+Which card has which capability: NVIDIA, "CUDA GPU Compute Capability". What a capability has:
+NVIDIA's CCCL, cuda/__device/arch_traits.h. The rest has its sources above the card, looked up on
+2026-11-22: what the driver of such a card listed, where that is public, and else a database of
+cards. NVIDIA's own whitepapers and data sheets could be read only where they are named. UNCONFIRMED
+has what no document told.
 """
 
 from collections.abc import Mapping
@@ -38,12 +39,17 @@ _CAPABILITIES = {
 
 @dataclass(frozen=True)
 class DescribedCard:
-    """A product. l2: MiB; memory: GiB that the driver shows; clocks in MHz; bus: bits."""
+    """A product. l2: MiB; clocks in MHz; bus: bits.
+
+    memory: GiB to the nearest, as nvidia-smi lists it where that is named above the card (and on a
+    Jetson as CUDA does), else the product's. clock: boost, as published. memory_clock: as CUDA
+    tells it, half of the data rate; where only a bandwidth is published, that of the bandwidth.
+    """
 
     name: str
     capability: tuple[int, int]
     multiprocessors: int
-    l2: int
+    l2: float
     memory: int
     clock: int
     memory_clock: int
@@ -55,7 +61,7 @@ class DescribedCard:
         return CardProperties(
             self.capability,
             self.multiprocessors,
-            self.l2 * MIB,
+            int(self.l2 * MIB),
             of.shared_of_block * KIB,
             of.shared * KIB,
         )
@@ -70,25 +76,59 @@ class DescribedCard:
 DESCRIBED: Mapping[str, DescribedCard] = {
     card.name: card
     for card in (
+        # siliconcat.net, NVIDIA T1000; visualfoodie.com, Nvidia T1000 Specifications
         DescribedCard("NVIDIA T1000", (7, 5), 14, 1, 4, 1395, 5001, 128),
+        # deviceQuery: gist Terminus-IMRC/5e4b7782; nvidia-smi: modal-labs/modal-client#2797
         DescribedCard("Tesla T4", (7, 5), 40, 4, 15, 1590, 5001, 256),
+        # sysrqmts.com, NVIDIA A40 PCIe vs NVIDIA Quadro RTX 6000
         DescribedCard("Quadro RTX 6000", (7, 5), 72, 6, 24, 1770, 7001, 384),
+        # sysrqmts.com, NVIDIA A30 PCIe vs NVIDIA Jetson TX1 GPU
         DescribedCard("NVIDIA A30", (8, 0), 56, 24, 24, 1440, 1215, 3072),
+        # deviceQuery: gist gengwg/3520df2e; nvidia-smi: modal-labs/modal-client#2797
         DescribedCard("NVIDIA A100-SXM4-80GB", (8, 0), 108, 40, 80, 1410, 1593, 5120),
+        # sysrqmts.com, NVIDIA RTX A2000 vs NVIDIA T600
         DescribedCard("NVIDIA RTX A2000", (8, 6), 26, 3, 6, 1200, 6001, 192),
+        # technical.city, A2 PCIe vs RTX A4000; cpu-gpu.alldbin.com, RTX A40 and RTX A4000
+        # nvidia-smi: geerlingguy/raspberry-pi-pcie-devices#791
         DescribedCard("NVIDIA RTX A4000", (8, 6), 48, 4, 16, 1560, 7001, 256),
-        DescribedCard("NVIDIA A10", (8, 6), 72, 6, 23, 1695, 6251, 384),
+        # sysrqmts.com, NVIDIA A10 PCIe vs NVIDIA A2; nvidia-smi: modal-labs/modal-client#2797
+        DescribedCard("NVIDIA A10", (8, 6), 72, 6, 22, 1695, 6251, 384),
+        # brojogopalsapui.com, Jetson Orin Nano Super, from NVIDIA's data sheet
+        # memory: ollama/ollama#18396
         DescribedCard("Jetson Orin Nano", (8, 7), 8, 2, 7, 1020, 3199, 128),
+        # mzph.cn/web/30785, from NVIDIA's technical brief (clock: that of its 5.3 TFLOPS)
+        # memory: ollama/ollama#3406
         DescribedCard("Jetson AGX Orin", (8, 7), 16, 4, 61, 1300, 3199, 256),
+        # itcreations.com, NVIDIA RTX 2000 Ada GPU
         DescribedCard("NVIDIA RTX 2000 Ada Generation", (8, 9), 22, 12, 16, 2130, 7001, 128),
-        DescribedCard("NVIDIA L4", (8, 9), 58, 48, 23, 2040, 6251, 192),
+        # deviceQuery: bottlerocket-os/bottlerocket-kernel-kit#139; memory clock: NVIDIA/DCGM#268
+        # l2, bus: fpsbench.com, NVIDIA L4 vs Tesla M40; nvidia-smi: modal-labs/modal-client#2797
+        DescribedCard("NVIDIA L4", (8, 9), 58, 48, 22, 2040, 6251, 192),
+        # itcreations.com, NVIDIA L40S; nvidia-smi: modal-labs/modal-client#2797
         DescribedCard("NVIDIA L40S", (8, 9), 142, 96, 45, 2520, 9001, 384),
+        # Chips and Cheese, Nvidia's H100: Funny L2, and Tons of Bandwidth
+        # docs.nvidia.com, LaunchPad: NVIDIA H100
         DescribedCard("NVIDIA H100 PCIe", (9, 0), 114, 50, 80, 1755, 1593, 5120),
-        DescribedCard("NVIDIA H200", (9, 0), 132, 60, 141, 1980, 3201, 6144),
-        DescribedCard("NVIDIA B200", (10, 0), 148, 126, 178, 1965, 3996, 7680),
+        # read off a card; nvidia-smi: NVIDIA/cuda-samples#311; bus: hwcooling.net, H200 with 141GB
+        DescribedCard("NVIDIA H200", (9, 0), 132, 60, 140, 1980, 3201, 6144),
+        # CUDA's attributes: pytorch/ao#4002; nvidia-smi: NVIDIA/TensorRT-LLM#10278
+        DescribedCard("NVIDIA B200", (10, 0), 148, 126.5, 179, 1965, 3996, 7680),
+        # fpsbench.com, GeForce RTX 5060 vs AMD Radeon Vega 3
         DescribedCard("NVIDIA GeForce RTX 5060", (12, 0), 30, 32, 8, 2497, 14001, 128),
+        # ferreiradozezere.net and gpu.name, on its announcement; clock: cputronic.com, the Max-Q
+        # (126 TFLOPS, huggingface/huggingface.js#1324, is the same clock)
+        # nvidia-smi: MarcoPizeta/flash-next-rtxpro6000-bench
         DescribedCard("NVIDIA RTX PRO 6000", (12, 0), 188, 128, 96, 2617, 14001, 512),
     )
 }
+UNCONFIRMED: Mapping[str, Mapping[str, str]] = {
+    "Jetson Orin Nano": {"l2": "from the Orin NX (deviceQuery, gist atinfinity/8cede915)"},
+    "Jetson AGX Orin": {"memory_clock": "from memory", "bus": "from memory"},
+    "NVIDIA RTX 2000 Ada Generation": {"memory_clock": "of 224 GB/s; topcpu.net says 256 GB/s"},
+    "NVIDIA L40S": {"l2": "from the L40 (topcpu.net), the same chip; a shop (reach.dog) says 48"},
+    "NVIDIA B200": {"clock": "from memory; hmc-tech.com says 1980"},
+}
+"""Fields of cards that no document tells, or documents tell differently, and whence they are."""
+
 CARDS: Mapping[str, CardProperties] = {name: card.properties for name, card in DESCRIBED.items()}
 T4, H200, B200 = CARDS["Tesla T4"], CARDS["NVIDIA H200"], CARDS["NVIDIA B200"]
