@@ -41,7 +41,7 @@ class VerificationError(PipelineError):
 class UndecidedError(PipelineError):
     """Something must be said of a checkpoint before it can become a model.
 
-    fields: of CardDraft and Choices, that are to be said.
+    fields: of CardDraft and NetworkChoices, that are to be said.
     """
 
     def __init__(self, message: str, fields: tuple[str, ...] = ()) -> None:

@@ -200,11 +200,11 @@ def import_(
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), told(verbose=verbose):
-        from ...engine.checkpoint.recognise.recognition import Choices
+        from ...engine.checkpoint.recognise.recognition import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
         from ...pipelines.model_import.importing import ImportRequest
 
-        choices = Choices(
+        choices = NetworkChoices(
             code=code,
             unproven=unproven,
             padding=padding,

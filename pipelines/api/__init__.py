@@ -3,7 +3,7 @@
 May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
 """
 
-from ...engine.checkpoint.recognise.recognition import Choices
+from ...engine.checkpoint.recognise.recognition import NetworkChoices
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ...engine.model.card import (
     Identity,
@@ -44,7 +44,6 @@ __all__ = [
     "BatchReport",
     "BatchStarted",
     "CardDraft",
-    "Choices",
     "CudaLimits",
     "DeviceOpened",
     "DeviceUnavailableError",
@@ -57,6 +56,7 @@ __all__ = [
     "Model",
     "ModelCard",
     "ModelFileError",
+    "NetworkChoices",
     "Percentiles",
     "PipelineError",
     "Remark",

@@ -3,21 +3,21 @@
 from os import PathLike
 from pathlib import Path
 
-from ...engine.checkpoint.recognise.recognition import Choices, Question
+from ...engine.checkpoint.recognise.recognition import NetworkChoices, Question
 from ...engine.model.model import Model
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft
 from ..model_import.importing import ImportRequest, make_model, survey
 from ..results.output_file import check_free, save
 
-_NOTHING_SAID = Choices()
+_NOTHING_SAID = NetworkChoices()
 
 
 def import_checkpoint(
     checkpoint: str | PathLike[str],
     output: str | PathLike[str],
     card: CardDraft,
-    choices: Choices = _NOTHING_SAID,
+    choices: NetworkChoices = _NOTHING_SAID,
     *,
     reference: str | PathLike[str] | None = None,
     replace: bool = False,

@@ -11,8 +11,8 @@ from ...engine.checkpoint.read.checkpoint import read_checkpoint
 from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.recognised import Recognised
 from ...engine.checkpoint.recognise.recognition import (
-    Choices,
     Fact,
+    NetworkChoices,
     Question,
     meaningless,
     setting,
@@ -66,7 +66,7 @@ class FoundNetwork:
         return _range_of_end(self.network.graph)
 
 
-def find_network(path: Path, choices: Choices, patch: Triple | None = None) -> FoundNetwork:
+def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
     """The generator in a file; patch: that it will be used with, None if nobody said yet.
 
     Raises CheckpointError.
@@ -104,7 +104,7 @@ def _of_checkpoint(recognised: Recognised) -> FoundNetwork:
     )
 
 
-def of_onnx(file: OnnxFile, choices: Choices, patch: Triple | None = None) -> FoundNetwork:
+def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None) -> FoundNetwork:
     """The network that a graph is; raises CheckpointError, which names what is not supported."""
     if wrong := _meaningless(choices):
         raise meaningless(wrong)
@@ -123,7 +123,7 @@ def of_onnx(file: OnnxFile, choices: Choices, patch: Triple | None = None) -> Fo
     )
 
 
-def _meaningless(choices: Choices) -> str | None:
+def _meaningless(choices: NetworkChoices) -> str | None:
     """A choice about the network, which a graph does not leave open."""
     said = ("code", "unproven", "direction", "generator")
     return next(iter(choices.said()), None) or next(

@@ -10,7 +10,7 @@ from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
 from ...engine.checkpoint.recognise.layouts import recognise
 from ...engine.checkpoint.recognise.networks import networks
 from ...engine.checkpoint.recognise.recognised import Recognised
-from ...engine.checkpoint.recognise.recognition import Choices
+from ...engine.checkpoint.recognise.recognition import NetworkChoices
 from ...engine.compiler.supported import unsupported
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
@@ -90,7 +90,7 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
     if is_model_file(path):
         return load_model(path)
     if is_onnx(path):
-        return find_network(path, Choices())
+        return find_network(path, NetworkChoices())
     checkpoint = read_checkpoint(path)
     held = tuple(
         HeldNetwork(
@@ -102,7 +102,7 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
         for group in networks(checkpoint)
     )
     try:
-        return HeldCheckpoint(checkpoint, held, recognise(checkpoint, Choices()), None)
+        return HeldCheckpoint(checkpoint, held, recognise(checkpoint, NetworkChoices()), None)
     except CheckpointError as error:
         obstacle = str(error).removeprefix(f"{path}: ")
         return HeldCheckpoint(checkpoint, held, None, obstacle)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch_generators import padded_resnet
 
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices
 from cuda_cyclegan.engine.model.card import Identity
 from cuda_cyclegan.engine.model.reference import reference_input
 from cuda_cyclegan.pipelines.model_import.card_draft import CardDraft
@@ -38,7 +38,7 @@ def main(target: Path) -> None:
         checkpoint, reference = Path(folder, "self_test.pth"), Path(folder, "reference.npz")
         torch.save(generator.state_dict(), checkpoint)
         np.savez(reference, input=patch, output=generator(torch.from_numpy(patch)).numpy())
-        request = ImportRequest(checkpoint, Choices(padding="reflect"), PURPOSE, reference)
+        request = ImportRequest(checkpoint, NetworkChoices(padding="reflect"), PURPOSE, reference)
         made = make_model(survey(request))
     if not made.verification.passed:
         sys.exit("the product does not compute what PyTorch does")

@@ -10,14 +10,14 @@ from .layers import NetworkTensors
 from .match import Match, ResNetShape
 from .networks import Chosen, Tensors, generator_tensors, networks
 from .recognised import Left, Recognised
-from .recognition import Choices, Evidence
+from .recognition import Evidence, NetworkChoices
 from .resnet import match_resnet
 from .unet import match_unet
 
 _LAYOUTS = (match_resnet, match_unet)
 
 
-def recognise(checkpoint: Checkpoint, choices: Choices) -> Recognised:
+def recognise(checkpoint: Checkpoint, choices: NetworkChoices) -> Recognised:
     """The generator in a checkpoint, matched against every supported layout.
 
     Raises CheckpointError if there is none, if it is a variant that is not supported, if the file

@@ -8,7 +8,7 @@ from ...network.graph import Network
 from ..read.checkpoint import Checkpoint
 from .match import Match
 from .reading import Reading
-from .recognition import Choices, Fact, Question
+from .recognition import Fact, NetworkChoices, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Recognised:
     undecided: tuple[Question, ...]
     left: tuple[Left, ...]
     checkpoint: Checkpoint = field(repr=False)
-    choices: Choices
+    choices: NetworkChoices
 
     @property
     def spec(self) -> Spec:

@@ -11,7 +11,7 @@ NormStatistics: TypeAlias = Literal["patch", "stored"]
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class NetworkChoices:
     """What the user says about a checkpoint; None leaves it to the file.
 
     code: name of the training code. unproven: import on assumptions, where neither code nor a
@@ -63,8 +63,8 @@ class Fact:
 class Question:
     """A choice that the file leaves open although a wrong guess still makes plausible images.
 
-    field: of Choices, or of the card's purpose. answers: best guess first. why: what the file does
-    not tell.
+    field: of NetworkChoices, or of the card's purpose. answers: best guess first. why: what the
+    file does not tell.
     """
 
     field: str
@@ -80,7 +80,7 @@ class Question:
 class Evidence:
     """Collects findings while a layout is matched, and answers its questions from the choices."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, choices: NetworkChoices) -> None:
         self.choices = choices
         self.told: list[Fact] = []
         self.defaulted: list[Fact] = []
@@ -106,12 +106,12 @@ class Evidence:
 
 
 def subject(name: str) -> str:
-    """A field of Choices in words."""
+    """A field of NetworkChoices in words."""
     return name.replace("_", " ")
 
 
 def setting(name: str) -> str:
-    """A field of Choices as a setting of the user's, in messages."""
+    """A field of NetworkChoices as a setting of the user's, in messages."""
     return f"setting {name.replace('_', '-')}"
 
 

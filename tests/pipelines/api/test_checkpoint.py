@@ -21,7 +21,7 @@ CARD = cc.CardDraft(
     intensity_in=cc.Percentiles(0, 99.5),
     intensity_out=cc.Window(-1000, 2000),
 )
-SAID = cc.Choices(unproven=True, padding="reflect", upsampling="nearest")
+SAID = cc.NetworkChoices(unproven=True, padding="reflect", upsampling="nearest")
 """What a search with a reference, which takes seconds, would find."""
 
 

@@ -16,7 +16,7 @@ from support.torch_variants import ResNet, anti_aliased  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 nn = torch.nn
@@ -148,9 +148,9 @@ def test_a_named_code_needs_no_more_and_computes_the_same(name: str, tmp_path: P
     written = WRITTEN[name]
     module = made.trained(written.make())
     checkpoint = read_checkpoint(save(module, tmp_path / "latest_net_G_A.pth"))
-    asked = recognise(checkpoint, Choices(code=written.code)).undecided
+    asked = recognise(checkpoint, NetworkChoices(code=written.code)).undecided
     assert {question.field for question in asked} == written.open
-    recognised = recognise(checkpoint, Choices(code=written.code, **written.answers))
+    recognised = recognise(checkpoint, NetworkChoices(code=written.code, **written.answers))
     assert recognised.undecided == ()
     assert recognised.established
     assert recognised.established.in_words.casefold() == f"code {written.code}".casefold()
@@ -168,7 +168,7 @@ def test_every_row_is_compared() -> None:
 def test_only_codes_that_write_such_tensors_are_offered(name: str, tmp_path: Path) -> None:
     written = WRITTEN[name]
     checkpoint = read_checkpoint(save(written.make(), tmp_path / "G.pth"))
-    recognised = recognise(checkpoint, Choices())
+    recognised = recognise(checkpoint, NetworkChoices())
     offered = {code.casefold() for code in recognised.fitting_codes}
     assert written.code.casefold() in offered
     [question] = [q for q in recognised.undecided if q.field == "code"]
@@ -176,24 +176,33 @@ def test_only_codes_that_write_such_tensors_are_offered(name: str, tmp_path: Pat
     for code in CODES:
         if code.name.casefold() not in offered:
             with pytest.raises(CheckpointError, match=f"code={code.name} contradicts the file"):
-                recognise(checkpoint, Choices(code=code.name))
+                recognise(checkpoint, NetworkChoices(code=code.name))
 
 
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        (Choices(code="junyanz", padding="replicate"), "padding=replicate contradicts setting"),
-        (Choices(code="junyanz", block_padding="constant:1"), "block-padding=constant:1 contra"),
-        (Choices(code="junyanz", end="none"), "end=none contradicts setting code=junyanz, whose"),
-        (Choices(code="junyanz", norm="group:2"), "norm=group:2 contradicts"),
-        (Choices(code="junyanz", activation="elu"), "activation=elu contradicts"),
-        (Choices(code="junyanz", residual="none"), "residual=none contradicts"),
-        (Choices(code="junyanz", epsilon=1e-3), "epsilon=0.001 contradicts"),
-        (Choices(code="pix2pix"), "code must be one of junyanz, .*, not 'pix2pix'"),
+        (
+            NetworkChoices(code="junyanz", padding="replicate"),
+            "padding=replicate contradicts setting",
+        ),
+        (
+            NetworkChoices(code="junyanz", block_padding="constant:1"),
+            "block-padding=constant:1 contra",
+        ),
+        (
+            NetworkChoices(code="junyanz", end="none"),
+            "end=none contradicts setting code=junyanz, whose",
+        ),
+        (NetworkChoices(code="junyanz", norm="group:2"), "norm=group:2 contradicts"),
+        (NetworkChoices(code="junyanz", activation="elu"), "activation=elu contradicts"),
+        (NetworkChoices(code="junyanz", residual="none"), "residual=none contradicts"),
+        (NetworkChoices(code="junyanz", epsilon=1e-3), "epsilon=0.001 contradicts"),
+        (NetworkChoices(code="pix2pix"), "code must be one of junyanz, .*, not 'pix2pix'"),
     ],
 )
 def test_what_a_code_fixes_cannot_be_said_otherwise(
-    choices: Choices, words: str, tmp_path: Path
+    choices: NetworkChoices, words: str, tmp_path: Path
 ) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
     with pytest.raises(CheckpointError, match=words):
@@ -202,7 +211,7 @@ def test_what_a_code_fixes_cannot_be_said_otherwise(
 
 def test_what_a_code_computes_may_be_said_along(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(), tmp_path / "G.pth"))
-    said = Choices(
+    said = NetworkChoices(
         code="junyanz", padding="reflect", block_padding="reflect", end="tanh", activation="relu"
     )
     assert recognise(checkpoint, said).undecided == ()
@@ -228,10 +237,10 @@ def test_options_are_evidence_only_beside_a_code(tmp_path: Path) -> None:
         "                     netG: resnet_2blocks                ",
     )
     checkpoint = read_checkpoint(path)
-    for choices in (Choices(), Choices(unproven=True)):
+    for choices in (NetworkChoices(), NetworkChoices(unproven=True)):
         told = recognise(checkpoint, choices).told
         assert not [fact for fact in told if "option" in fact.subject]
-    told = recognise(checkpoint, Choices(code="junyanz")).told
+    told = recognise(checkpoint, NetworkChoices(code="junyanz")).told
     assert ("option netG", "resnet_2blocks") in {(fact.subject, fact.value) for fact in told}
 
 
@@ -248,7 +257,7 @@ def test_padding_type_is_read_as_the_code_reads_it(
 ) -> None:
     norm = made.tracked_instance if code == "davidiommi" else made.instance
     path = with_options(made.padded_resnet(norm=norm), tmp_path, f"padding_type: {said}")
-    reading = recognise(read_checkpoint(path), Choices(code=code)).reading
+    reading = recognise(read_checkpoint(path), NetworkChoices(code=code)).reading
     assert (reading.padding, reading.block_padding) == (pad, block_padding)
 
 
@@ -271,24 +280,24 @@ def test_options_that_the_tensors_contradict_are_an_error(
 ) -> None:
     path = with_options(made.padded_resnet(), tmp_path, line)
     with pytest.raises(CheckpointError, match=words):
-        recognise(read_checkpoint(path), Choices(code="junyanz"))
-    recognise(read_checkpoint(path), Choices(unproven=True, padding="reflect"))
+        recognise(read_checkpoint(path), NetworkChoices(code="junyanz"))
+    recognise(read_checkpoint(path), NetworkChoices(unproven=True, padding="reflect"))
 
 
 @pytest.mark.parametrize(("used", "norm"), [("True", "stored"), ("False", "instance_affine")])
 def test_options_of_the_test_run_tell_the_statistics(used: str, norm: str, tmp_path: Path) -> None:
     path = save(batch_resnet(), tmp_path / "G.pth")
     (tmp_path / "test_opt.txt").write_text(f"   eval: {used} \t[default: False]\n")
-    assert recognise(read_checkpoint(path), Choices(code="junyanz")).spec.norm == norm
+    assert recognise(read_checkpoint(path), NetworkChoices(code="junyanz")).spec.norm == norm
     contrary = "patch" if used == "True" else "stored"
-    said = Choices(code="junyanz", norm_statistics=contrary)
+    said = NetworkChoices(code="junyanz", norm_statistics=contrary)
     assert recognise(read_checkpoint(path), said).spec.norm != norm
 
 
 def test_unpadded_unet_of_the_options_is_refused(tmp_path: Path) -> None:
     path = with_options(made.UNet(levels=5, width=2), tmp_path, "netG: unet_32")
     with pytest.raises(CheckpointError, match="unet_32"):
-        recognise(read_checkpoint(path), Choices(code="junyanz"))
+        recognise(read_checkpoint(path), NetworkChoices(code="junyanz"))
 
 
 # --- on the user's own word ---
@@ -296,7 +305,7 @@ def test_unpadded_unet_of_the_options_is_refused(tmp_path: Path) -> None:
 
 def test_an_unproven_import_asks_what_differs_most_and_lists_the_rest(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(save(made.padded_resnet(dropout=True), tmp_path / "G.pth"))
-    recognised = recognise(checkpoint, Choices(unproven=True))
+    recognised = recognise(checkpoint, NetworkChoices(unproven=True))
     assert [question.field for question in recognised.undecided] == ["padding"]
     assumed = {fact.subject: fact.value for fact in recognised.defaulted}
     assert assumed["last activation"] == "tanh"
@@ -323,7 +332,7 @@ def test_an_unproven_import_asks_what_differs_most_and_lists_the_rest(tmp_path: 
 def test_single_settings_are_obeyed(module: ResNet, said: dict[str, str], tmp_path: Path) -> None:
     generator = made.trained(module.made())
     checkpoint = read_checkpoint(save(generator, tmp_path / "G.pth"))
-    choices = Choices(**{"unproven": True, "padding": "reflect", **said})
+    choices = NetworkChoices(**{"unproven": True, "padding": "reflect", **said})
     recognised = recognise(checkpoint, choices)
     assert recognised.undecided == ()
     patch, expected = pair_of(generator, 1, 16)
@@ -334,7 +343,7 @@ def test_single_settings_are_obeyed(module: ResNet, said: dict[str, str], tmp_pa
 def test_weights_of_every_precision_become_float32(precision: str, tmp_path: Path) -> None:
     module = made.trained(made.unpadded_resnet()).to(getattr(torch, precision))
     checkpoint = read_checkpoint(save(module, tmp_path / "G.pth"))
-    network = recognise(checkpoint, Choices(code="mfazampour")).network
+    network = recognise(checkpoint, NetworkChoices(code="mfazampour")).network
     patch, expected = pair_of(module.float(), 1, 16)
     assert all(array.dtype == np.float32 for array in network.weights.values())
     assert distance(run(network, patch), expected) < 1e-4

@@ -12,10 +12,10 @@ from support.torch_pairs import pair_of, run, save  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
-UNPROVEN = Choices(unproven=True)
+UNPROVEN = NetworkChoices(unproven=True)
 
 
 def prefixed(module: "torch.nn.Module", prefix: str) -> dict[str, "torch.Tensor"]:
@@ -67,7 +67,7 @@ def test_pairs_in_one_file_are_told_apart(name: str, direction: str, tmp_path: P
     checkpoint = read_checkpoint(tmp_path / "both.ckpt")
     assert [q.field for q in recognise(checkpoint, UNPROVEN).undecided] == ["direction"]
 
-    recognised = recognise(checkpoint, Choices(direction=direction, unproven=True))
+    recognised = recognise(checkpoint, NetworkChoices(direction=direction, unproven=True))
     wanted = forward if direction == "AtoB" else backward
     assert np.array_equal(
         recognised.network.weights["first.weight"], wanted.model[0].weight.detach()
@@ -113,8 +113,8 @@ def test_several_networks_without_a_direction_need_a_name(tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match="setting generator, one of 'ema', 'raw'"):
         recognise(checkpoint, UNPROVEN)
     with pytest.raises(CheckpointError, match="must be one of 'ema', 'raw', not 'emu'"):
-        recognise(checkpoint, Choices(generator="emu", unproven=True))
-    chosen = recognise(checkpoint, Choices(generator="ema", unproven=True)).network.weights[
+        recognise(checkpoint, NetworkChoices(generator="emu", unproven=True))
+    chosen = recognise(checkpoint, NetworkChoices(generator="ema", unproven=True)).network.weights[
         "first.weight"
     ]
     assert np.array_equal(chosen, module.model[0].weight.detach())
@@ -190,10 +190,12 @@ UNKNOWN: dict[str, tuple[Callable[["torch.nn.Module"], object], str]] = {
 
 @pytest.mark.parametrize("name", UNKNOWN)
 @pytest.mark.parametrize(
-    "choices", [Choices(), Choices(unproven=True), Choices(code="mfazampour")], ids=str
+    "choices",
+    [NetworkChoices(), NetworkChoices(unproven=True), NetworkChoices(code="mfazampour")],
+    ids=str,
 )
 def test_tensors_that_may_matter_stop_the_import(
-    name: str, choices: Choices, tmp_path: Path
+    name: str, choices: NetworkChoices, tmp_path: Path
 ) -> None:
     wrap, words = UNKNOWN[name]
     torch.save(wrap(made.unpadded_resnet()), tmp_path / "G.pth")
@@ -217,7 +219,7 @@ def test_what_a_training_keeps_beside_its_generators_is_left_and_listed(tmp_path
         "criterionGAN": {"real_label": torch.tensor(1.0)},
     }
     torch.save(contents, tmp_path / "30.pth")
-    choices = Choices(unproven=True, direction="AtoB")
+    choices = NetworkChoices(unproven=True, direction="AtoB")
     left = recognise(read_checkpoint(tmp_path / "30.pth"), choices).left
     assert {part.name: part.is_network for part in left} == {
         "G_B2A": True,

@@ -17,7 +17,7 @@ from support.torch_variants import Adding, ResNet, anti_aliased, unet  # noqa: E
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.recognised import Recognised  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.reference_search import (  # noqa: E402
     MOST_SECONDS,
     resolve,
@@ -139,7 +139,7 @@ GOOD: dict[str, Good] = {
 def test_a_reference_proves_what_is_computed(name: str, tmp_path: Path) -> None:
     good = GOOD[name]
     module = made.trained(good.make())
-    recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), Choices())
+    recognised = recognise(read_checkpoint(save(module, tmp_path / "G.pth")), NetworkChoices())
     assert recognised.established is None
     assert {"code", "reference"} & {question.field for question in recognised.undecided}
     channels = recognised.spec.in_channels
@@ -153,14 +153,16 @@ def test_a_reference_proves_what_is_computed(name: str, tmp_path: Path) -> None:
     assert distance(run(resolved.network, other), expected) < 1e-4
 
 
-def reference_case(module: "torch.nn.Module", tmp_path: Path, choices: Choices) -> Recognised:
+def reference_case(
+    module: "torch.nn.Module", tmp_path: Path, choices: NetworkChoices
+) -> Recognised:
     """A checkpoint with nothing settled but the choices."""
     return recognise(read_checkpoint(save(module, tmp_path / "G.pth")), choices)
 
 
 def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
     module = made.trained(ResNet(block_pad="replicate").made())
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     told = {fact.subject: fact for fact in resolve(recognised, *pair_of(module, 1, 16)).told}
     assert told["padding"].value == "reflect"
     assert told["padding in blocks"].value == "replicate"
@@ -170,7 +172,7 @@ def test_what_fits_and_the_second_best_are_named(tmp_path: Path) -> None:
 def test_a_reference_of_other_weights_is_refused_with_the_closest_single_change(
     tmp_path: Path,
 ) -> None:
-    recognised = reference_case(ResNet().made(), tmp_path, Choices())
+    recognised = reference_case(ResNet().made(), tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match="computes the reference") as raised:
         resolve(recognised, *pair_of(made.trained(ResNet().made()), 1, 16))
     assert re.search(
@@ -227,7 +229,7 @@ class Sandwiched(nn.Module):
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_no_reading_computes_is_refused(name: str, tmp_path: Path) -> None:
     module = made.trained(UNKNOWN[name]())
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match=r"No reading .* Either the training code computes"):
         resolve(recognised, *pair_of(module, 1, 16))
 
@@ -241,7 +243,7 @@ def test_a_search_that_takes_too_long_ends_and_says_what_it_found_until_then(
     tmp_path: Path,
 ) -> None:
     module = made.trained(UNKNOWN["circular padding"]())
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError) as raised:
         resolve(recognised, *pair_of(module, 1, 16), clock=passing(MOST_SECONDS / 4))
     tried = re.search(r"of (\d) networks that it can be, the closest \(", str(raised.value))
@@ -254,7 +256,7 @@ def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
     tmp_path: Path,
 ) -> None:
     module = made.trained(ResNet().made())
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     for clock in (passing(0.0), passing(MOST_SECONDS)):
         resolved = resolve(recognised, *pair_of(module, 1, 16), clock=clock)
         [told] = [fact.reason for fact in resolved.told if fact.subject == "reference"]
@@ -265,22 +267,22 @@ def test_a_reading_that_is_found_in_time_is_compared_with_others_all_the_same(
     ("choices", "words"),
     [
         (
-            Choices(block_padding="zero"),
+            NetworkChoices(block_padding="zero"),
             "contradicts setting block-padding=zero: it was computed with setting "
             "block-padding=replicate",
         ),
         (
-            Choices(end="none"),
+            NetworkChoices(end="none"),
             "contradicts setting end=none: it was computed with setting end=tanh",
         ),
         (
-            Choices(code="ganslate"),
+            NetworkChoices(code="ganslate"),
             "contradicts setting code=ganslate: it was computed with padding reflect; leave",
         ),
     ],
 )
 def test_a_reference_shows_what_a_user_says_wrong(
-    choices: Choices, words: str, tmp_path: Path
+    choices: NetworkChoices, words: str, tmp_path: Path
 ) -> None:
     module = made.trained(ResNet(block_pad="replicate", samplings=2).made())
     recognised = reference_case(module, tmp_path, choices)
@@ -290,7 +292,7 @@ def test_a_reference_shows_what_a_user_says_wrong(
 
 def test_a_reference_agrees_with_the_code_that_made_it(tmp_path: Path) -> None:
     module = made.trained(made.padded_resnet(pad="replicate", norm=made.tracked_instance))
-    recognised = reference_case(module, tmp_path, Choices(code="davidiommi"))
+    recognised = reference_case(module, tmp_path, NetworkChoices(code="davidiommi"))
     resolved = resolve(recognised, *pair_of(module, 1, 16, evaluate=False))
     assert resolved.established
     assert resolved.established.by == "reference"
@@ -300,7 +302,7 @@ def test_reference_that_does_not_tell_readings_apart_is_refused(tmp_path: Path) 
     module = made.trained(made.padded_resnet())
     with torch.no_grad():
         module.model[-2].weight.mul_(1e-5)
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     with pytest.raises(CheckpointError, match=r"Several readings .* or say setting "):
         resolve(recognised, *pair_of(module, 1, 16))
 
@@ -309,13 +311,13 @@ def test_readings_with_equal_outputs_are_one(tmp_path: Path) -> None:
     module = made.trained(made.padded_resnet())
     with torch.no_grad():
         module.model[-2].weight.zero_()
-    recognised = reference_case(module, tmp_path, Choices(end="tanh"))
+    recognised = reference_case(module, tmp_path, NetworkChoices(end="tanh"))
     assert resolve(recognised, *pair_of(module, 1, 16)).undecided == ()
 
 
 def test_reference_of_another_shape_is_refused(tmp_path: Path) -> None:
     module = made.unpadded_resnet()
-    recognised = reference_case(module, tmp_path, Choices())
+    recognised = reference_case(module, tmp_path, NetworkChoices())
     patch, output = pair_of(module, 1, 16)
     with pytest.raises(CheckpointError, match="has the shape"):
         resolve(recognised, patch, output[..., :8])
@@ -325,6 +327,6 @@ def test_resolving_picks_the_direction(tmp_path: Path) -> None:
     forward, backward = made.trained(made.unpadded_resnet()), made.unpadded_resnet()
     path = tmp_path / "30.pth"
     torch.save({"G_AB": backward.state_dict(), "G_BA": forward.state_dict()}, path)
-    recognised = recognise(read_checkpoint(path), Choices())
+    recognised = recognise(read_checkpoint(path), NetworkChoices())
     assert {question.field for question in recognised.undecided} == {"direction", "code"}
     assert resolve(recognised, *pair_of(forward, 1, 16)).choices.direction == "BtoA"

@@ -10,10 +10,10 @@ from support.torch_pairs import save  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import Choices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
-REFLECT = Choices(padding="reflect", unproven=True)
+REFLECT = NetworkChoices(padding="reflect", unproven=True)
 
 
 def state(**shapes: tuple[int, ...]) -> dict[str, "torch.Tensor"]:
@@ -57,7 +57,7 @@ def test_other_networks_are_refused_by_what_they_are(name: str, tmp_path: Path) 
     tensors, message = REFUSED[name]
     torch.save(tensors, tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=message) as raised:
-        recognise(read_checkpoint(tmp_path / "G.pth"), Choices(unproven=True))
+        recognise(read_checkpoint(tmp_path / "G.pth"), NetworkChoices(unproven=True))
     assert str(tmp_path / "G.pth") in str(raised.value)
 
 
@@ -93,23 +93,25 @@ def test_diverged_weights_are_refused(value: float, tmp_path: Path) -> None:
         module.model[0].weight[0, 0, 0, 0, 0] = value
     path = save(module, tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=r"model\.0\.weight holds numbers that are not fin"):
-        recognise(read_checkpoint(path), Choices(unproven=True))
+        recognise(read_checkpoint(path), NetworkChoices(unproven=True))
 
 
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        (Choices(concat="skip-first"), "Setting concat has no meaning"),
-        (Choices(upsampling="nearest"), "Setting upsampling has no meaning"),
-        (Choices(norm_statistics="patch"), "Setting norm-statistics has no meaning"),
-        (Choices(norm="stored"), "would hold other tensors"),
-        (Choices(norm="layer"), "would hold other tensors"),
-        (Choices(activation="gelu"), "must be relu, leaky:SLOPE or elu"),
-        (Choices(padding="mirror"), "must be reflect, replicate, zero or constant:VALUE"),
-        (Choices(padding="constant:much"), "holds no number"),
+        (NetworkChoices(concat="skip-first"), "Setting concat has no meaning"),
+        (NetworkChoices(upsampling="nearest"), "Setting upsampling has no meaning"),
+        (NetworkChoices(norm_statistics="patch"), "Setting norm-statistics has no meaning"),
+        (NetworkChoices(norm="stored"), "would hold other tensors"),
+        (NetworkChoices(norm="layer"), "would hold other tensors"),
+        (NetworkChoices(activation="gelu"), "must be relu, leaky:SLOPE or elu"),
+        (NetworkChoices(padding="mirror"), "must be reflect, replicate, zero or constant:VALUE"),
+        (NetworkChoices(padding="constant:much"), "holds no number"),
     ],
 )
-def test_choices_without_meaning_are_refused(choices: Choices, words: str, tmp_path: Path) -> None:
+def test_choices_without_meaning_are_refused(
+    choices: NetworkChoices, words: str, tmp_path: Path
+) -> None:
     path = save(made.unpadded_resnet(), tmp_path / "G.pth")
     with pytest.raises(CheckpointError, match=words):
         recognise(read_checkpoint(path), choices)
