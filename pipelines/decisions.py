@@ -1,5 +1,6 @@
 """What is decided before anything opens: devices by their name, and what a request leaves open."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -21,16 +22,32 @@ def decided(
     device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError,
     UnsupportedLayerError or SettingsError where model, devices and options do not fit each other.
     """
-    check_channels(model)
-    _check_said(options)
     chosen = choose_devices(_known_device(device), limits)
     devices = able_devices(chosen, device, model.network.graph)
+    options = with_precision(options, devices, device)
     patch = options.patch or model.card.patch
-    precision = chosen_precision(options.precision, devices, device)
-    model.network.graph.check_patch(patch)
-    if devices[0].kind == "cpu":
-        check_patch_memory(model.network.graph, patch, available_memory())
-    return devices, replace(options, patch=patch, precision=precision)
+    check_model(model, patch, devices[0])
+    return devices, replace(options, patch=patch)
+
+
+def with_precision(
+    options: TranslateOptions, devices: Sequence[Device], name: str
+) -> TranslateOptions:
+    """The options with the arithmetic that devices do; name: of these, as the user gave it.
+
+    Raises DeviceUnavailableError or SettingsError.
+    """
+    _check_said(options)
+    return replace(options, precision=chosen_precision(options.precision, devices, name))
+
+
+def check_model(model: Model, patch: tuple[int, int, int], device: Device) -> None:
+    """Raise PatchShapeError or SettingsError if a model cannot be opened for such patches there."""
+    check_channels(model)
+    graph = model.network.graph
+    graph.check_patch(patch)
+    if device.kind == "cpu":
+        check_patch_memory(graph, patch, available_memory())
 
 
 def _known_device(name: str) -> str:

@@ -233,8 +233,8 @@ MAY_IMPORT = {
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.recovery io.discovery io.errors io.files io.volume "
-        "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
-        "pipelines.patch_memory pipelines.progress pipelines.report pipelines.results "
+        "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
+        "pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.translate"
     ),
     "pipelines.model_import": (

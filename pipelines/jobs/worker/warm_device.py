@@ -21,11 +21,9 @@ from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
-from ...errors import SettingsError
+from ...decisions import check_model, with_precision
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
-from ...host.memory import available_memory
-from ...patch_memory import check_patch_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -65,10 +63,11 @@ class _Known:
 class WarmDevice:
     """One device with the last model on it, and the last output folder; a context manager.
 
-    device: as choose_devices takes it, but at most one GPU.
+    device: "cpu" or "cuda:N".
     """
 
     def __init__(self, device: str, settings: WorkerSettings, tell: Tell) -> None:
+        self._name = device
         self._device: Device = choose_device(device, settings.limits)
         self._sharing = settings.sharing
         self._tell = tell
@@ -144,7 +143,7 @@ class WarmDevice:
         return concurrency_of(self._device, self._sharing)
 
     def _options(self, job: StudyJob) -> TranslateOptions:
-        return replace(job.options, precision=self._precision(job))
+        return with_precision(job.options, [self._device], self._name)
 
     def _open_folder(self, output: Path) -> Manifest:
         if self._manifest and self._manifest.output == output:
@@ -188,9 +187,7 @@ class WarmDevice:
         self._tool = None
         self._tool_stack.close()
         model = self._load(job)
-        model.network.graph.check_patch(patch)
-        if self._device.kind == "cpu":
-            check_patch_memory(model.network.graph, patch, available_memory())
+        check_model(model, patch, self._device)
         opening = shared_generator(
             lambda precision: self._opened(model, precision, patch), self._device.precisions
         )
@@ -208,15 +205,6 @@ class WarmDevice:
                 opening = open_generator(model.network, self._device, precision, patch, progress)
                 generator = stack.enter_context(opening)
             yield generator
-
-    def _precision(self, job: StudyJob) -> Precision:
-        precision = job.options.precision or self._device.default_precision
-        if precision not in self._device.precisions:
-            raise SettingsError(
-                f"The {self._device.kind} device of this worker does not compute in {precision}; "
-                "submit without setting precision, or work with another setting device."
-            )
-        return precision
 
 
 def find_study(job: StudyJob) -> Study:
