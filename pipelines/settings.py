@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,19 @@ MOST_OVERLAP = 0.9
 
 METHOD = 1
 """Raised whenever the program begins to make other voxels from equal settings."""
+
+ADDED: dict[str, int | None] = {
+    "keep_private": None,
+    "links": 1,
+    "verify": 2,
+    "any_modality": 3,
+    "nan_to": 3,
+}
+"""Options that came later, with the version of the first worker that heeds them.
+
+At their default they are left out of fingerprints, so that results from before stay up to date, and
+of jobs, which older workers then take and whose key stays. None: it always stands in jobs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +54,10 @@ class TranslateSettings:
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
         choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
-        # Results of versions that had no such choice stay up to date.
-        if not self.keep_private:
-            del choices["keep_private"]
-        if self.nan_to is None:
-            del choices["nan_to"]
-        else:
+        if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        fields = json.dumps(choices, sort_keys=True)
-        return hashlib.sha256(fields.encode()).hexdigest()
+        named = {name: choices[name] for name in choices.keys() - added_at_default(choices)}
+        return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +117,8 @@ class TranslateOptions:
 
 
 DEFAULTS = TranslateOptions()
+
+
+def added_at_default(choices: Mapping[str, object]) -> set[str]:
+    """Those among the options by name that came later and say nothing but their default."""
+    return {name for name in ADDED if name in choices and choices[name] == getattr(DEFAULTS, name)}

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cuda_cyclegan.pipelines.settings import TranslateSettings
+from cuda_cyclegan.pipelines.settings import ADDED, DEFAULTS, TranslateSettings
 
 SETTINGS = TranslateSettings((128, 128, 128))
 OTHERS = {
@@ -18,10 +18,30 @@ OTHERS = {
 }
 
 
-def test_the_fingerprint_is_pinned() -> None:
+FINGERPRINTS = {
+    "f7f6a388e4573d4591fc6b15c20e124499f7bb9d67c26df8d356a83448ff8455": SETTINGS,
+    "a80791e30cbd1e78c93a043dca80e6ad286562499c9b308f7a28c163da6c49a5": replace(
+        SETTINGS, keep_private=True
+    ),
+    "bc1e23b49e9c981e92977cbd8b2f0638afdbe1944a3d428da10fa705c82878eb": replace(
+        SETTINGS, nan_to=-0.0
+    ),
+    "6a5c20c7ade71f5b24184a0cbba4f1906720236c7bc5cd5a7900d5ed676cad35": replace(
+        SETTINGS, keep_private=True, nan_to=-1.5
+    ),
+}
+
+
+@pytest.mark.parametrize("expected", FINGERPRINTS)
+def test_the_fingerprint_is_pinned(expected: str) -> None:
     # Another value makes every result of every user due again: raise METHOD instead, on purpose.
-    expected = "f7f6a388e4573d4591fc6b15c20e124499f7bb9d67c26df8d356a83448ff8455"
-    assert SETTINGS.sha256() == expected
+    assert FINGERPRINTS[expected].sha256() == expected
+
+
+def test_an_option_that_came_later_has_one_default() -> None:
+    made = replace(DEFAULTS, patch=SETTINGS.patch, precision=SETTINGS.precision).settings()
+    assert made == SETTINGS
+    assert {field.name for field in fields(DEFAULTS)} >= ADDED.keys()
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(TranslateSettings)])

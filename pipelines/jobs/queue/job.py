@@ -9,17 +9,12 @@ from typing import Any, Self
 
 from ....engine.decoding import FieldError, decode, decode_known, parse
 from ...errors import QueueError
-from ...settings import TranslateOptions
+from ...settings import ADDED, TranslateOptions, added_at_default
 
-VERSION = 3
-"""Raised when an older worker could not do a newer job right."""
+VERSION = max(version for version in ADDED.values() if version)
+"""The newest job that a worker of this program does right."""
 
 _OPTIONS = TranslateOptions.__dataclass_fields__
-_ADDED = {"links": 1, "verify": 2, "any_modality": 3, "nan_to": 3}
-"""Options that came later, with the version of a worker that heeds them.
-
-At their default they are left out: older workers take the job, and equal work keeps its key.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +44,10 @@ class StudyJob:
         """
         fields = asdict(self)
         options: dict[str, Any] = fields.pop("options")
-        version = 1
-        for name, needed in _ADDED.items():
-            if options[name] == _OPTIONS[name].default:
-                del options[name]
-            else:
-                version = max(version, needed)
-        return json.dumps({"version": version, **fields, **options})
+        needed = {name: version for name, version in ADDED.items() if version}
+        for name in needed.keys() & added_at_default(options):
+            del options[name], needed[name]
+        return json.dumps({"version": max(needed.values(), default=1), **fields, **options})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

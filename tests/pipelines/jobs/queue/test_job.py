@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,19 +56,29 @@ def test_a_job_is_stored_as_the_version_before_stored_it() -> None:
     assert StudyJob.from_json(STORED) == JOB
 
 
-def test_a_job_that_is_to_be_verified_is_none_for_a_worker_that_would_not() -> None:
-    verified = replace(JOB, options=replace(JOB.options, verify=3))
-    assert json.loads(verified.to_json())["version"] == 2
-    assert StudyJob.from_json(verified.to_json()) == verified
+LATER: dict[str, tuple[int, object, str]] = {
+    "links": (1, "all", '"all"'),
+    "verify": (2, 3, "3"),
+    "any_modality": (3, True, "true"),
+    "nan_to": (3, 0.0, "0.0"),
+}
+"""Options that came later: the version of a job with one, a value, and how it is written."""
 
 
-@pytest.mark.parametrize("asked", [{"nan_to": 0.0}, {"any_modality": True}])
-def test_a_job_with_an_option_that_older_workers_lack_is_none_for_them(
-    asked: dict[str, Any],
-) -> None:
-    job = replace(JOB, options=replace(JOB.options, **asked))
-    assert json.loads(job.to_json())["version"] == 3
+@pytest.mark.parametrize("name", LATER)
+def test_an_option_that_came_later_is_stored_behind_the_others(name: str) -> None:
+    version, value, written = LATER[name]
+    job = replace(JOB, options=replace(JOB.options, **{name: value}))
+    expected = STORED.replace('"version": 1', f'"version": {version}')
+    assert job.to_json() == expected.removesuffix("}") + f', "{name}": {written}' + "}"
     assert StudyJob.from_json(job.to_json()) == job
+
+
+def test_options_that_came_later_are_stored_in_one_order() -> None:
+    asked = {name: value for name, (_, value, _) in LATER.items()}
+    text = replace(JOB, options=replace(JOB.options, **asked)).to_json()
+    assert list(json.loads(text))[-4:] == [*LATER]
+    assert json.loads(text)["version"] == 3
 
 
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:
