@@ -5,7 +5,13 @@ Run it to print the table: PYTHONPATH=tests python -m support.import_guide
 
 from collections.abc import Iterator
 
-from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, GeneratorCode, TrainingCode
+from cuda_cyclegan.engine.checkpoint.recognise.codes import (
+    CODES,
+    FEWEST_LEVELS,
+    GeneratorCode,
+    TrainingCode,
+)
+from cuda_cyclegan.engine.checkpoint.recognise.match import NAMED_RESNET, NESTED_U_NET
 
 HEAD = (
     "| `--code` | repository, file | what it writes | what it computes |\n| --- | --- | --- | --- |"
@@ -27,9 +33,9 @@ def _rows(code: TrainingCode) -> Iterator[str]:
 
 def _writes(generator: GeneratorCode) -> str:
     norms = " or ".join(dict.fromkeys(form.name for form in generator.norms))
-    if generator.is_unet:
-        return f"nested U-Net; norm {norms}"
-    naming = "layers by name" if generator.is_named else "layers by number"
+    if generator.layout == NESTED_U_NET:
+        return f"nested U-Net of {FEWEST_LEVELS} levels or more; norm {norms}"
+    naming = "layers by name" if generator.layout == NAMED_RESNET else "layers by number"
     pads = "pad layers" if generator.pads else "no pad layers"
     decoder = "sampling" if generator.sampled else "transposed convolutions"
     blurred = ", anti-aliasing filters" if generator.blurred else ""
@@ -39,7 +45,7 @@ def _writes(generator: GeneratorCode) -> str:
 def _computes(generator: GeneratorCode) -> str:
     reading = generator.reading
     facts = [f"padding {reading.padding}"]
-    if generator.is_unet:
+    if generator.layout == NESTED_U_NET:
         facts += [f"joints {reading.concat}", "leaky:0.2 down, relu up"]
     else:
         facts += [_blocks(generator), f"strided convolutions {reading.down_padding}", "relu"]

@@ -27,7 +27,7 @@ MODELS = {
     "--spacing native --patch 16,12,20 --small-volume-padding reflect --code mfazampour",
     "unet": "--concat skip-first --intensity-in window:-1000,1000 --intensity-out window:0,500 "
     "--axes PIR --spacing 1,1,1 --patch 16,8,16 --small-volume-padding minimum "
-    "--code junyanz",
+    "--unproven",
     "sampling": "--padding replicate --upsampling trilinear --intensity-in identity "
     "--intensity-out identity --axes ASR --spacing native --patch 12,12,12 --unproven --end none",
     "named": "--intensity-in zscore --intensity-out zscore --axes RAS --spacing 2,2,2 "

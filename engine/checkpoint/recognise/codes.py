@@ -10,11 +10,14 @@ from typing import Literal, TypeAlias
 
 from ...errors import CheckpointError
 from .layers import AFFINE, TRACKED
-from .match import Match, ResNetShape, UNetShape
+from .match import NAMED_RESNET, NESTED_U_NET, NUMBERED_RESNET, Match, ResNetShape, UNetShape
 from .reading import U_NET, Reading
 
 Bias: TypeAlias = Literal["always", "as norm"]
 """Whether a convolution has a bias where those before a norm have none."""
+
+FEWEST_LEVELS = 5
+"""Of U-Nets: all their classes build the innermost, the outermost and three more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,10 @@ FAMILY_NORMS = (INSTANCE, BATCH, NO_NORM)
 class GeneratorCode:
     """One generator class of a repository: the weights that it writes, and how it uses them.
 
-    file: where it stands. reading: how it computes. norms: that it can be run with. is_unet:
-    whether it is a nested U-Net. up_bias, last_bias: of the decoder and of the last convolution.
-    pads, block_pads, up_pads, sampled, blurred, is_named: as in ResNetShape; block_pads None: as
-    its parameter padding_type says. statistics: which a norm with stored ones uses at test, None
+    file: where it stands. reading: how it computes. norms: that it can be run with. layout: of the
+    tensors that it saves. up_bias, last_bias: of the decoder and of the last convolution. pads,
+    block_pads, up_pads, sampled, blurred: as in ResNetShape; block_pads None: as its parameter
+    padding_type says. statistics: which a norm with stored ones uses at test, None
     where the test run's options decide. dropout: where it may have some. padding_types: the block
     padding that each value of the parameter padding_type makes; empty without such a parameter.
     """
@@ -54,13 +57,12 @@ class GeneratorCode:
     file: str
     reading: Reading
     norms: tuple[NormForm, ...] = FAMILY_NORMS
-    is_unet: bool = False
+    layout: str = NUMBERED_RESNET
     pads: bool = True
     block_pads: bool | None = True
     up_pads: bool = False
     sampled: bool = False
     blurred: bool | None = False
-    is_named: bool = False
     dropout: Literal["none", "blocks", "outside"] = "none"
     up_bias: Bias = "as norm"
     last_bias: Bias = "always"
@@ -68,16 +70,17 @@ class GeneratorCode:
     padding_types: tuple[tuple[str, str], ...] = ()
 
     def contradictions(self, match: Match) -> Iterator[str]:
-        """What of a checkpoint's tensors this code would not have written, in words."""
+        """What of tensors in its layout this code would not have written, in words."""
         shape = match.shape
-        if isinstance(shape, UNetShape) != self.is_unet:
-            return
         if self.form(match) is None:
             yield f"{_norm_words(match)}, which it does not write"
         if isinstance(shape, ResNetShape):
             yield from self._resnet_contradictions(shape)
-        elif shape.stride != "2,2,2":
+            return
+        if shape.stride != "2,2,2":
             yield "kernels that are no cubes"
+        if shape.levels < FEWEST_LEVELS:
+            yield f"{shape.levels} levels, where it has {FEWEST_LEVELS} or more"
 
     def form(self, match: Match) -> NormForm | None:
         """The norm that such tensors come from."""
@@ -92,7 +95,6 @@ class GeneratorCode:
 
     def _resnet_contradictions(self, shape: ResNetShape) -> Iterator[str]:
         for ours, theirs, there, absent in (
-            (self.is_named, shape.is_named, "layers by name", "layers by number"),
             (self.pads, shape.pads, "outer pad layers", "no outer pad layers"),
             (self.block_pads, shape.block_pads, "pad layers in blocks", "no pad layers in blocks"),
             (self.sampled, shape.sampled, "a sampling decoder", "transposed convolutions"),
@@ -163,12 +165,12 @@ class TrainingCode:
         """The class that wrote such tensors; raises CheckpointError if none of its did."""
         reasons: list[str] = []
         for generator in self.generators:
-            found = list(generator.contradictions(match))
-            if not found and generator.is_unet == isinstance(match.shape, UNetShape):
-                return generator
-            reasons += found[:1]
-        kind = "U-Net" if isinstance(match.shape, UNetShape) else "ResNet"
-        why = reasons[0] if reasons else f"a {kind}, which it does not have or not in this form"
+            if generator.layout == match.layout:
+                found = list(generator.contradictions(match))
+                if not found:
+                    return generator
+                reasons += found[:1]
+        why = reasons[0] if reasons else f"the layout {match.layout}, which it does not write"
         raise CheckpointError(f"Setting code={self.name} contradicts the file, which has {why}")
 
 
@@ -222,7 +224,7 @@ def _family_resnet(file: str) -> GeneratorCode:
 def _family_unet(
     file: str, reading: Reading = U_NET, norms: tuple[NormForm, ...] = FAMILY_NORMS
 ) -> GeneratorCode:
-    return GeneratorCode(f"{file} (UnetGenerator)", reading, norms, is_unet=True)
+    return GeneratorCode(f"{file} (UnetGenerator)", reading, norms, NESTED_U_NET)
 
 
 CODES = (
@@ -316,7 +318,7 @@ CODES = (
                 "ganslate/nn/generators/unet/unet3d.py (Unet3D)",
                 U_NET,
                 (INSTANCE, BATCH),
-                is_unet=True,
+                layout=NESTED_U_NET,
             ),
         ),
     ),
@@ -330,7 +332,7 @@ CODES = (
                 (INSTANCE,),
                 pads=False,
                 block_pads=False,
-                is_named=True,
+                layout=NAMED_RESNET,
             ),
         ),
         note="every convolution reflects, also the strided ones",

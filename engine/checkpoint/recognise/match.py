@@ -23,6 +23,12 @@ PLAIN_EPSILON = 1e-5
 
 _MOST_GROUPS = 32
 
+NUMBERED_RESNET = "numbered ResNet (model.N)"
+NUMBERED_RESNET_OF_BLOCKS = "numbered ResNet (model.N.block)"
+NAMED_RESNET = "named ResNet (initial, down_blocks, res_blocks, up_blocks, last)"
+NESTED_U_NET = "nested U-Net (model.model.1.model)"
+"""Layouts, by how tensors are named; blocks of a numbered ResNet are mostly called conv_block."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResNetShape:

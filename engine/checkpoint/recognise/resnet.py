@@ -10,12 +10,13 @@ import numpy as np
 
 from ...errors import CheckpointError
 from .layers import KeyMapping, LayerTensors, NetworkTensors, common_bias, fits
-from .match import Match, ResNetShape
+from .match import NAMED_RESNET, NUMBERED_RESNET, NUMBERED_RESNET_OF_BLOCKS, Match, ResNetShape
 
 _BLOCK = re.compile(r"model\.(\d+)\.((?:conv_)?block)\.(\d+)$")
 _NAMED_BLOCK = re.compile(r"res_blocks\.(\d+)\.block\.[01]\.conv\.0$")
-_NUMBERED = "numbered ResNet (model.N)"
-_NAMED = "named ResNet (initial, down_blocks, res_blocks, up_blocks, last)"
+_NUMBERED = {"conv_block": NUMBERED_RESNET, "block": NUMBERED_RESNET_OF_BLOCKS}
+"""Layouts by the name of a block's sequence."""
+
 _MOST_BLOCKS, _MOST_SAMPLINGS = 64, 6
 _UP_TAPS, _FILTER_TOLERANCE = 4, 1e-5
 
@@ -155,9 +156,8 @@ def _numbered_layout(
         add(f"up{step}")
         at += behind + numbering.up_extra
     slots.append(KeyMapping("last", f"model.{at + numbering.pads}"))
-    return _Layout(
-        _NUMBERED, tuple(slots), blocks, samplings, numbering, *map(tuple, filters.values())
-    )
+    name = _NUMBERED[numbering.block]
+    return _Layout(name, tuple(slots), blocks, samplings, numbering, *map(tuple, filters.values()))
 
 
 def _numbered(name: str, convolution: str, norm: str, behind: int) -> KeyMapping:
@@ -180,7 +180,7 @@ def _named_layout(blocks: int, samplings: int) -> _Layout:
     for step in range(samplings):
         slots.append(slot(f"up{step}", f"up{step}.norm", f"up_blocks.{step}.conv"))
     slots.append(KeyMapping("last", "last"))
-    return _Layout(_NAMED, tuple(slots), blocks, samplings)
+    return _Layout(NAMED_RESNET, tuple(slots), blocks, samplings)
 
 
 def _matched(layout: _Layout, modules: NetworkTensors) -> Match:

@@ -2,9 +2,8 @@
 
 from ...errors import CheckpointError
 from .layers import KeyMapping, NetworkTensors, common_bias, fits
-from .match import Match, UNetShape
+from .match import NESTED_U_NET, Match, UNetShape
 
-_LAYOUT = "nested U-Net (model.model.1.model)"
 _FEWEST_LEVELS, _MOST_LEVELS = 2, 12
 
 
@@ -34,7 +33,7 @@ def _matched(slots: tuple[KeyMapping, ...], modules: NetworkTensors) -> Match:
     _check_shapes(slots, modules, shape, first_shape[2:])
     if not modules.convolutions[outermost_up.convolution].has_bias:
         raise CheckpointError("The U-Net's last layer has no bias; this variant is not supported.")
-    return Match(_LAYOUT, slots, modules, shape)
+    return Match(NESTED_U_NET, slots, modules, shape)
 
 
 def _slots(levels: int) -> tuple[KeyMapping, ...]:

@@ -51,6 +51,7 @@ class Training:
 
     save: from the generator and that of the other direction to what torch.save gets. code: its
     name. answers: what must be said beside that. evaluate: whether its test code calls eval().
+    extent: edge of a patch that it takes.
     """
 
     make: Callable[[], "torch.nn.Module"]
@@ -59,9 +60,10 @@ class Training:
     code: str
     answers: str = ""
     evaluate: bool = True
+    extent: int = 16
 
     def pair(self, module: "torch.nn.Module") -> tuple[FloatArray, FloatArray]:
-        return pair_of(module, evaluate=self.evaluate)
+        return pair_of(module, self.extent, evaluate=self.evaluate)
 
     def checkpoint(self, bench: ModelFolder, module: "torch.nn.Module") -> Path:
         return bench.checkpoint(self.save(module, self.make()), self.name)
@@ -108,10 +110,11 @@ TRAININGS = {
         "naga-karthik",
     ),
     "U-Net": Training(
-        lambda: made.UNet(levels=4, skip_first=False),
+        lambda: made.UNet(levels=5, width=2, skip_first=False),
         lambda module, _: module.state_dict(),
         "latest_net_G.pth",
         "neoamos",
+        extent=32,
     ),
 }
 

@@ -14,7 +14,7 @@ from support.torch_pairs import distance, pair_of, run, save  # noqa: E402
 from support.torch_variants import ResNet, anti_aliased  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, code_named  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
@@ -159,9 +159,49 @@ def test_a_named_code_needs_no_more_and_computes_the_same(name: str, tmp_path: P
     assert distance(run(recognised.network, patch), expected) < 1e-4
 
 
-def test_every_row_is_compared() -> None:
-    compared = {written.code.casefold() for written in WRITTEN.values()}
-    assert {code.name.casefold() for code in CODES} == compared
+def test_every_generator_is_compared_with_a_module_in_its_layout(tmp_path: Path) -> None:
+    compared: set[tuple[str, str]] = set()
+    for written in WRITTEN.values():
+        code = code_named(written.code)
+        path = save(written.make(), tmp_path / "G.pth")
+        match = recognise(read_checkpoint(path), NetworkChoices(code=code.name)).match
+        generator = code.generator(match)
+        assert generator.layout == match.layout
+        compared.add((code.name, generator.file))
+    assert compared == {(code.name, made.file) for code in CODES for made in code.generators}
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (lambda: made.UNet(levels=4, width=2), "which has 4 levels, where it has 5 or more"),
+        (
+            lambda: ResNet(4, 2, 2, block_name="block").made(),
+            r"which has the layout numbered ResNet \(model.N.block\), which it does not write",
+        ),
+    ],
+    ids=["U-Net of few levels", "block for conv_block"],
+)
+def test_a_layout_that_no_repository_saves_is_offered_no_code(
+    module: Callable[[], "torch.nn.Module"], words: str, tmp_path: Path
+) -> None:
+    checkpoint = read_checkpoint(save(module(), tmp_path / "G.pth"))
+    recognised = recognise(checkpoint, NetworkChoices())
+    assert recognised.fitting_codes == ()
+    assert [question.field for question in recognised.undecided] == ["reference"]
+    with pytest.raises(CheckpointError, match=words):
+        recognise(checkpoint, NetworkChoices(code="junyanz"))
+
+
+def test_a_code_without_u_nets_is_not_offered_for_one(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(save(made.UNet(levels=5, width=2), tmp_path / "G.pth"))
+    assert recognise(checkpoint, NetworkChoices()).fitting_codes == (
+        "junyanz",
+        "DavidSolanas",
+        "mfazampour",
+        "neoamos",
+        "ganslate",
+    )
 
 
 @pytest.mark.parametrize("name", WRITTEN)
