@@ -15,6 +15,14 @@ from support.without_posix.posix_only import ARGUMENTS, ATTRIBUTES, MODULES
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("cli", "engine", "io", "pipelines")
+TRAINING = ROOT / "sample_data" / "training"
+SAID = (
+    *("--reference", TRAINING / "reference.npz", "--source", "T1", "--target", "T2-like"),
+    *("--intensity-in", "percentile:0,99.9", "--intensity-out", "window:0,1000"),
+    *("--axes", "RAS", "--spacing", "2,2,2", "--patch", "16,16,16"),
+)
+"""Of the checkpoint there, when it is imported."""
+
 STAND_IN = ROOT / "tests" / "support" / "without_posix"
 FOLDERS = ("/proc/", "/sys/")
 
@@ -131,7 +139,10 @@ def world(tmp_path: Path) -> World:
 
 def test_commands_do_their_work_without_what_only_posix_has(world: World, tmp_path: Path) -> None:
     queue = ("--queue", str(tmp_path / "queue.db"))
+    checkpoint, imported = TRAINING / "latest_net_G_A.pth", tmp_path / "imported.safetensors"
     for words, told in (
+        (("model", "import", checkpoint, "--output", imported, *SAID), str(imported)),
+        (("model", "verify", imported), "computes what the training code computed"),
         (("discover", world.inputs), "Found: 1 to translate"),
         (("plan", *world.arguments("--device", "cpu")), "1 to translate"),
         (("translate", *world.arguments("--device", "cpu")), "1 translated"),
