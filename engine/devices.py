@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .network.graph import Graph, Network
     from .network.layers import Triple
 
+_PROVIDER = "onnxruntime:"
 _ALL_PRECISIONS_FROM = (8, 0)
 """The compute capability that brought bf16 and tf32."""
 
@@ -24,31 +25,47 @@ _ALL_PRECISIONS_FROM = (8, 0)
 class Device:
     """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    index: which of the CUDA devices. limits: how a CUDA device is used. kind: CPU or CUDA.
-    default_precision, precisions: of the network's arithmetic here.
+    index: which of the CUDA devices. limits: how a CUDA device is used. kind: CPU, CUDA or another
+    execution provider of ONNX Runtime. provider: which one. default_precision, precisions: of the
+    network's arithmetic here.
     """
 
-    kind: Literal["cpu", "cuda"]
+    kind: Literal["cpu", "cuda", "onnxruntime"]
     default_precision: Precision
     precisions: tuple[Precision, ...]
     note: str | None = None
     index: int = 0
     limits: CudaLimits = NO_LIMITS
+    provider: str = ""
+
+    @property
+    def name(self) -> str:
+        """By which a user asks for it."""
+        match self.kind:
+            case "cpu":
+                return "cpu"
+            case "cuda":
+                return f"cuda:{self.index}"
+            case "onnxruntime":
+                return f"{_PROVIDER}{self.provider}"
 
 
 def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
-    """The device behind "auto", "cpu" or "cuda:N"; of several, the first."""
+    """The first of the devices that `choose_devices` finds."""
     return choose_devices(asked, limits)[0]
 
 
 def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, ...]:
-    """The devices behind "auto", "cpu", "cuda" (all usable cards) or "cuda:0,1".
+    """The devices behind "auto", "cpu", "cuda" (all usable cards), "cuda:0,1" or
+    "onnxruntime:PROVIDER".
 
-    Only "auto" falls back on the CPU, and it takes one card; a CUDA device that was asked for and
+    Only "auto" falls back on the CPU, and it takes one card; another device that was asked for and
     cannot be used raises DeviceUnavailableError.
     """
     if asked == "cpu":
         return (Device("cpu", "fp32", ("fp32",)),)
+    if asked.startswith(_PROVIDER):
+        return (_on_provider(asked.removeprefix(_PROVIDER)),)
     obstacle = why_no_cuda()
     if obstacle is None:
         return _cuda(asked, limits)
@@ -66,7 +83,7 @@ def able_devices(devices: tuple[Device, ...], asked: str, graph: "Graph") -> tup
     """
     from .compiler.supported import check_supported
 
-    if devices[0].kind == "cpu":
+    if devices[0].kind != "cuda":
         return devices
     try:
         check_supported(graph)
@@ -75,6 +92,20 @@ def able_devices(devices: tuple[Device, ...], asked: str, graph: "Graph") -> tup
             raise
         return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {error.reason}"),)
     return devices
+
+
+def other_providers() -> tuple[Device, ...]:
+    """Devices that ONNX Runtime has here besides the CPU; whether they work is not known yet."""
+    from .onnxruntime.providers import installed_providers
+
+    return tuple(_on_provider(name) for name in installed_providers() if name != "CPU")
+
+
+def _on_provider(provider: str) -> Device:
+    from .onnxruntime.providers import check_installed
+
+    check_installed(provider)
+    return Device("onnxruntime", "fp32", ("fp32",), provider=provider)
 
 
 def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
@@ -109,8 +140,9 @@ def open_generator(
 ) -> "AbstractContextManager[Generator]":
     """The network, ready to run on the device within a `with` block.
 
-    patch: extents (D, H, W) of the patches, for which a CUDA device compiles it. progress: told of
-    the search for fast plans, should there be one.
+    patch: extents (D, H, W) of the patches, for which a CUDA device compiles it and another
+    provider of ONNX Runtime is checked. progress: told of the search for fast plans, should there
+    be one.
     """
     if precision not in device.precisions:
         raise ValueError(f"the {device.kind} device does not compute in {precision}")
@@ -118,6 +150,10 @@ def open_generator(
         from .cuda.generator import open_cuda_generator
 
         return open_cuda_generator(network, cuda_options(device, precision, patch, progress))
+    if device.kind == "onnxruntime":
+        from .provider_check import open_checked_generator
+
+        return open_checked_generator(network, device.provider, patch)
     from .onnxruntime.session import open_cpu_generator
 
     return open_cpu_generator(network)
@@ -126,11 +162,11 @@ def open_generator(
 def plan_device(
     network: "Network", device: Device, precision: Precision, patch: "Triple"
 ) -> "DevicePlan | None":
-    """What `open_generator` would take on a card; None for the CPU, whose runtime does not tell.
+    """What `open_generator` would take on a card; None for ONNX Runtime, which does not tell.
 
     Raises DeviceMemoryError if it would find no room.
     """
-    if device.kind == "cpu":
+    if device.kind != "cuda":
         return None
     from .cuda.generator import planned
 

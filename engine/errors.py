@@ -5,7 +5,7 @@ EngineError
 ├── ModelFileError         a model file is damaged, of another version, or fails its own proof
 ├── PatchShapeError        a patch does not fit the network
 ├── UnsupportedLayerError  a device does not compute a layer of the network
-├── DeviceUnavailableError a device or an installed library is missing
+├── DeviceUnavailableError a device or an installed library is missing, or not to be trusted
 ├── CudaError              a call of the CUDA driver, NVRTC or cuDNN failed
 ├── DeviceMemoryError      device memory, or pinned memory of the host, does not suffice
 └── PrecisionOverflowError a result is not finite in the chosen precision
@@ -44,7 +44,7 @@ class UnsupportedLayerError(EngineError):
 
 
 class DeviceUnavailableError(EngineError):
-    """The asked-for device, or a library it needs, is not on this machine."""
+    """The asked-for device, or a library it needs, is not on this machine, or computes wrongly."""
 
 
 class CudaError(EngineError):

@@ -30,17 +30,21 @@ class CudaLimits:
     batch: int | None = None
 
 
-_DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)")
+_DEVICE = re.compile(r"auto|cpu|(?:cuda|gpu)(?::(\d+(?:,\d+)*))?|(\d+(?:,\d+)*)|onnxruntime:\w+")
 
 
 def device_name(text: str) -> str:
-    """auto, cpu, cuda, cuda:0 or cuda:0,1; gpu stands for cuda, and a number for a card's.
+    """auto, cpu, cuda, cuda:0, cuda:0,1 or onnxruntime:PROVIDER.
+
+    gpu stands for cuda, and a number for a card's.
 
     Raises ValueError for all else.
     """
     found = _DEVICE.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N and cuda:N,M.")
+        raise ValueError(
+            f"{text!r} is none of auto, cpu, gpu, cuda, cuda:N, cuda:N,M and onnxruntime:PROVIDER."
+        )
     if numbers := found[1] or found[2]:
         return f"cuda:{numbers}"
     return "cuda" if text == "gpu" else text

@@ -46,7 +46,7 @@ def check_model(model: Model, patch: tuple[int, int, int], device: Device) -> No
     check_channels(model)
     graph = model.network.graph
     graph.check_patch(patch)
-    if device.kind == "cpu":
+    if device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())
 
 

@@ -32,7 +32,8 @@ def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableEr
             f"Precision {asked} needs a CUDA device, and {device.note}; leave setting precision "
             "out."
         )
+    on = "The CPU" if device.kind == "cpu" else f"Device {device.name}"
     return SettingsError(
-        f"The CPU computes in fp32 only, not in {asked}; leave setting precision out or choose a "
+        f"{on} computes in fp32 only, not in {asked}; leave setting precision out or choose a "
         "CUDA device."
     )

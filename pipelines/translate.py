@@ -258,7 +258,7 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
 
 def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
     return Setup(
-        name=f"{device.kind}:{device.index}",
+        name=device.name,
         model=job.model,
         options=job.options,
         open_generator=Opener(job.model.network, device, job.settings.patch),
@@ -289,12 +289,12 @@ class Opener:
 def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:
     """How much of this machine goes to one of `sharing` devices.
 
-    Half of the memory that is free, at most. On the CPU the network needs all cores, so one study
-    is read and one stored beside it. A card is fed by many threads, most of them readers: one
-    thread unpacks a file, several pack one.
+    Half of the memory that is free, at most. In ONNX Runtime the network needs all
+    cores, so one study is read and one stored beside it. A card is fed by many threads, most of
+    them readers: one thread unpacks a file, several pack one.
     """
     memory = available_memory() // (2 * sharing)
-    if device.kind == "cpu":
+    if device.kind != "cuda":
         return Concurrency(memory)
     cores = usable_cores() // sharing
     readers, writers = min(6, cores * 3 // 8), min(4, cores // 4)

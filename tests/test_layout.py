@@ -85,7 +85,7 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
-        "cli.signals engine.devices engine.options engine.probe io.dicom_network io.errors "
+        "cli.signals engine.devices engine.options io.dicom_network io.errors "
         "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
         "pipelines.results"
@@ -146,7 +146,7 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.compiler engine.cuda engine.errors engine.generator engine.network "
-        "engine.onnxruntime engine.options engine.probe"
+        "engine.onnxruntime engine.options engine.probe engine.provider_check"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
@@ -155,9 +155,10 @@ MAY_IMPORT = {
         "engine.sliding_window"
     ),
     "engine.network": "engine.decoding engine.errors",
-    "engine.onnxruntime": "engine.cores engine.network",
+    "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.options": "",
     "engine.probe": "",
+    "engine.provider_check": ("engine.errors engine.model engine.network engine.onnxruntime"),
     "engine.recovery": "engine.errors engine.generator engine.options",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
@@ -193,7 +194,8 @@ MAY_IMPORT = {
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.execution pipelines.host pipelines.precision pipelines.study"
+        "engine.options pipelines.errors pipelines.execution pipelines.host pipelines.precision "
+        "pipelines.study"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.decisions": (

@@ -54,7 +54,7 @@ DeviceName: TypeAlias = Annotated[
         "-d",
         metavar="auto|cpu|gpu|cuda:N[,M]",
         autocompletion=lambda: list(DEVICES),
-        help="auto takes a GPU, or else the CPU; 0 is cuda:0.",
+        help="auto takes a GPU, or else the CPU; 0 is cuda:0; also onnxruntime:PROVIDER.",
         rich_help_panel=SPEED,
     ),
 ]

@@ -15,7 +15,7 @@ _PATCH = re.compile(r"(\d{1,5}),(\d{1,5}),(\d{1,5})")
 
 
 def checked_device(text: str) -> str:
-    """auto, cpu, cuda, cuda:0 or cuda:0,1; gpu stands for cuda, and a number for a card's."""
+    """A device's name, as `device_name` makes it of what people type. Raises BadParameter."""
     try:
         return device_name(text)
     except ValueError as error:

@@ -22,7 +22,7 @@ from ..network.flops import flops, layer_flops
 from ..network.graph import INPUT, Network
 from ..network.layers import FloatArray, Triple
 from ..onnxruntime.conversion import OPSET, to_onnx
-from ..onnxruntime.session import CpuGenerator, open_cpu_generator, session, session_options
+from ..onnxruntime.session import SessionGenerator, open_cpu_generator, session, session_options
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 
 _FEWEST, _MOST = 3, 500
@@ -66,7 +66,7 @@ def measure_on_cpu(
     )
 
 
-def _timed(generator: CpuGenerator, patches: FloatArray) -> float:
+def _timed(generator: SessionGenerator, patches: FloatArray) -> float:
     begin = perf_counter()
     generator(patches)
     return perf_counter() - begin

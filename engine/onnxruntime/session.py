@@ -1,9 +1,10 @@
-"""The generator on the CPU: ONNX Runtime in fp32, the default and the reference for all devices."""
+"""A generator in ONNX Runtime, in fp32; on the CPU it is the reference for all devices."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..cores import usable_cores
 from ..network.graph import INPUT, Graph, Network
@@ -12,9 +13,18 @@ from ..network.layers import FloatArray
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+Providers: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Execution providers by ONNX Runtime's names, with their options; each takes what those before it
+leave."""
+
+CPU = "CPUExecutionProvider"
+_CPU_ALONE: Providers = MappingProxyType({CPU: {}})
+
 
 @contextmanager
-def open_cpu_generator(network: Network, threads: int | None = None) -> Generator["CpuGenerator"]:
+def open_cpu_generator(
+    network: Network, threads: int | None = None
+) -> Generator["SessionGenerator"]:
     """A network in an ONNX Runtime session, which ends with the `with` block.
 
     threads: cores one patch is spread over; by default all that this process may use.
@@ -23,24 +33,22 @@ def open_cpu_generator(network: Network, threads: int | None = None) -> Generato
 
     threads = threads or usable_cores()
     running = session(to_onnx(network), session_options(threads))
-    generator = CpuGenerator(network.graph, running, threads)
+    version = onnxruntime().__version__
+    words = f"CPU, {threads} threads, ONNX Runtime {version}"
+    generator = SessionGenerator(network.graph, running, words)
     try:
         yield generator
     finally:
         generator.close()
 
 
-class CpuGenerator:
-    """A network in an ONNX Runtime session, made by `open_cpu_generator`."""
+class SessionGenerator:
+    """A network in an ONNX Runtime session. device: what computes, in words."""
 
-    def __init__(self, graph: Graph, running: Any, threads: int) -> None:
+    def __init__(self, graph: Graph, running: Any, device: str) -> None:
         self.graph = graph
+        self.device = device
         self._session = running
-        self._threads = threads
-
-    @property
-    def device(self) -> str:
-        return f"CPU, {self._threads} threads, ONNX Runtime {_onnxruntime().__version__}"
 
     def close(self) -> None:
         """Let the session's memory go, whoever still holds this generator."""
@@ -55,14 +63,14 @@ class CpuGenerator:
         return translated
 
 
-def _onnxruntime() -> Any:
+def onnxruntime() -> Any:
     """The package, which ships no types; without it and onnx a GPU's start is 0.3 s shorter."""
     return import_module("onnxruntime")
 
 
 def session_options(threads: int) -> Any:
     """How ONNX Runtime is set up here."""
-    options = _onnxruntime().SessionOptions()
+    options = onnxruntime().SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
@@ -72,11 +80,12 @@ def session_options(threads: int) -> Any:
     return options
 
 
-def session(model: "ModelProto", options: Any) -> Any:
-    """A model ready to run on the CPU."""
-    return _onnxruntime().InferenceSession(
+def session(model: "ModelProto", options: Any, providers: Providers = _CPU_ALONE) -> Any:
+    """A model ready to run."""
+    return onnxruntime().InferenceSession(
         model.SerializeToString(),
         options,
-        providers=["CPUExecutionProvider"],
+        providers=[*providers],
+        provider_options=[*map(dict, providers.values())],
         enable_fallback=0,  # which would print what went wrong and try the same again
     )

@@ -37,10 +37,10 @@ def translate_folder(
 
     inputs: scan files, and folders to search for them. model: its file. output: the folder of
     results, which mirrors the inputs; results that are up to date are kept. device: "auto", "cpu",
-    "cuda", or "cuda:0,1" for several cards. options: about each study. modality, series: of DICOM
-    series, those to take, and a regular expression to find in their description or label. limits:
-    of what may be taken of a card. on_event: called with each event, one at a time, in the thread
-    that called this.
+    "cuda", "cuda:0,1" for several cards, or "onnxruntime:PROVIDER". options: about each study.
+    modality, series: of DICOM series, those to take, and a regular expression to find in their
+    description or label. limits: of what may be taken of a card. on_event: called with each
+    event, one at a time, in the thread that called this.
 
     A scan that cannot be translated fails alone; its row tells why. What `on_event` raises, and a
     KeyboardInterrupt, ends the batch as soon as results under way are stored, and is raised then;

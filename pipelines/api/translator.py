@@ -62,12 +62,12 @@ class Translator:
     ) -> None:
         """Open `model` on a device, which may take seconds, and a minute on a card new to it.
 
-        device: "auto" (a card, or else the CPU), "cpu" or "cuda:N". precision: of the network's
-        arithmetic; None takes fp16 on a card and fp32 on the CPU. patch: extents (D, H, W) of a
-        tile in voxels; None takes those of the training. overlap: share of a tile's edge that
-        neighbours share. blend: weights of overlapping tiles. limits: of what may be taken of a
-        card. on_event: called with Tuning, Remark and DeviceOpened while this opens, and with
-        TilesDone in the thread that translates.
+        device: "auto" (a card, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
+        precision: of the network's arithmetic; None takes fp16 on a card and else fp32. patch:
+        extents (D, H, W) of a tile in voxels; None takes those of the training. overlap: share of
+        a tile's edge that neighbours share. blend: weights of overlapping tiles. limits: of what
+        may be taken of a card. on_event: called with Tuning, Remark and DeviceOpened while this
+        opens, and with TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
         """

@@ -14,6 +14,7 @@ from ...engine.network.architectures import ResNetSpec, Spec, build
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import FloatArray, Triple
 from ...engine.options import CudaLimits, Precision
+from ..errors import SettingsError
 from ..host.memory import PeakMeter, return_free_memory
 from ..precision import chosen_precision
 
@@ -139,6 +140,10 @@ def open_bench(request: BenchRequest) -> tuple[Bench, Network]:
     """
     network, trained_for = request.subject.load()
     device = choose_device(request.device, request.limits)
+    if device.kind == "onnxruntime":
+        raise SettingsError(
+            f"Device {device.name} cannot be measured; use setting device=cpu or a CUDA device."
+        )
     precision = chosen_precision(request.precision, [device], request.device)
     patch = request.patch or trained_for or _PATCHES[device.kind]
     network.graph.check_patch(patch)

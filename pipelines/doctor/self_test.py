@@ -1,10 +1,11 @@
 """Each device translates a tiny patch, and the result is compared with PyTorch's.
 
-A card translates one of usual extents too, for which cuDNN has other kernels; the CPU says what is
-right.
+All but the CPU translate one of usual extents too, for which there may be other kernels; the CPU
+says what is right.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...engine import devices
 from ...engine.devices import Device
 from ...engine.options import CudaLimits, Precision
-from .findings import Finding, failure, ok
+from .findings import Finding, failure, ok, warning
 
 if TYPE_CHECKING:
     from ...engine.model.model import Model
@@ -42,15 +43,17 @@ def examine_devices() -> Iterator[Finding]:
     if devices.choose_device("auto").kind != "cpu":
         for card in devices.choose_devices("cuda", CudaLimits(tune="off")):
             yield _test(card)
+    with suppress(ImportError):  # of ONNX Runtime, which the CPU's test tells
+        for device in devices.other_providers():
+            yield _test(device)
 
 
 def _test(device: Device) -> Finding:
-    from ...engine.errors import EngineError
+    from ...engine.errors import DeviceUnavailableError, EngineError
     from ...engine.model.model import load_model
     from ...engine.model.reference import tolerance
 
-    number = f" {device.index}" if device.kind == "cuda" else ""
-    subject = f"Self-test, {device.kind.upper()}{number}"
+    subject = f"Self-test, {_subject(device)}"
     begin = perf_counter()
     try:
         model = load_model(MODEL)
@@ -59,6 +62,8 @@ def _test(device: Device) -> Finding:
             one: _tried(model, device, one, trials) for one in device.precisions
         }
     except EngineError as error:
+        if device.kind == "onnxruntime" and isinstance(error, DeviceUnavailableError):
+            return warning(subject, str(error), "update its driver and libraries if you need it")
         return failure(subject, str(error), "install cuda-cyclegan again")
     except Exception as error:  # whatever a broken library raises is what this test is for
         words = f"stopped with {type(error).__name__}: {error}"
@@ -80,12 +85,22 @@ def _test(device: Device) -> Finding:
     return ok(subject, words)
 
 
+def _subject(device: Device) -> str:
+    match device.kind:
+        case "cpu":
+            return "CPU"
+        case "cuda":
+            return f"CUDA {device.index}"
+        case "onnxruntime":
+            return device.name
+
+
 def _trials(model: "Model", device: Device) -> list[_KnownPatch]:
     from ...engine.model.reference import reference_input
     from ...engine.onnxruntime.session import open_cpu_generator
 
     trials = [_KnownPatch(model.reference_input, model.reference_output)]
-    if device.kind == "cuda":
+    if device.kind != "cpu":
         patches = reference_input(model.network.graph.in_channels, _USUAL)
         with open_cpu_generator(model.network) as reference:
             trials.append(_KnownPatch(patches, reference(patches)))

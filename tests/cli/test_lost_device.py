@@ -10,17 +10,17 @@ from support.batch_world import scan, tiny_model
 STUDIES = 5
 FALLING_OFF = """
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
 from cuda_cyclegan.engine.errors import CudaError
 
-run, calls = CpuGenerator.__call__, iter(range(99))
+run, calls = SessionGenerator.__call__, iter(range(99))
 
 def run_or_fall(self, patches):
     if next(calls) >= 2:
         raise CudaError("cuLaunchKernel", "ECC_UNCORRECTABLE", "start again", is_sticky=True)
     return run(self, patches)
 
-CpuGenerator.__call__ = run_or_fall
+SessionGenerator.__call__ = run_or_fall
 main()
 """
 """The command, but from the third patch on the device refuses all work in its process."""

@@ -12,7 +12,7 @@ import pytest
 from support.batch_world import scan, tiny_model
 
 from cuda_cyclegan.cli.app import main
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator
+from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
 from cuda_cyclegan.pipelines.bench.child import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.execution.batch_worker import BatchClient
@@ -84,7 +84,7 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "entry", [main, BatchClient, in_child, work, examine_installation, CpuGenerator]
+    "entry", [main, BatchClient, in_child, work, examine_installation, SessionGenerator]
 )
 def test_each_process_has_it_off_before_onnx_runtime_is_loaded(
     entry: Callable[..., object],

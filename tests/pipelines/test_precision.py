@@ -9,6 +9,7 @@ from cuda_cyclegan.pipelines.precision import chosen_precision
 
 CPU = Device("cpu", "fp32", ("fp32",), "no CUDA device is used: there is no driver")
 AMPERE = Device("cuda", "fp16", ("fp16", "bf16", "tf32", "fp32"))
+PROVIDER = Device("onnxruntime", "fp32", ("fp32",), provider="CoreML")
 TURING = Device("cuda", "fp16", ("fp16", "fp32"), index=1)
 
 
@@ -23,5 +24,7 @@ def test_what_one_device_lacks_is_refused() -> None:
         chosen_precision("bf16", [AMPERE, TURING], "cuda")
     with pytest.raises(SettingsError, match="The CPU computes in fp32 only, not in fp16"):
         chosen_precision("fp16", [CPU], "cpu")
+    with pytest.raises(SettingsError, match="Device onnxruntime:CoreML computes in fp32 only"):
+        chosen_precision("fp16", [PROVIDER], "onnxruntime:CoreML")
     with pytest.raises(DeviceUnavailableError, match="there is no driver"):
         chosen_precision("fp16", [CPU], "auto")

@@ -40,7 +40,7 @@ def worker(
             "-d",
             metavar="auto|cpu|gpu|cuda:N[,M]",
             autocompletion=lambda: list(DEVICES),
-            help="One process for each GPU named.",
+            help="One process for each GPU named; also onnxruntime:PROVIDER.",
         ),
     ] = "auto",
     until_empty: Annotated[
@@ -223,18 +223,12 @@ def _log_stop(number: int) -> None:
 
 def _devices(asked: str) -> list[str]:
     """One device a process; without numbers, every card that can be used."""
-    from ....engine.devices import choose_device
+    from ....engine.devices import choose_devices
 
-    _, _, numbers = asked.partition(":")
-    if numbers:
-        named = [f"cuda:{number}" for number in dict.fromkeys(numbers.split(","))]
-        return [device for device in named if choose_device(device)]
-    if choose_device(asked).kind == "cpu":
-        return ["cpu"]
-    from ....engine.probe.cards import OLDEST_CAPABILITY, cuda_devices
-
-    usable = [card for card in cuda_devices() if card.capability >= OLDEST_CAPABILITY]
-    return [f"cuda:{card.index}" for card in usable]
+    chosen = choose_devices(asked)
+    if asked == "auto" and chosen[0].kind == "cuda":
+        chosen = choose_devices("cuda")
+    return [device.name for device in chosen]
 
 
 def _say(device: str, text: str) -> None:

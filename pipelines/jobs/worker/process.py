@@ -40,7 +40,7 @@ def work(
 
 
 def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None]:
-    if settings.yield_limits is None or device == "cpu":
+    if settings.yield_limits is None or not device.startswith("cuda"):
         return lambda: None
     from .gpu_sharing import OtherPrograms
 

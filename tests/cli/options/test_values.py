@@ -48,13 +48,17 @@ def test_other_batches_are_refused(text: str) -> None:
         ("0,1", "cuda:0,1"),
         ("gpu:1", "cuda:1"),
         ("cuda:2,3", "cuda:2,3"),
+        ("onnxruntime:CoreML", "onnxruntime:CoreML"),
     ],
 )
 def test_a_device_is_named_as_people_name_it(text: str, device: str) -> None:
     assert checked_device(text) == device
 
 
-@pytest.mark.parametrize("text", ["", "GPU", "cuda:", "cuda0", "0,", "cpu:0", "-1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "GPU", "cuda:", "cuda0", "0,", "cpu:0", "-1", "onnxruntime", "onnxruntime:", "CoreML"],
+)
 def test_other_devices_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="none of auto, cpu, gpu, cuda"):
         checked_device(text)

@@ -16,7 +16,7 @@ from cuda_cyclegan.engine.errors import EngineError
 from cuda_cyclegan.engine.model.model import Model, load_model
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.onnxruntime.session import CpuGenerator, open_cpu_generator
+from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator, open_cpu_generator
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import run_batch
 from cuda_cyclegan.pipelines.execution.stages import StudyTask, opened_for_a_batch
@@ -37,7 +37,7 @@ CONCURRENCY = Concurrency(host_bytes=1 << 30)
 class Scripted:
     """The tiny model's own generator, with something that happens at given calls."""
 
-    real: CpuGenerator
+    real: SessionGenerator
     script: dict[int, Callable[[], object]] = field(default_factory=dict)
     calls: int = 0
 
@@ -65,7 +65,7 @@ def raising(error: BaseException) -> Callable[[], object]:
 class World:
     """Three studies of one tile each."""
 
-    def __init__(self, root: Path, generator: CpuGenerator, model: Model) -> None:
+    def __init__(self, root: Path, generator: SessionGenerator, model: Model) -> None:
         self.inputs, self.output = root / "scans", root / "results"
         self.generator, self.model = generator, model
         self.events: list[Event] = []
@@ -98,13 +98,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.fixture(scope="module")
-def generator(model: Model) -> Iterator[CpuGenerator]:
+def generator(model: Model) -> Iterator[SessionGenerator]:
     with ExitStack() as stack:
         yield stack.enter_context(open_cpu_generator(model.network, threads=1))
 
 
 @pytest.fixture
-def world(tmp_path: Path, generator: CpuGenerator, model: Model) -> World:
+def world(tmp_path: Path, generator: SessionGenerator, model: Model) -> World:
     return World(tmp_path, generator, model)
 
 

@@ -1,0 +1,92 @@
+"""Execution providers of ONNX Runtime: those installed, and a network on one of them."""
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from ..cores import usable_cores
+from ..errors import DeviceUnavailableError
+from ..network.graph import Network
+from .session import CPU, SessionGenerator, onnxruntime, session, session_options
+
+_SUFFIX = "ExecutionProvider"
+
+_ELSEWHERE = frozenset({"Azure"})
+"""Hand patches to a service on another machine; scans stay on this one."""
+
+_FOR_FP32 = {"CUDA": {"use_tf32": "0"}}
+"""Options without which a provider multiplies in less than fp32."""
+
+
+def installed_providers() -> tuple[str, ...]:
+    """Names without "ExecutionProvider", such as CoreML and CPU, in ONNX Runtime's own order."""
+    names = (name.removesuffix(_SUFFIX) for name in onnxruntime().get_available_providers())
+    return tuple(name for name in names if name not in _ELSEWHERE)
+
+
+def check_installed(provider: str) -> None:
+    """Raise DeviceUnavailableError unless ONNX Runtime has a provider of this name."""
+    installed = installed_providers()
+    if provider not in installed:
+        raise DeviceUnavailableError(
+            f"ONNX Runtime has no provider {provider} on this machine; it has "
+            f"{', '.join(installed)}."
+        )
+
+
+@contextmanager
+def open_provider_generator(network: Network, provider: str) -> Generator[SessionGenerator]:
+    """A network on a provider, in a session which ends with the `with` block.
+
+    Operators that the provider does not compute are left to the CPU. Raises DeviceUnavailableError
+    if it does not start or computes none.
+    """
+    from .conversion import to_onnx
+
+    options = session_options(usable_cores())
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    name = provider + _SUFFIX
+    providers = {name: _FOR_FP32.get(provider, {}), CPU: {}}
+    try:
+        running = session(to_onnx(network), options, providers)
+    except Exception as error:  # each provider's library raises what it likes
+        raise DeviceUnavailableError(_unusable(provider, error)) from error
+    words = f"{provider}{_share(running, provider)}, ONNX Runtime {onnxruntime().__version__}"
+    generator = SessionGenerator(network.graph, running, words)
+    try:
+        yield generator
+    finally:
+        generator.close()
+
+
+def _unusable(provider: str, error: Exception) -> str:
+    why = " ".join(str(error).split())
+    return (
+        f"Provider {provider} of ONNX Runtime cannot run this network ({why}); use setting "
+        "device=cpu."
+    )
+
+
+def _share(running: Any, provider: str) -> str:
+    """How many operators a provider computes, in words; empty where ONNX Runtime does not tell.
+
+    Raises DeviceUnavailableError if it computes none, which ONNX Runtime itself passes over.
+    """
+    name = provider + _SUFFIX
+    if name not in running.get_providers():
+        raise DeviceUnavailableError(
+            f"Provider {provider} of ONNX Runtime does not start on this machine; update its "
+            "driver and libraries, or use setting device=cpu."
+        )
+    if not hasattr(running, "get_provider_graph_assignment_info"):
+        return ""
+    operators: Counter[str] = Counter()
+    for part in running.get_provider_graph_assignment_info():
+        operators[part.ep_name] += len(part.get_nodes())
+    if not operators[name]:
+        raise DeviceUnavailableError(
+            f"Provider {provider} of ONNX Runtime computes no operator of this network; use "
+            "setting device=cpu."
+        )
+    return f" for {operators[name]} of {operators.total()} operators"
