@@ -16,7 +16,7 @@ from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
 from ...io.errors import ScanError
-from ..errors import ConfigError, PipelineError
+from ..errors import ConfigError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import Queue, open_queue
 from .delivery import Deliverer, Destination, Result, results_to_send
@@ -131,6 +131,7 @@ class Node:
         """Go on with other routes, and with certificates as they are now. Raises OSError."""
         self._listener.use_tls(self._server_context())
         self._routes = self._reception.routes = routes
+        self._troubles.clear()  # some may have been of routes that are no more
 
     def step(self) -> None:
         """Each thing that is due, once; what goes wrong is told, and tried again."""
@@ -198,18 +199,21 @@ class Node:
             deliverer.join(10.0)
 
     def _carefully(self, what: str, do: Callable[[], None]) -> None:
-        """Do something; if it cannot be done now, say so once, and wait a little."""
-        reason, until = self._troubles.get(what, ("", 0.0))
-        if time.monotonic() < until:
+        """Do something; if it cannot be done now, say so once, and wait a little.
+
+        What keeps several things from being done is said once for all of them.
+        """
+        if time.monotonic() < self._troubles.get(what, ("", 0.0))[1]:
             return
         try:
             do()
         except _TROUBLES as error:
             self._queue_stack.close()
             self._queue = None
-            if str(error) != reason:
+            reason = _kind_of(error)
+            if all(reason != known for known, _ in self._troubles.values()):
                 self._tell(Trouble(str(error)))
-            self._troubles[what] = str(error), time.monotonic() + _AGAIN_SECONDS
+            self._troubles[what] = reason, time.monotonic() + _AGAIN_SECONDS
         else:
             self._troubles.pop(what, None)
 
@@ -243,3 +247,9 @@ class Node:
     def _server_context(self) -> ssl.SSLContext | None:
         certificates = self._settings.certificates
         return certificates.server_context() if certificates else None
+
+
+def _kind_of(trouble: Exception) -> str:
+    """What is the same for the same trouble; a server that goes and comes says much."""
+    is_lost = isinstance(trouble, QueueLostError)
+    return type(trouble).__name__ if is_lost else str(trouble)

@@ -1,6 +1,7 @@
-"""Orthanc pushes series to a node and gets results back, while node, workers and Orthanc are ended.
+"""Orthanc pushes series to a node and gets results back, while all that takes part is ended.
 
-Run in tests/: `python -m benchmarks.node_chaos`. The figures go into results/node_chaos.json.
+Run in tests/: `python -m benchmarks.node_chaos [--postgresql]`; with it the queue is on a server,
+which is killed as well. The figures go into results/node_chaos.json, or node_chaos_server.json.
 """
 
 import argparse
@@ -13,19 +14,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+from support import queue_postgres
 from support.dicom_judges import conformance_errors
 from support.dicom_pacs import Pacs, orthanc
 from support.node_world import NodeWorld, free_port, phantom
 from support.queue_world import children
 
 RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
+RESULTS_SERVER = RESULTS.with_stem("node_chaos_server")
 PATIENCE = 3600.0
 PUSHED_TOGETHER = 10
 """Series of one request to Orthanc, and so of one association."""
@@ -40,6 +43,9 @@ class Trial:
     associations: int = 4
     kills: int = 50
     restarts: int = 2
+    outages: int = 0
+    """How often the queue's server is killed."""
+    outage_seconds: float = 6.0
     judged: int = 100
     """Derived series of which dciodvfy sees an object."""
 
@@ -68,19 +74,22 @@ class Supervised:
         self.node = self.world.start()
 
 
-def run(folder: Path, trial: Trial) -> dict[str, Any]:
-    """Figures of one run; kills are spread over it evenly."""
+def run(folder: Path, trial: Trial, server: queue_postgres.Server | None = None) -> dict[str, Any]:
+    """Figures of one run; kills are spread over it evenly. server: that has the queue."""
     port = free_port()
     with orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
-        world = NodeWorld(folder, pacs.dicom_port, port=port)
+        queue = server.url if server else ""
+        world = NodeWorld(folder, pacs.dicom_port, port=port, queue=queue)
         world.configure(callers="ORTHANC@127.0.0.1")
         try:
-            return _run(world, pacs, trial)
+            return _run(world, pacs, trial, server)
         finally:
             world.close()
 
 
-def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
+def _run(
+    world: NodeWorld, pacs: Pacs, trial: Trial, server: queue_postgres.Server | None
+) -> dict[str, Any]:
     for number in range(trial.series):
         pacs_files = phantom(number, trial.slices).write(world.folder / "sources" / f"{number}")
         for file in pacs_files:
@@ -93,14 +102,19 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
     ]
     for thread in pushing:
         thread.start()
-    moments, events = random.Random(1), ["kill"] * trial.kills + ["restart"] * trial.restarts
+    events = ["kill"] * trial.kills + ["restart"] * trial.restarts + ["outage"] * trial.outages
+    moments, back = random.Random(1), list[float]()
     moments.shuffle(events)
     for number, event in enumerate(events, 1):
         due = trial.series * number / (len(events) + 1)
         wait_for(lambda due=due: derived_series(pacs, trial) >= due)
-        time.sleep(moments.uniform(0, 0.5))
+        if event != "outage":
+            time.sleep(moments.uniform(0, 0.5))
         if event == "kill":
             found.kill(moments)
+        elif event == "outage":
+            assert server
+            back.append(outage(server, found, pacs, trial, moments))
         else:
             pacs.stop()
             time.sleep(1)
@@ -116,6 +130,7 @@ def _run(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
         "associations": trial.associations,
         "kills": dict(found.killed),
         "restarts of Orthanc": trial.restarts,
+        **(_of_outages(world, back) if back else {}),
         "seconds": round(seconds, 1),
         **_outcome(world, pacs, trial),
     }
@@ -145,6 +160,33 @@ def derived_series(pacs: Pacs, trial: Trial) -> int:
         return int(pacs.ask("/statistics")["CountSeries"]) - trial.series
     except (URLError, OSError):
         return -1
+
+
+def outage(
+    server: queue_postgres.Server,
+    supervised: Supervised,
+    pacs: Pacs,
+    trial: Trial,
+    moments: random.Random,
+) -> float:
+    """Kill the server, and the node or a worker meanwhile; seconds until a result comes again."""
+    server.kill()
+    time.sleep(trial.outage_seconds / 2)
+    supervised.kill(moments)
+    time.sleep(moments.uniform(0, trial.outage_seconds))
+    before = derived_series(pacs, trial)
+    server.start()
+    begin = time.monotonic()
+    wait_for(lambda: derived_series(pacs, trial) > min(before, trial.series - 1))
+    return round(time.monotonic() - begin, 1)
+
+
+def _of_outages(world: NodeWorld, back: Sequence[float]) -> dict[str, Any]:
+    return {
+        "kills of the database": len(back),
+        "seconds until the next result, longest": max(back),
+        "sentences about it": world.said().count("does not answer"),
+    }
 
 
 def _outcome(world: NodeWorld, pacs: Pacs, trial: Trial) -> dict[str, Any]:
@@ -180,10 +222,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--series", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--postgresql", action="store_true")
+    parser.add_argument("--outages", type=int, default=10)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        figures = run(Path(folder), Trial(series=asked.series, kills=asked.kills))
-    RESULTS.write_text(json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n")
+    outages = asked.outages if asked.postgresql else 0
+    trial = Trial(series=asked.series, kills=asked.kills, outages=outages)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        server = stack.enter_context(queue_postgres.server()) if asked.postgresql else None
+        figures = run(Path(folder), trial, server)
+    results = RESULTS_SERVER if asked.postgresql else RESULTS
+    results.write_text(json.dumps({"date": f"{date.today()}", **figures}, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 
 

@@ -37,13 +37,17 @@ def phantom(number: int, slices: int = 8) -> Phantom:
 
 @dataclass
 class NodeWorld:
-    """One route, T1TOT2, whose results go to PACS at `destination`, a port of this machine."""
+    """One route, T1TOT2, whose results go to PACS at `destination`, a port of this machine.
+
+    queue: the URL of a server, or "" for a file.
+    """
 
     folder: Path
     destination: int
     route: str = ""
     options: Sequence[str] = ()
     port: int = field(default_factory=free_port)
+    queue: str = ""
     _processes: list["subprocess.Popen[bytes]"] = field(
         default_factory=list["subprocess.Popen[bytes]"]
     )
@@ -52,7 +56,7 @@ class NodeWorld:
         self.model = tiny_model(self.folder / "model.safetensors")
         self.log = self.folder / "node.log"
         self.state = self.folder / "node"
-        self.queue = self.folder / "private" / "queue.db"
+        self.queue = self.queue or str(self.folder / "private" / "queue.db")
         self.config = self.folder / "node.toml"
         self.configure(self.route)
 

@@ -3,16 +3,19 @@
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from support.processes import descendants, runs
+from support.waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Server:
     def start(self) -> None:
         options = (
             f"-p {self.port} -c listen_addresses={self.address} -c fsync=off "
-            f"-c unix_socket_directories={self.folder}"
+            "-c unix_socket_directories="
         )
         log = str(self.folder / "log")
         _run("pg_ctl", "-D", str(self.folder / "data"), "-l", log, "-w", "-o", options, "start")
@@ -47,6 +50,18 @@ class Server:
 
     def stop(self, mode: str = "fast") -> None:
         _run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+
+    def kill(self) -> None:
+        """Kill all of its processes, so that `start` finds what a crash leaves."""
+        lock = self.folder / "data" / "postmaster.pid"
+        first = int(lock.read_text().split()[0])
+        os.kill(first, signal.SIGSTOP)  # so that it makes no more of them
+        killed = [first, *descendants(first)]
+        for process in killed:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        eventually(lambda: not any(map(runs, killed)))
+        lock.unlink()  # it would be taken for alive where nobody waits for dead orphans
 
 
 @contextmanager

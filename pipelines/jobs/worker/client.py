@@ -32,11 +32,30 @@ class TakenJob:
     job: StudyJob
 
 
+class Outage:
+    """Tells that the queue does not answer, once until it does again."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._is_told = False
+
+    def wait(self, error: QueueLostError) -> None:
+        """Pause, for the queue did not answer."""
+        if not self._is_told:
+            self._is_told = True
+            self._tell(Waiting(str(error)))
+        time.sleep(PAUSE_SECONDS)
+
+    def end(self) -> None:
+        """The queue answers."""
+        self._is_told = False
+
+
 class JobClient:
     """Jobs in hand are those that were taken and whose end is not recorded; any thread may call.
 
     A job that was taken away and came back is there twice, under two tokens.
-    hindrance: why no job may start now, whatever the queue holds, or None.
+    hindrance: why no job may start now, whatever the queue holds, or None. outage: of the queue.
     """
 
     def __init__(
@@ -51,6 +70,7 @@ class JobClient:
         self._claims = claims
         self._tries = settings.tries
         self._tell = tell
+        self.outage = Outage(tell)
         self._in_hand: dict[str, TakenJob] = {}
         self._changed = threading.Condition()
 
@@ -127,14 +147,10 @@ class JobClient:
     def _claim(self) -> Claim | None:
         if not self.is_open or self.hindrance():
             return None
-        return next(
-            (
-                claim
-                for scheduling in self._open_classes()
-                if (claim := self._claims.take(scheduling))
-            ),
-            None,
-        )
+        taken = (self._claims.take(scheduling) for scheduling in self._open_classes())
+        claim = next(filter(None, taken), None)
+        self.outage.end()
+        return claim
 
     def _open_classes(self) -> list[SchedulingClass]:
         return [
@@ -155,10 +171,10 @@ class JobClient:
         while True:
             try:
                 step()
-                return
             except QueueLostError as error:
-                self._tell(Waiting(str(error)))
-                time.sleep(PAUSE_SECONDS)
+                self.outage.wait(error)
+            else:
+                return self.outage.end()
 
 
 def _is_open(scheduling: SchedulingClass) -> bool:

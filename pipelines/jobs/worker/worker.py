@@ -76,7 +76,9 @@ class JobWorker:
                 if taken is None and self._settings.until_empty and self._is_empty():
                     return "empty"
             except QueueLostError as error:
-                self._wait(str(error))
+                self._waits_for = ""
+                self._device.close_folder()
+                self.jobs.outage.wait(error)
                 continue
             if taken is None:
                 self._wait(self.jobs.hindrance())
