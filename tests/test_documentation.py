@@ -254,6 +254,7 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
     page = " ".join((ROOT / "docs" / "node.md").read_text("utf-8").split())
     found = json.loads((RESULTS / "node_measures.json").read_text())
     chaos = json.loads((RESULTS / "node_chaos.json").read_text())
+    server = json.loads((RESULTS / "node_chaos_server.json").read_text())
     rate, late, hostile = (found[name] for name in ("rate", "latency", "hostile"))
     cost = found["cost"]
     disk = [rate[f"MB/s on a disk, associations: {count}"] for count in (1, 4)]
@@ -261,6 +262,11 @@ def test_the_node_is_as_fast_as_its_page_says() -> None:
     for told in (
         f"got {chaos['derived series']:,} derived series",
         f"the node was killed {kills['node']} times, the worker {kills['worker']} times",
+        f"{server['series']} series with the queue on PostgreSQL, whose server was killed "
+        f"{server['kills of the database']} times for at least 3 s, the node "
+        f"{server['kills']['node']} times and the worker {server['kills']['worker']} times: "
+        f"{server['derived series']} derived series, each once. Results came again at most "
+        f"{server['seconds until the next result, longest']} s after",
         f"through the node and back took "
         f"{cost['from Orthanc through the node and back, seconds']} s",
         f"one after the other, {cost['submit and worker, seconds']} s",

@@ -16,6 +16,7 @@ from ...pipelines.node.events import (
     NotSent,
     Queued,
     Received,
+    Resumed,
     Sent,
     Translated,
     Trouble,
@@ -61,7 +62,9 @@ def _words(event: NodeEvent) -> str:
         case NotSent(what, reason, again):
             return f"{what}: not sent: {reason}; again in {again:.0f} s"
         case GaveUp(series, reason):
-            return f"{series}: given up: {reason}"
+            return f"{series}: given up: {reason}; a longer retry of its route has it sent still"
+        case Resumed(series):
+            return f"{series}: to be sent after all, as its route says a longer retry now"
         case Emptied(study):
             return f"{study}: removed from the inbox"
         case Trouble(reason):

@@ -10,7 +10,7 @@ from typing import Self
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
-from .events import GaveUp, NodeEvent, NotSent, Sent
+from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
 from .inbox import SUFFIX, StudyName
 from .ledger import Ledger, SeriesRecord, StudyRecord
 from .routes import Route
@@ -73,6 +73,24 @@ def results_to_send(
     for found in due.values():
         found.sort(key=lambda result: result.series.done)
     return due
+
+
+def resume_sending(
+    ledger: Ledger, routes: Mapping[str, Route], now: float, tell: Callable[[NodeEvent], None]
+) -> None:
+    """Have results sent after all that were given up, if their route says longer by now.
+
+    now: seconds since 1970. Raises OSError.
+    """
+    for record in ledger.studies():
+        route = routes.get(StudyName.parse(record.study).route)
+        if route is None or record.emptied:
+            continue
+        for one in record.series:
+            if one.state == "undelivered" and now - one.done <= route.retry:
+                record = record.with_series(replace(one, state="sending"))
+                ledger.put(record)
+                tell(Resumed(f"{record.study}/{one.place}"))
 
 
 @dataclass

@@ -106,6 +106,13 @@ class GaveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """A result that was given up is to be sent after all. series: as in `Queued`."""
+
+    series: str
+
+
+@dataclass(frozen=True, slots=True)
 class Emptied:
     """A study was removed from the inbox, with its results. study: its name."""
 
@@ -129,6 +136,7 @@ NodeEvent: TypeAlias = (
     | Sent
     | NotSent
     | GaveUp
+    | Resumed
     | Emptied
     | Trouble
 )

@@ -19,7 +19,7 @@ from ...io.errors import ScanError
 from ..errors import ConfigError, PipelineError, QueueLostError
 from ..jobs.queue.location import QueuePlace
 from ..jobs.queue.queue import Queue, open_queue
-from .delivery import Deliverer, Destination, Result, results_to_send
+from .delivery import Deliverer, Destination, Result, results_to_send, resume_sending
 from .emptying import Emptier
 from .events import NodeEvent, Trouble
 from .folder import make_folder, sole_owner
@@ -137,6 +137,7 @@ class Node:
         """Each thing that is due, once; what goes wrong is told, and tried again."""
         self._submit()
         self._carefully("outcomes", self._note_outcomes)
+        self._carefully("given up", self._resume_sending)
         self._send()
         self._carefully("sent", self._note_sent)
         self._carefully("emptying", lambda: self._emptier.step(self._routes))
@@ -161,6 +162,9 @@ class Node:
         states = {one.state for record in self.ledger.studies() for one in record.series}
         if states & {"queued", "failed"}:
             note_outcomes(self.ledger, self._opened_queue(), self._tell, self._clock)
+
+    def _resume_sending(self) -> None:
+        resume_sending(self.ledger, self._routes, self._clock(), self._tell)
 
     def _send(self) -> None:
         for destination in results_to_send(self.ledger.studies(), self._routes, self._results):

@@ -29,12 +29,15 @@ DAY = 86400.0
 
 
 class NodeInProcess:
-    """One route, NODE, with a quiet time of 30 s; `destination`: the port of PACS."""
+    """One route, NODE, with a quiet time of 30 s; `destination`: the port of PACS.
 
-    def __init__(self, folder: Path, **of_route: Any) -> None:
+    queue: the URL of a server, or "" for a file.
+    """
+
+    def __init__(self, folder: Path, queue: str = "", **of_route: Any) -> None:
         self.destination = free_port()
         self.folder = folder / "node"
-        self.place = queue_place(str(folder / "private" / "queue.db"))
+        self.place = queue_place(queue or str(folder / "private" / "queue.db"))
         self.route = Route(
             title="NODE",
             request=Request((), tiny_model(folder / "model.safetensors"), Path()),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydicom import Dataset
 from pynetdicom.sop_class import MRImageStorage, StorageCommitmentPushModel
+from support import queue_postgres
 from support.dicom_network import archive, associate
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_in_process import DAY, NodeInProcess
@@ -26,6 +27,7 @@ from cuda_cyclegan.pipelines.node.events import (
     NotSent,
     Queued,
     Received,
+    Resumed,
     Trouble,
 )
 from cuda_cyclegan.pipelines.node.status import status_of
@@ -176,15 +178,70 @@ def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess)
     assert len(held) == 8
 
 
-def test_what_was_tried_for_as_long_as_the_route_says_is_given_up(world: NodeInProcess) -> None:
+def give_up(world: NodeInProcess) -> None:
+    """A result that no destination took within the hour of its route."""
     world.with_route(retry=3600.0)
     world.send(slices())
     world.queue_up()
     world.translate()
     eventually(lambda: world.events(NotSent))
-    world.pass_time(3601)
+    world.pass_time(10 * DAY)
     eventually(lambda: world.node.step() or world.events(GaveUp))
+
+
+def test_what_was_tried_for_as_long_as_the_route_says_is_given_up(world: NodeInProcess) -> None:
+    give_up(world)
     assert world.states() == ["undelivered"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_given_up_is_sent_untranslated_once_its_route_says_longer(
+    world: NodeInProcess, is_restarted: bool
+) -> None:
+    give_up(world)
+    if is_restarted:
+        world.stop()
+        world.start()
+    world.node.step()
+    assert world.states() == ["undelivered"]
+    with archive(port=world.destination) as (_, held):
+        world.with_route(retry=30 * DAY)
+        world.wait_for_sends(1)
+    assert set(instances(held).values()) == {1}
+    assert len(held) == 8
+    assert len(world.events(Queued)) == len(world.events(Resumed)) == 1
+
+
+def test_what_was_given_up_and_removed_is_not_tried_again(world: NodeInProcess) -> None:
+    give_up(world)
+    world.pass_time(31 * DAY)
+    assert world.events(Emptied)
+    world.with_route(retry=365 * DAY)
+    world.node.step()
+    assert world.states() == ["undelivered"]
+
+
+def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    monkeypatch.setattr("cuda_cyclegan.pipelines.node.node._AGAIN_SECONDS", 0.0)
+    with queue_postgres.server() as server:
+        world = NodeInProcess(tmp_path, queue=server.url)
+        with world, archive(port=world.destination):
+            for number in range(2):
+                world.send(slices(number=2 * number))
+                world.queue_up()
+                server.kill()
+                world.send(slices(number=2 * number + 1))
+                for _ in range(3):
+                    world.queue_up()
+                assert len(world.events(Trouble)) == number + 1
+                server.start()
+                world.queue_up()
+                world.translate()
+                world.wait_for_sends(2 * number + 2)
 
 
 def test_an_object_that_is_confirmed_is_not_sent_again(world: NodeInProcess) -> None:

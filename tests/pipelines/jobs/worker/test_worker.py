@@ -3,10 +3,13 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support import queue_postgres
 from support.batch_world import scan
 from support.queue_world import QueueWorld
 from support.waiting import ENOUGH, ToldCondition
@@ -23,6 +26,8 @@ from cuda_cyclegan.pipelines.jobs.queue.state import Claim, SchedulingClass
 from cuda_cyclegan.pipelines.jobs.worker import client, watch
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     JobEnded,
+    Waiting,
+    WorkerEvent,
     WorkerSettings,
 )
 from cuda_cyclegan.pipelines.jobs.worker.process import work
@@ -288,3 +293,38 @@ def test_two_jobs_for_one_result_follow_each_other(world: QueueWorld) -> None:
     world.work()
     [first], [second] = world.jobs(old), world.jobs(new)
     assert (first["result"]["status"], second["result"]["status"]) == ("translated", "up to date")
+
+
+def on_third_try(patch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Do something whenever a worker has found the queue's server away three times in a row."""
+    tries, wait = list[QueueLostError](), client.Outage.wait
+
+    def counted(self: client.Outage, error: QueueLostError) -> None:
+        tries.append(error)
+        wait(self, error)
+        if len(tries) % 3 == 0:
+            do()
+
+    patch.setattr(client, "PAUSE_SECONDS", 0.01)
+    patch.setattr(client.Outage, "wait", counted)
+
+
+def test_a_worker_waits_for_a_server_that_was_killed_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once before the worker has begun, and once while a job is at its end."""
+    if not queue_postgres.is_installed():
+        pytest.skip("PostgreSQL is not installed")
+    told: list[WorkerEvent] = []
+    with queue_postgres.server() as server:
+        world = QueueWorld(tmp_path, server.url)
+        world.scans(1)
+        batch = world.submit()
+        server.kill()
+        on_third_try(monkeypatch, server.start)
+        watch_calls(monkeypatch, "finish_study", lambda _: server.kill())
+        place = queue_place(server.url)
+        assert work(place, "cpu", WorkerSettings(until_empty=True), told.append) == "empty"
+        assert world.states(batch) == ["done"]
+    lost = [news for news in told if isinstance(news, Waiting) and news.reason]
+    assert ["does not answer" in (news.reason or "") for news in lost] == [True, True]
