@@ -112,15 +112,15 @@ def follow(base: Path, folder: Path) -> Stage:
 
 
 def copy(words: list[str], stage: Stage, stages: dict[str, Stage]) -> None:
-    origin = ROOT
+    origin, left_out = ROOT, shutil.ignore_patterns("__pycache__")  # as .containerignore says
     if words[0].startswith("--from="):
-        origin = stages[words.pop(0).removeprefix("--from=")].root
+        origin, left_out = stages[words.pop(0).removeprefix("--from=")].root, None
     *sources, target = words
     place = stage.root / target.lstrip("/")
     for source in sources:
         found = origin / source.lstrip("/")
         if found.is_dir():
-            shutil.copytree(found, place, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(found, place, symlinks=True, ignore=left_out, dirs_exist_ok=True)
         else:
             (place if target.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
             shutil.copy(found, place)
