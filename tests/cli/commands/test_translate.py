@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,8 +175,7 @@ def test_several_devices_make_the_same_files_as_one(
         scan(world.inputs / f"{name}.nii.gz", seed)
     assert world.translate().exit_code == 0
     alone = world.files()
-    cpu = choose_device("cpu")
-    pair = (cpu, replace(cpu, index=1))
+    pair = choose_device("cpu"), choose_device("onnxruntime:CPU")
     monkeypatch.setattr("cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: pair)
     result = world.translate("--overwrite", "--report", str(world.report))
     assert result.exit_code == 0, result.output
