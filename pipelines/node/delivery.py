@@ -82,9 +82,9 @@ def resume_sending(
 
     now: seconds since 1970. Raises OSError.
     """
-    for record in ledger.studies():
+    for record in ledger.present():
         route = routes.get(StudyName.parse(record.study).route)
-        if route is None or record.emptied:
+        if route is None:
             continue
         for one in record.series:
             if one.state == "undelivered" and now - one.done <= route.retry:
@@ -108,7 +108,7 @@ class _Pause:
 
 
 class Deliverer:
-    """Sends to one destination in a thread of its own; a context manager.
+    """Sends to one destination in a thread of its own, between `start` and `stop`.
 
     due: what is to be sent there now. secured: the context of TLS for it, or None. sent: told of
     each job whose result is sent, and from when to when.
@@ -134,11 +134,12 @@ class Deliverer:
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begin with what is due."""
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Begin no other object; `join` waits for the one under way."""
         self._is_open = False
         self._woken.set()
 

@@ -40,10 +40,10 @@ class Emptier:
     def step(self, routes: Mapping[str, Route]) -> None:
         """Remove what is due. Raises OSError."""
         now = self._clock()
-        for record in self._ledger.studies():
+        for record in self._ledger.present():
             study = StudyName.parse(record.study)
             route = routes.get(study.route)
-            if record.emptied or route is None or now < _due(record, route):
+            if route is None or now < _due(record, route):
                 continue
             if not self._arriving.is_busy(study):
                 self._remove(study, record)
@@ -59,6 +59,8 @@ class Emptier:
 
     def _remove_results(self, study: StudyName) -> None:
         output = output_of(self._results, study.route, study.day)
+        if not output.is_dir():
+            return
         shutil.rmtree(output / study.name, ignore_errors=True)
         yesterday = f"{datetime.now() - timedelta(days=1):%Y%m%d}"
         with suppress(OSError):

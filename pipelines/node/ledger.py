@@ -115,11 +115,13 @@ class Ledger:
         self._path = folder / NAME
         self._lock = threading.Lock()
         self._studies: dict[str, StudyRecord] = {}
+        self._present: dict[str, StudyRecord] = {}
         self._confirmed: dict[str, set[str]] = defaultdict(set)
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        self._studies, self._confirmed = read(self._path, time.time())
+        studies, self._confirmed = read(self._path, time.time())
+        self._know(studies.values())
         with whole_file(self._path) as part:
             part.write_bytes(b"".join(_lines(self._studies.values(), self._confirmed)))
         self._path.chmod(0o600)
@@ -136,6 +138,11 @@ class Ledger:
         with self._lock:
             return list(self._studies.values())
 
+    def present(self) -> list[StudyRecord]:
+        """Those that are not emptied: few, so that they may be looked at all the time."""
+        with self._lock:
+            return list(self._present.values())
+
     def study(self, name: str) -> StudyRecord | None:
         """One of them."""
         with self._lock:
@@ -146,7 +153,7 @@ class Ledger:
         with self._lock:
             self._append(*(_Line(VERSION, study=record) for record in records))
             os.fsync(self._descriptor)
-            self._studies |= {record.study: record for record in records}
+            self._know(records)
 
     def change(self, name: str, changed: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         """Store what becomes of a study's record."""
@@ -154,8 +161,16 @@ class Ledger:
             record = changed(self._studies[name])
             self._append(_Line(VERSION, study=record))
             os.fsync(self._descriptor)
-            self._studies[name] = record
+            self._know([record])
             return record
+
+    def _know(self, records: Iterable[StudyRecord]) -> None:
+        for record in records:
+            self._studies[record.study] = record
+            if record.emptied:
+                self._present.pop(record.study, None)
+            else:
+                self._present[record.study] = record
 
     def confirmed(self, series: str) -> Collection[str]:
         """The objects of a result that its destination has."""

@@ -98,9 +98,9 @@ class Node:
             self._emptier.finish()
             self._sent = {
                 one.job: (one.begun, one.sent)
-                for record in self.ledger.studies()
+                for record in self.ledger.present()
                 for one in record.series
-                if one.sent and not record.emptied
+                if one.sent
             }
             self._listener = stack.enter_context(self._open_listener())
             stack.callback(self._stop_delivery)
@@ -159,7 +159,7 @@ class Node:
         return route.quiet if route else None
 
     def _note_outcomes(self) -> None:
-        states = {one.state for record in self.ledger.studies() for one in record.series}
+        states = {one.state for record in self.ledger.present() for one in record.series}
         if states & {"queued", "failed"}:
             note_outcomes(self.ledger, self._opened_queue(), self._tell, self._clock)
 
@@ -167,14 +167,15 @@ class Node:
         resume_sending(self.ledger, self._routes, self._clock(), self._tell)
 
     def _send(self) -> None:
-        for destination in results_to_send(self.ledger.studies(), self._routes, self._results):
+        for destination in results_to_send(self.ledger.present(), self._routes, self._results):
             if destination not in self._deliverers:
-                self._deliverers[destination] = self._deliverer(destination).__enter__()
+                self._deliverers[destination] = self._deliverer(destination)
+                self._deliverers[destination].start()
             self._deliverers[destination].wake()
 
     def _deliverer(self, destination: Destination) -> Deliverer:
         def due() -> list[Result]:
-            found = results_to_send(self.ledger.studies(), self._routes, self._results)
+            found = results_to_send(self.ledger.present(), self._routes, self._results)
             return found.get(destination, [])
 
         def secured() -> ssl.SSLContext | None:
@@ -198,7 +199,7 @@ class Node:
 
     def _stop_delivery(self) -> None:
         for deliverer in self._deliverers.values():
-            deliverer.__exit__()
+            deliverer.stop()
         for deliverer in self._deliverers.values():
             deliverer.join(10.0)
 

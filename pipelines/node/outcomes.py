@@ -18,7 +18,7 @@ def note_outcomes(
     """
     still_open = queue.open_keys()
     changed: list[StudyRecord] = []
-    for record in ledger.studies():
+    for record in ledger.present():
         now = record
         for series in record.series:
             after = _outcome(series, still_open, queue, clock)
