@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
+DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]
 Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
 """Where large arrays come from: as numpy.empty, which is the plainest of them."""

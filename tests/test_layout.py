@@ -305,6 +305,27 @@ def test_no_packages_import_each_other_in_a_circle() -> None:
     assert left == {}
 
 
+def _public_types(module: Path) -> Iterator[str]:
+    """Names of the classes and type aliases that a module defines for others."""
+    for node in ast.parse(module.read_text()).body:
+        match node:
+            case ast.ClassDef(name=name) if not name.startswith("_"):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                if not name.startswith("_"):
+                    yield name
+            case _:
+                pass
+
+
+def test_a_public_type_name_stands_for_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for name in _public_types(path):
+            places.setdefault(name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_can_be_taken_in_at_one_look(package: str) -> None:
     inside = [name for name in MODULES if name.rpartition(".")[0] == package]

@@ -18,7 +18,7 @@ from ...pipelines.node.events import (
     Received,
     Resumed,
     Sent,
-    Translated,
+    SeriesTranslated,
     Trouble,
     TurnedAway,
 )
@@ -52,7 +52,7 @@ def _words(event: NodeEvent) -> str:
             return f"{series}: {grown}; queued again as {job}"
         case LeftOut(study, reason):
             return f"{study}: {reason}"
-        case Translated(series):
+        case SeriesTranslated(series):
             return f"{series}: translated"
         case Failed(series, reason):
             return f"{series}: failed: {reason}"

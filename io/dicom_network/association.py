@@ -12,11 +12,11 @@ from typing import Protocol
 
 from . import commands
 from .classes import COMMITMENT, COMMITMENT_INSTANCE, SCANS
-from .commands import Elements, Field, Status
+from .commands import DimseStatus, Elements, Field
 from .connection import Connection, Fragment, Pdu, data_pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
-from .negotiation import AssociationRequest, Context, Rejection, abortion, rejection
+from .negotiation import AssociationRequest, PresentationContext, Rejection, abortion, rejection
 from .objects import NO_ROOM, NotUnderstoodError, ObjectFile, Offer, ReceivedObject
 from .storage_commitment import Commitment, Referenced, asked_for, report_of
 
@@ -24,11 +24,11 @@ from .storage_commitment import Commitment, Referenced, asked_for, report_of
 class Session(Protocol):
     """Where the objects of one association go."""
 
-    def place(self, offer: Offer) -> Path | Status:
+    def place(self, offer: Offer) -> Path | DimseStatus:
         """A path for an object that is offered, or the status that refuses it."""
         ...
 
-    def take(self, received: ReceivedObject) -> Status:
+    def take(self, received: ReceivedObject) -> DimseStatus:
         """Take over an object that is on disk, and its file; what the peer is told."""
         ...
 
@@ -58,7 +58,7 @@ class _Message:
     data: bytearray = field(default_factory=bytearray)
     request: Elements | None = None
     file: ObjectFile | None = None
-    refusal: Status = Status.SUCCESS
+    refusal: DimseStatus = DimseStatus.SUCCESS
 
 
 class Association:
@@ -70,7 +70,7 @@ class Association:
     def __init__(self, connection: Connection, limits: Limits) -> None:
         self._connection = connection
         self._limits = limits
-        self._contexts: Mapping[int, Context] = {}
+        self._contexts: Mapping[int, PresentationContext] = {}
         self._longest = 0
         self._session: Session
         self._message = _Message()
@@ -150,14 +150,14 @@ class Association:
         )
         self._objects += 1
         if offer.sop_class != context.sop_class or offer.sop_class not in SCANS:
-            message.refusal = Status.CLASS_NOT_SUPPORTED
+            message.refusal = DimseStatus.CLASS_NOT_SUPPORTED
         elif not offer.instance:
-            message.refusal = Status.NOT_UNDERSTOOD
+            message.refusal = DimseStatus.NOT_UNDERSTOOD
         elif self._objects > self._limits.objects:
-            message.refusal = Status.OUT_OF_RESOURCES
+            message.refusal = DimseStatus.OUT_OF_RESOURCES
         else:
             place = self._session.place(offer)
-            if isinstance(place, Status):
+            if isinstance(place, DimseStatus):
                 message.refusal = place
                 return
             try:
@@ -168,20 +168,20 @@ class Association:
     def _take_data(self, message: _Message, data: memoryview) -> None:
         self._bytes += len(data)
         if message.file is None:
-            if message.request and message.refusal == Status.SUCCESS:
+            if message.request and message.refusal == DimseStatus.SUCCESS:
                 message.data += data
                 if len(message.data) > LONGEST_COMMAND * 16:
                     raise ProtocolError("a message is too long")
             return
         if self._bytes > self._limits.bytes:
-            self._refuse(message, Status.OUT_OF_RESOURCES)
+            self._refuse(message, DimseStatus.OUT_OF_RESOURCES)
             return
         try:
             message.file.write(data)
         except OSError as error:
             self._refuse(message, _refusal(error))
 
-    def _refuse(self, message: _Message, status: Status) -> None:
+    def _refuse(self, message: _Message, status: DimseStatus) -> None:
         """Take no more of an object; the rest of it passes by."""
         if message.file:
             message.file.discard()
@@ -193,7 +193,7 @@ class Association:
         self._message = _Message()
         match commands.number(message.request, commands.FIELD):
             case Field.ECHO:
-                self._answer(message, Status.SUCCESS)
+                self._answer(message, DimseStatus.SUCCESS)
             case Field.STORE:
                 self._answer(message, self._stored(message))
             case Field.ACTION:
@@ -203,11 +203,11 @@ class Association:
             case found if found & commands.ANSWER:
                 pass  # to a report, which may come late
             case _:
-                self._answer(message, Status.UNRECOGNISED)
+                self._answer(message, DimseStatus.UNRECOGNISED)
 
-    def _stored(self, message: _Message) -> Status:
+    def _stored(self, message: _Message) -> DimseStatus:
         if message.file is None:
-            return message.refusal or Status.NOT_UNDERSTOOD
+            return message.refusal or DimseStatus.NOT_UNDERSTOOD
         file, message.file = message.file, None
         try:
             received = file.finish()
@@ -224,18 +224,22 @@ class Association:
         assert message.request is not None
         context = self._contexts[message.context]
         if context.sop_class != COMMITMENT:
-            self._answer(message, Status.CLASS_NOT_SUPPORTED)
+            self._answer(message, DimseStatus.CLASS_NOT_SUPPORTED)
             return
         asked = asked_for(bytes(message.data), context.syntax)
         if asked is None:
-            self._answer(message, Status.NOT_UNDERSTOOD)
+            self._answer(message, DimseStatus.NOT_UNDERSTOOD)
             return
-        self._answer(message, Status.SUCCESS)
+        self._answer(message, DimseStatus.SUCCESS)
         safe = self._session.holds(asked.referenced)
         self._report(message.context, context, asked, safe)
 
     def _report(
-        self, number: int, context: Context, asked: Commitment, safe: Sequence[Referenced]
+        self,
+        number: int,
+        context: PresentationContext,
+        asked: Commitment,
+        safe: Sequence[Referenced],
     ) -> None:
         event, data = report_of(asked, safe, context.syntax)
         request = commands.encoded(
@@ -251,7 +255,7 @@ class Association:
         self._send(number, request, is_command=True)
         self._send(number, data, is_command=False)
 
-    def _answer(self, message: _Message, status: Status) -> None:
+    def _answer(self, message: _Message, status: DimseStatus) -> None:
         assert message.request is not None
         answer = commands.answer(message.request, status)
         self._send(message.context, answer, is_command=True)
@@ -265,8 +269,8 @@ class Association:
             self._connection.send(pdu)
 
 
-def _refusal(error: OSError) -> Status:
-    return Status.OUT_OF_RESOURCES if error.errno in NO_ROOM else Status.FAILED
+def _refusal(error: OSError) -> DimseStatus:
+    return DimseStatus.OUT_OF_RESOURCES if error.errno in NO_ROOM else DimseStatus.FAILED
 
 
 def reject(connection: Connection, why: Rejection) -> None:

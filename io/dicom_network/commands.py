@@ -40,7 +40,7 @@ class Field(IntEnum):
     CANCEL = 0x0FFF
 
 
-class Status(IntEnum):
+class DimseStatus(IntEnum):
     """Answers of this program (PS3.4 B.2.3 and PS3.7 C)."""
 
     SUCCESS = 0x0000
@@ -54,7 +54,7 @@ class Status(IntEnum):
 
 def is_success(status: int) -> bool:
     """Whether an object was stored: warnings say that it was, with something changed."""
-    return status == Status.SUCCESS or status & 0xF000 == 0xB000 or status in (0x0001, 0x0107)
+    return status == DimseStatus.SUCCESS or status & 0xF000 == 0xB000 or status in (0x0001, 0x0107)
 
 
 Elements: TypeAlias = Mapping[int, bytes]

@@ -28,7 +28,7 @@ IMPLEMENTATION_NAME = "CUDA_CYCLEGAN"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PresentationContext:
     """An agreed way to exchange objects. number: odd, of the association. sop_class: theirs.
 
     syntax: UID of their encoding.
@@ -74,11 +74,11 @@ class AssociationRequest:
             raise ProtocolError("its request for an association is malformed") from None
         self._results: Any = []
 
-    def agreed(self) -> Mapping[int, Context]:
+    def agreed(self) -> Mapping[int, PresentationContext]:
         """The contexts that this program can use, by number."""
         self._results, _ = presentation.negotiate_as_acceptor(self._offered, _supported())
         return {
-            each.context_id: Context(
+            each.context_id: PresentationContext(
                 each.context_id, str(each.abstract_syntax), str(each.transfer_syntax[0])
             )
             for each in self._results
@@ -120,7 +120,7 @@ def association_request(calling: str, called: str, classes: Iterable[str], longe
     return _encoded(pdu.A_ASSOCIATE_RQ(request))
 
 
-def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, Context], int]:
+def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, PresentationContext], int]:
     """The contexts by SOP class, and the longest PDU, that the peer's answer grants.
 
     asked: the PDU that was answered. Raises ProtocolError.
@@ -136,7 +136,7 @@ def accepted(body: bytes, asked: bytes) -> tuple[Mapping[str, Context], int]:
             for each in offered.to_primitive().presentation_context_definition_list
         }
         found = {
-            classes[each.context_id]: Context(
+            classes[each.context_id]: PresentationContext(
                 each.context_id, classes[each.context_id], str(each.transfer_syntax[0])
             )
             for each in granted.presentation_context_definition_results_list

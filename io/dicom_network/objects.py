@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from ..dicom.instance import word
 from ..dicom.library import PARSING_ERRORS, pydicom, read_partial, tag_of
-from .commands import Status, is_uid
+from .commands import DimseStatus, is_uid
 from .negotiation import IMPLEMENTATION_NAME, IMPLEMENTATION_UID
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -51,7 +51,7 @@ class ReceivedObject:
 class NotUnderstoodError(Exception):
     """What came is no object that could be used. status: by which the peer is told."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: DimseStatus) -> None:
         super().__init__(status.name)
         self.status = status
 
@@ -112,11 +112,11 @@ class ObjectFile:
             )
             sop_class, instance, study, series = (word(header, name) for name in _NAMES)
         except PARSING_ERRORS:
-            raise NotUnderstoodError(Status.NOT_UNDERSTOOD) from None
+            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD) from None
         if (sop_class, instance) != (self._offer.sop_class, self._offer.instance):
-            raise NotUnderstoodError(Status.OTHER_CLASS)
+            raise NotUnderstoodError(DimseStatus.OTHER_CLASS)
         if not (is_uid(study) and is_uid(series)):
-            raise NotUnderstoodError(Status.NOT_UNDERSTOOD)
+            raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD)
         return study, series
 
 

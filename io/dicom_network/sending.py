@@ -17,7 +17,7 @@ from .commands import Elements, Field
 from .connection import Connection, Pdu, data_pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
-from .negotiation import Context, abortion, accepted, association_request, rejected
+from .negotiation import PresentationContext, abortion, accepted, association_request, rejected
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -42,7 +42,7 @@ class Transmission:
     """An association that was made, from `sending_to`."""
 
     def __init__(
-        self, connection: Connection, contexts: Mapping[str, Context], longest: int
+        self, connection: Connection, contexts: Mapping[str, PresentationContext], longest: int
     ) -> None:
         self._connection = connection
         self._contexts = contexts
@@ -70,7 +70,7 @@ class Transmission:
         if not commands.is_success(status):
             raise RefusedError(f"it answers C-STORE with status {status:04X}")
 
-    def _context(self, sop_class: str) -> Context:
+    def _context(self, sop_class: str) -> PresentationContext:
         if sop_class not in self._contexts:
             name = pydicom.uid.UID(sop_class).name
             raise RefusedError(f"it does not take {name}")
@@ -88,7 +88,7 @@ class Transmission:
             elements |= {commands.INSTANCE: instance, commands.PRIORITY: _MEDIUM}
         return commands.encoded(elements)
 
-    def _exchange(self, context: Context, request: bytes, data: bytes) -> int:
+    def _exchange(self, context: PresentationContext, request: bytes, data: bytes) -> int:
         """The status of the answer. Raises NetworkError."""
         self._send(context.number, request, is_command=True)
         self._send(context.number, data, is_command=False)

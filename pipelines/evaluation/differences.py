@@ -5,9 +5,9 @@ from math import fsum, inf, isfinite, log10, sqrt
 
 import numpy as np
 
-from ...io.volume import AnyArray
+from ...io.volume import AnyArray, DoubleArray
 from ..study.voxels.statistics import Range
-from .images import Images, Stored, Values
+from .images import Images, StoredImage
 
 STANDS_OUT = 1.5
 """By which the error of a plane exceeds that of the middle one if it is shown instead."""
@@ -42,7 +42,7 @@ def census(images: Images) -> Census:
     return Census(voxels, (bad_truth, bad_result), within, _lowest(images.truth))
 
 
-def _lowest(truth: Stored) -> float:
+def _lowest(truth: StoredImage) -> float:
     """The least value that is a number."""
     ends = [float(pick.reduce(truth.voxels, axis=None)) for pick in (np.fmin, np.fmax)]
     return min(end * truth.slope + truth.intercept for end in ends)
@@ -94,13 +94,15 @@ def differences(images: Images, data_range: Range, *, clips: bool) -> Difference
     )
 
 
-def _shown_at(profile: Values) -> int:
+def _shown_at(profile: DoubleArray) -> int:
     """Where the error is largest, or the middle where errors are even and any place is as good."""
     middle = profile.size // 2
     return int(profile.argmax()) if profile.max() > STANDS_OUT * profile[middle] else middle
 
 
-def _add_profiles(profiles: list[Values], planes: slice, flags: AnyArray, error: Values) -> None:
+def _add_profiles(
+    profiles: list[DoubleArray], planes: slice, flags: AnyArray, error: DoubleArray
+) -> None:
     """Add a block's errors to their sums over each plane, row and column."""
     placed = np.zeros(flags.shape)
     placed[flags] = error
@@ -121,7 +123,7 @@ class _Moments:
         self._means = np.zeros(2)
         self._products = np.zeros((2, 2))
 
-    def add(self, truth: Values, result: Values) -> None:
+    def add(self, truth: DoubleArray, result: DoubleArray) -> None:
         both = np.stack([truth, result])
         means = both.mean(axis=1)
         both -= means[:, None]

@@ -17,11 +17,11 @@ from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
 from ..report.failures import failure_of
 from .grids import grid_difference
-from .images import BLOCK_VOXELS, Images, Stored
-from .pairs import Pair
+from .images import BLOCK_VOXELS, Images, StoredImage
+from .pairs import ScanPair
 from .picture import draw
-from .protocols import Measured, Protocol, measure
-from .report import Evaluation, Row
+from .protocols import MeasuredPair, Protocol, measure
+from .report import Evaluation, PairRow
 from .worst import Worst
 
 BYTES_A_VOXEL = 16
@@ -35,7 +35,7 @@ Listen = Callable[[int, int], None]
 
 
 def evaluate(
-    pairs: Sequence[Pair], protocol: Protocol, listen: Listen, *, pictures: int = 0
+    pairs: Sequence[ScanPair], protocol: Protocol, listen: Listen, *, pictures: int = 0
 ) -> Evaluation:
     """Compare all results with their truths, as many at a time as cores and memory allow.
 
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def _collect(
-    work: "Sequence[Future[Row]]", rows: dict[str, Row], worst: Worst, listen: Listen
+    work: "Sequence[Future[PairRow]]", rows: dict[str, PairRow], worst: Worst, listen: Listen
 ) -> None:
     listen(0, len(work))
     for done, future in enumerate(as_completed(work), 1):
@@ -70,13 +70,15 @@ def _collect(
         listen(done, len(work))
 
 
-def _opening_row(pair: Pair) -> Row:
+def _opening_row(pair: ScanPair) -> PairRow:
     files = [each.files[0] if each else None for each in (pair.result, pair.truth, pair.mask)]
-    row = Row(pair.name, *files, status="stopped")
+    row = PairRow(pair.name, *files, status="stopped")
     return replace(row, status="missing", reason=pair.missing) if pair.missing else row
 
 
-def _evaluated(pair: Pair, protocol: Protocol, memory: WeightedSemaphore, *, draws: bool) -> Row:
+def _evaluated(
+    pair: ScanPair, protocol: Protocol, memory: WeightedSemaphore, *, draws: bool
+) -> PairRow:
     """The row of a pair, also if it fails. Raises StoppedError once nobody waits for it."""
     row, needed = _opening_row(pair), _memory_of(pair)
     if not memory.acquire(needed):
@@ -94,7 +96,7 @@ def _evaluated(pair: Pair, protocol: Protocol, memory: WeightedSemaphore, *, dra
     return replace(row, seconds=monotonic() - begun)
 
 
-def _memory_of(pair: Pair) -> int:
+def _memory_of(pair: ScanPair) -> int:
     """Bytes that a pair needs, by what its header says; a bad one shows when it is read."""
     assert pair.truth
     series = pair.truth.series
@@ -102,7 +104,7 @@ def _memory_of(pair: Pair) -> int:
     return prod(extents or read_file_header(pair.truth).extents) * BYTES_A_VOXEL + BLOCK_BYTES
 
 
-def _compared(pair: Pair, protocol: Protocol, row: Row, *, draws: bool) -> Row:
+def _compared(pair: ScanPair, protocol: Protocol, row: PairRow, *, draws: bool) -> PairRow:
     assert pair.result
     assert pair.truth
     _check_modality(pair.truth, protocol)
@@ -110,7 +112,7 @@ def _compared(pair: Pair, protocol: Protocol, row: Row, *, draws: bool) -> Row:
     result = _on_grid_of(truth, pair.result, "result")
     mask = _on_grid_of(truth, pair.mask, "mask") if pair.mask else None
     inside = mask.voxels.T != 0 if mask else None
-    measured = measure(Images(Stored.of(truth), Stored.of(result), inside), protocol)
+    measured = measure(Images(StoredImage.of(truth), StoredImage.of(result), inside), protocol)
     notes = (
         *_notes("result", pair.result, result),
         *_notes("truth", pair.truth, truth),
@@ -149,7 +151,7 @@ def _notes(kind: str, study: Study, volume: Volume) -> list[str]:
     return [f"{kind}: {note}" for note in (*study.notes, *volume.notes)]
 
 
-def _reservations(measured: Measured) -> list[str]:
+def _reservations(measured: MeasuredPair) -> list[str]:
     """What a reader must know of figures that are not there."""
     figures = measured.figures
     told = {

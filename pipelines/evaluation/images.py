@@ -7,9 +7,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...io.volume import AnyArray, Volume
+from ...io.volume import AnyArray, DoubleArray, Volume
 
-Values: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Planes: TypeAlias = tuple[int, int, int]
 """Extents [k, j, i]: planes, their rows and columns."""
@@ -22,7 +21,7 @@ It decides which sums are added up in which order, so figures do not depend on t
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredImage:
     """As a file holds them: a voxel's value is ``stored * slope + intercept``.
 
     voxels: [k, j, i].
@@ -33,11 +32,11 @@ class Stored:
     intercept: float = 0.0
 
     @staticmethod
-    def of(volume: Volume) -> "Stored":
+    def of(volume: Volume) -> "StoredImage":
         """A volume's voxels, without a copy."""
-        return Stored(volume.voxels.T, volume.slope, volume.intercept)
+        return StoredImage(volume.voxels.T, volume.slope, volume.intercept)
 
-    def values(self, planes: AnyArray | slice) -> Values:
+    def values(self, planes: AnyArray | slice) -> DoubleArray:
         """Those of some planes, as a new array."""
         values = self.voxels[planes].astype(np.float64)
         values *= self.slope
@@ -52,8 +51,8 @@ class Images:
     truth, result: voxels. inside: [k, j, i]; None counts all.
     """
 
-    truth: Stored
-    result: Stored
+    truth: StoredImage
+    result: StoredImage
     inside: Flags | None = None
 
     @property
@@ -68,7 +67,7 @@ class Images:
             return self.inside[planes]
         return np.ones(self.truth.voxels[planes].shape, np.bool_)
 
-    def counted(self) -> Iterator[tuple[slice, Flags, Values, Values]]:
+    def counted(self) -> Iterator[tuple[slice, Flags, DoubleArray, DoubleArray]]:
         """Blocks of planes: which, their voxels that count, and truth and result at these, flat."""
         for start, stop in blocks(self.extents):
             planes = slice(start, stop)

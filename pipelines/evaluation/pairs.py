@@ -21,7 +21,7 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ScanPair:
     """A result and what it is compared with.
 
     name: of the result, or of the truth if there is no result. result, truth, mask: the studies.
@@ -43,7 +43,7 @@ class Paired:
     pairs: sorted by name. skipped: paths that may hide a scan, with the reasons.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ScanPair, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -80,11 +80,11 @@ def find_pairs(sources: Sources) -> Paired:
     return Paired(tuple(sorted(pairs, key=lambda pair: pair.name)), tuple(skipped.values()))
 
 
-def _single(results: Discovery, truth: Discovery, masks: Discovery | None) -> Pair:
+def _single(results: Discovery, truth: Discovery, masks: Discovery | None) -> ScanPair:
     """One file against another, whatever they are called."""
     first, second = _only(results.studies), _only(truth.studies)
     mask = _only(masks.studies) if masks else None
-    pair = Pair(_name_of(first, second), first, second, mask)
+    pair = ScanPair(_name_of(first, second), first, second, mask)
     return _complete(pair, asks_for_mask=masks is not None)
 
 
@@ -94,7 +94,7 @@ def _only(studies: Sequence[Study]) -> Study | None:
 
 def _by_name(
     results: Sequence[Study], truth: Sequence[Study], masks: Discovery | None
-) -> Iterator[Pair]:
+) -> Iterator[ScanPair]:
     truths, left = _Named(truth), dict.fromkeys(str(study.name) for study in truth)
     taken = _Named(masks.studies) if masks else None
     for result in results:
@@ -104,20 +104,20 @@ def _by_name(
         yield _put_together(result, found, taken)
     by_name = {str(study.name): study for study in truth}
     for name in left:
-        yield Pair(name, truth=by_name[name], missing="it has no result")
+        yield ScanPair(name, truth=by_name[name], missing="it has no result")
 
 
-def _put_together(result: Study, found: Sequence[Study], masks: "_Named | None") -> Pair:
-    pair = Pair(str(result.name), result)
+def _put_together(result: Study, found: Sequence[Study], masks: "_Named | None") -> ScanPair:
+    pair = ScanPair(str(result.name), result)
     if len(found) > 1:
-        return Pair(pair.name, result, missing=_too_many(found, "truths"))
+        return ScanPair(pair.name, result, missing=_too_many(found, "truths"))
     truth = _only(found)
     if masks is None or truth is None:
-        return _complete(Pair(pair.name, result, truth), asks_for_mask=False)
+        return _complete(ScanPair(pair.name, result, truth), asks_for_mask=False)
     fitting = masks.like(result) or masks.like(truth)
     if len(fitting) > 1:
-        return Pair(pair.name, result, truth, missing=_too_many(fitting, "masks"))
-    return _complete(Pair(pair.name, result, truth, _only(fitting)), asks_for_mask=True)
+        return ScanPair(pair.name, result, truth, missing=_too_many(fitting, "masks"))
+    return _complete(ScanPair(pair.name, result, truth, _only(fitting)), asks_for_mask=True)
 
 
 def _too_many(found: Sequence[Study], kind: str) -> str:
@@ -126,7 +126,7 @@ def _too_many(found: Sequence[Study], kind: str) -> str:
     return f"{len(found)} {kind} fit it, {names}{more}; name one with setting pairs"
 
 
-def _complete(pair: Pair, *, asks_for_mask: bool) -> Pair:
+def _complete(pair: ScanPair, *, asks_for_mask: bool) -> ScanPair:
     """The pair, which says what it lacks."""
     lacks = [
         (pair.result, "it has no result"),
@@ -184,7 +184,7 @@ def _frame(study: Study) -> _Frame | None:
 
 def _by_table(
     table: Path, results: Discovery, truth: Discovery, masks: Discovery | None
-) -> Iterator[Pair]:
+) -> Iterator[ScanPair]:
     places = [_Placed(each.studies) if each else None for each in (results, truth, masks)]
     named: set[str] = set()
     for line in _lines(table):
@@ -193,7 +193,7 @@ def _by_table(
             place.at(cell) if place and cell else None
             for place, cell in zip(places, cells, strict=True)
         )
-        pair = Pair(_name_of(first) or cells[0] or cells[1], first, second, third)
+        pair = ScanPair(_name_of(first) or cells[0] or cells[1], first, second, third)
         if pair.name in named:
             raise PairsFileError(f"{table} names {pair.name} twice; a result has one truth.")
         named.add(pair.name)

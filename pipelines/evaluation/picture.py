@@ -5,12 +5,12 @@ from math import ceil
 
 import numpy as np
 
-from ...io.volume import Volume
+from ...io.volume import DoubleArray, Volume
 from ..report.previews import small_webp
 from ..study.preview import Column, difference_shades, drawn, grey_shades
 from ..study.slices import slices_through
 from ..study.voxels.statistics import Range
-from .images import Flags, Images, Stored, Values
+from .images import Flags, Images, StoredImage
 
 _SAMPLED_VOXELS = 1 << 18
 _OUTLIERS = 0.5
@@ -26,7 +26,7 @@ def draw(
     column i that the planes go through. Raises PreparationError if the affine is unusable.
     """
     voxel = at[2], at[1], at[0]
-    window = _grey_window(Images(Stored.of(truth), Stored.of(result), inside))
+    window = _grey_window(Images(StoredImage.of(truth), StoredImage.of(result), inside))
     true, made = slices_through(truth, voxel), slices_through(result, voxel)
     before, after = ([_finite(plane.values, window) for plane in each] for each in (true, made))
     changes = [b - a for a, b in zip(before, after, strict=True)]
@@ -47,7 +47,7 @@ def _grey_window(images: Images) -> Range:
     """All but the outliers of the truth's voxels that count, by a sample of them."""
     step = ceil((images.truth.voxels.size / _SAMPLED_VOXELS) ** (1 / 3))
     thinned = (slice(None, None, step),) * 3
-    sample = Stored(images.truth.voxels[thinned], images.truth.slope, images.truth.intercept)
+    sample = StoredImage(images.truth.voxels[thinned], images.truth.slope, images.truth.intercept)
     values = sample.values(slice(None))
     flags = np.isfinite(values)
     if images.inside is not None:
@@ -58,5 +58,5 @@ def _grey_window(images: Images) -> Range:
     return Range(float(low), float(high)) if low < high else Range(float(low), float(low) + 1.0)
 
 
-def _finite(values: Values, window: Range) -> Values:
+def _finite(values: DoubleArray, window: Range) -> DoubleArray:
     return np.nan_to_num(values, nan=window.low, posinf=window.high, neginf=window.low)

@@ -77,7 +77,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPair:
     """Figures, and what they were taken of.
 
     figures: all of them. data_range: by which they were taken. voxels: how many count. at: plane k,
@@ -90,14 +90,14 @@ class Measured:
     at: tuple[int, int, int]
 
 
-def measure(images: Images, protocol: Protocol) -> Measured:
+def measure(images: Images, protocol: Protocol) -> MeasuredPair:
     """Compare a result with its truth. Raises ComparisonError where the protocol cannot."""
     found = census(images)
     data_range = _checked(found, protocol)
     apart = differences(images, data_range, clips=protocol.clips)
     alike = similarity(images, data_range, protocol.rule, clips=protocol.clips)
     figures = Figures(apart.mae, apart.psnr, alike.ms_ssim, alike.ssim, apart.r)
-    return Measured(figures, data_range, found.voxels, apart.at)
+    return MeasuredPair(figures, data_range, found.voxels, apart.at)
 
 
 def _checked(found: Census, protocol: Protocol) -> Range:

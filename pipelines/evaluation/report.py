@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from ..study.voxels.statistics import Range
 from .protocols import Figures, Protocol
 
-Status: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
+PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
 MetricName: TypeAlias = Literal["mae", "psnr", "ms_ssim", "ssim", "r"]
 
 
@@ -40,7 +40,7 @@ METRICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PairRow:
     """What became of one pair.
 
     name: of the pair. result, truth, mask: their first files. status: what became of it. reason:
@@ -53,7 +53,7 @@ class Row:
     result: Path | None
     truth: Path | None
     mask: Path | None
-    status: Status
+    status: PairStatus
     reason: str | None = None
     figures: Figures | None = None
     data_range: Range | None = None
@@ -90,15 +90,15 @@ class Evaluation:
     """
 
     protocol: Protocol
-    rows: tuple[Row, ...]
+    rows: tuple[PairRow, ...]
     seconds: float
     interrupted: bool = False
 
-    def count(self, status: Status) -> int:
+    def count(self, status: PairStatus) -> int:
         """How many rows have a status."""
         return sum(row.status == status for row in self.rows)
 
-    def evaluated(self) -> list[Row]:
+    def evaluated(self) -> list[PairRow]:
         """Rows with figures."""
         return [row for row in self.rows if row.figures]
 

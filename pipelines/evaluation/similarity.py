@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ...io.volume import AnyArray
+from ...io.volume import AnyArray, DoubleArray
 from ..study.voxels.statistics import Range
-from .images import Flags, Images, Planes, Values, blocks
+from .images import Flags, Images, Planes, blocks
 
 SIDE = 7
 """Voxels along an edge of the box; where it does not fit whole, nothing is scored."""
@@ -60,7 +60,7 @@ class _Scale(Protocol):
     @property
     def extents(self) -> Planes: ...
 
-    def values(self, start: int, stop: int) -> tuple[Values, Values]: ...
+    def values(self, start: int, stop: int) -> tuple[DoubleArray, DoubleArray]: ...
 
     def flags(self, start: int, stop: int) -> Flags: ...
 
@@ -111,7 +111,7 @@ class _Finest:
         k, j, i = (extent + sum(margin) for extent, margin in pairs)
         return k, j, i
 
-    def values(self, start: int, stop: int) -> tuple[Values, Values]:
+    def values(self, start: int, stop: int) -> tuple[DoubleArray, DoubleArray]:
         planes = self._planes(start, stop)
         flags = self.images.flags(planes)
         truth, result = (
@@ -129,7 +129,7 @@ class _Finest:
             return slice(start, stop)
         return np.clip(np.arange(start, stop) - before, 0, self.images.extents[0] - 1)
 
-    def _shown(self, values: Values, flags: Flags) -> Values:
+    def _shown(self, values: DoubleArray, flags: Flags) -> DoubleArray:
         low, high = self.data_range.low, self.data_range.high
         if self.clips:
             np.clip(values, low, high, out=values)
@@ -147,8 +147,8 @@ class _Finest:
 class _Coarser:
     """Images made from those of the scale before."""
 
-    truth: Values
-    result: Values
+    truth: DoubleArray
+    result: DoubleArray
     inside: Flags
 
     @property
@@ -156,7 +156,7 @@ class _Coarser:
         k, j, i = self.inside.shape
         return k, j, i
 
-    def values(self, start: int, stop: int) -> tuple[Values, Values]:
+    def values(self, start: int, stop: int) -> tuple[DoubleArray, DoubleArray]:
         return self.truth[start:stop], self.result[start:stop]
 
     def flags(self, start: int, stop: int) -> Flags:
@@ -179,7 +179,7 @@ def _halved(scale: _Scale, *, from_zero: bool) -> _Coarser:
     return half
 
 
-def _means_of_eight(values: Values) -> Values:
+def _means_of_eight(values: DoubleArray) -> DoubleArray:
     sums = values[::2] + values[1::2]
     sums = sums[:, ::2] + sums[:, 1::2]
     return (sums[:, :, ::2] + sums[:, :, 1::2]) / 8
@@ -225,7 +225,9 @@ def _means(scale: _Scale, peak: float, weight: float, rule: SimilarityRule) -> _
     return _Means(fsum(ssim) / count, fsum(structures) / count, mean_weighed)
 
 
-def _maps(scale: _Scale, peak: float, *, sample: bool) -> Iterator[tuple[int, Values, Values]]:
+def _maps(
+    scale: _Scale, peak: float, *, sample: bool
+) -> Iterator[tuple[int, DoubleArray, DoubleArray]]:
     """Blocks of luminance and structure, and the plane at which the boxes of each begin.
 
     The planes that the boxes of two blocks share are averaged within their planes but once.
@@ -233,7 +235,7 @@ def _maps(scale: _Scale, peak: float, *, sample: bool) -> Iterator[tuple[int, Va
     voxels = SIDE**3
     c1, c2 = (_LUMINANCE * peak) ** 2, (_CONTRAST * peak) ** 2
     factor = voxels / (voxels - 1) if sample else 1.0
-    kept: Values | None = None
+    kept: DoubleArray | None = None
     if min(scale.extents) < SIDE:
         return
     for start, stop in blocks(scale.extents):
@@ -252,10 +254,10 @@ def _maps(scale: _Scale, peak: float, *, sample: bool) -> Iterator[tuple[int, Va
         yield stop - len(x) - SIDE + 1, luminance, (2 * covariance + c2) / (variances + c2)
 
 
-def _sums_of_seven(values: Values, axis: int) -> Values:
+def _sums_of_seven(values: DoubleArray, axis: int) -> DoubleArray:
     """Sums of seven neighbours along an axis, in four additions."""
 
-    def part(of: Values, start: int, lost: int) -> Values:
+    def part(of: DoubleArray, start: int, lost: int) -> DoubleArray:
         stop = values.shape[axis] - lost
         return of[(slice(None),) * axis + (slice(start, start + stop),)]
 

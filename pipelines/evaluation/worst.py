@@ -3,7 +3,7 @@
 from dataclasses import replace
 from heapq import heappush, heappushpop
 
-from .report import Row
+from .report import PairRow
 
 
 class Worst:
@@ -13,7 +13,7 @@ class Worst:
         self._most = most
         self._kept: list[tuple[float, str, bytes]] = []
 
-    def take(self, row: Row) -> None:
+    def take(self, row: PairRow) -> None:
         """Keep the row's picture if it is among the worst."""
         if not row.figures or not row.picture or not self._most:
             return
@@ -23,7 +23,7 @@ class Worst:
         else:
             heappushpop(self._kept, entry)
 
-    def pictured(self, row: Row) -> Row:
+    def pictured(self, row: PairRow) -> PairRow:
         """The row with its picture, if that was kept."""
         picture = next((picture for _, name, picture in self._kept if name == row.name), None)
         return replace(row, picture=picture)

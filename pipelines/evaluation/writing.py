@@ -10,7 +10,7 @@ from typing import Any
 from ..report.writing import program_version
 from ..results.output_file import save
 from .protocols import Protocol
-from .report import METRICS, Evaluation, Row, Summary
+from .report import METRICS, Evaluation, PairRow, Summary
 
 SCHEMA = "cuda-cyclegan/evaluation/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
@@ -80,7 +80,7 @@ def _summary(each: Summary) -> dict[str, Any]:
     }
 
 
-def _study(row: Row) -> dict[str, Any]:
+def _study(row: PairRow) -> dict[str, Any]:
     files = {"result": row.result, "truth": row.truth, "mask": row.mask}
     own = row.data_range
     return {

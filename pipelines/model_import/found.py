@@ -28,7 +28,7 @@ from ...engine.network.layer_shapes import times
 from ...engine.network.layers import Add, FloatArray, Sigmoid, Tanh, Triple
 from ...engine.onnxruntime.session import open_cpu_generator
 
-Pair: TypeAlias = tuple[FloatArray, FloatArray]
+ReferencePair: TypeAlias = tuple[FloatArray, FloatArray]
 
 _FILE = "the graph in the file"
 
@@ -76,7 +76,7 @@ def find_network(path: Path, choices: NetworkChoices, patch: Triple | None = Non
     return _of_checkpoint(recognise(read_checkpoint(path), choices))
 
 
-def with_reference(found: FoundNetwork, reference: Pair) -> FoundNetwork:
+def with_reference(found: FoundNetwork, reference: ReferencePair) -> FoundNetwork:
     """A generator that computes a reference, which settles what a checkpoint leaves open.
 
     Raises CheckpointError if it does not.
@@ -146,7 +146,7 @@ def _facts(file: OnnxFile, network: Network, reason: str) -> Iterator[Fact]:
         yield Fact("CUDA", "not supported", f"it does not compute {listed(missing)}; the CPU does")
 
 
-def _proof(network: Network, reference: Pair) -> Fact:
+def _proof(network: Network, reference: ReferencePair) -> Fact:
     patch, expected = reference
     with open_cpu_generator(network) as generator:
         made = generator(patch)

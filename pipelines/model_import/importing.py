@@ -20,7 +20,7 @@ from ...engine.network.layers import FloatArray
 from ..errors import SettingsError
 from ..report.writing import program_version
 from .card_draft import SMALL_VOLUME_PADDING, CardDraft, default_name
-from .found import FoundNetwork, Pair, find_network, with_reference
+from .found import FoundNetwork, ReferencePair, find_network, with_reference
 
 _DECIDED = ("said with", "only this computes", "so computes", "written in")
 
@@ -48,7 +48,7 @@ class Survey:
 
     found: FoundNetwork
     purpose: CardDraft
-    reference: Pair | None
+    reference: ReferencePair | None
 
     @property
     def told(self) -> tuple[Fact, ...]:

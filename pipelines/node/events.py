@@ -58,7 +58,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class SeriesTranslated:
     """A job ended, and its result is to be sent. series: as in `Queued`."""
 
     series: str
@@ -131,7 +131,7 @@ NodeEvent: TypeAlias = (
     | TurnedAway
     | Queued
     | LeftOut
-    | Translated
+    | SeriesTranslated
     | Failed
     | Sent
     | NotSent

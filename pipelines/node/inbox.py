@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ...io.dicom_network.commands import Status
+from ...io.dicom_network.commands import DimseStatus
 from ...io.dicom_network.objects import ReceivedObject
 from ...io.files.atomic import flush_folder
 
@@ -89,11 +89,11 @@ class Inbox:
         """Where a study's objects lie, or would."""
         return self._inbox / study.route / study.name
 
-    def part(self) -> Path | Status:
+    def part(self) -> Path | DimseStatus:
         """A path for an object that is about to come, or why there is no room for it."""
         free = shutil.disk_usage(self._incoming).free
         if self.bytes >= self._most or free < self._reserve:
-            return Status.OUT_OF_RESOURCES
+            return DimseStatus.OUT_OF_RESOURCES
         return self._incoming / f"{next(self._parts)}.part"
 
     def take(self, route: str, received: ReceivedObject) -> Placed:

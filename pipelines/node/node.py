@@ -55,7 +55,7 @@ class NodeSettings:
     certificates: Certificates | None = None
 
 
-class Node:
+class DicomNode:
     """A context manager that owns the folder, the port and all threads.
 
     tell: called by any thread. clock: seconds since 1970. ledger: of its studies.

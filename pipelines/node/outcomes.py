@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..jobs.queue.queue import Queue
 from ..jobs.queue.state import OPEN, JobRow
-from .events import Failed, NodeEvent, Translated
+from .events import Failed, NodeEvent, SeriesTranslated
 from .ledger import Ledger, SeriesRecord, StudyRecord
 
 
@@ -60,7 +60,7 @@ def _reason(row: JobRow) -> str:
 def _tell_of(name: str, series: SeriesRecord, tell: Callable[[NodeEvent], None]) -> None:
     match series.state:
         case "sending":
-            tell(Translated(name))
+            tell(SeriesTranslated(name))
         case "failed":
             tell(Failed(name, series.reason))
         case _:

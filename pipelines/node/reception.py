@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from ...io.dicom_network.commands import Status
+from ...io.dicom_network.commands import DimseStatus
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
 from ...io.dicom_network.objects import Offer, ReceivedObject
 from ...io.dicom_network.storage_commitment import Referenced
@@ -149,13 +149,13 @@ class _Session:
         self._began = time.monotonic()
         self._new = self._known = self._offered = self._bytes = 0
 
-    def place(self, offer: Offer) -> Path | Status:
+    def place(self, offer: Offer) -> Path | DimseStatus:
         """A path for an object that is offered."""
         del offer
         self._offered += 1
         return self._inbox.part()
 
-    def take(self, received: ReceivedObject) -> Status:
+    def take(self, received: ReceivedObject) -> DimseStatus:
         """Take over an object; OSError is the caller's to answer."""
         placed = self._inbox.take(self._route, received)
         if placed.study not in self._studies:
@@ -167,7 +167,7 @@ class _Session:
         else:
             self._known += 1
         self._bytes += received.size
-        return Status.SUCCESS
+        return DimseStatus.SUCCESS
 
     def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
         """Those of the objects that are in the inbox, which completes their studies."""

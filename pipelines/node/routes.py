@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..jobs.queue.state import SchedulingClass
 from ..translate import Request
 
-Network: TypeAlias = IPv4Network | IPv6Network
+AddressRange: TypeAlias = IPv4Network | IPv6Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Caller:
     """Who may send. title: its AE title. network: where it may be."""
 
     title: str
-    network: Network
+    network: AddressRange
 
     @classmethod
     def parse(cls, text: str) -> Self:

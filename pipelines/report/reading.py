@@ -22,8 +22,8 @@ from .report import (
     FailureClass,
     ModelName,
     Skip,
-    Status,
     StudyReport,
+    StudyStatus,
     Use,
 )
 from .writing import SCHEMA, to_json
@@ -80,7 +80,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     name: str
     source: Path
     output: Path
-    status: Status
+    status: StudyStatus
     failure: FailureClass | None = None
     reason: str | None = None
     failed_in: Stage | None = None

@@ -12,7 +12,7 @@ from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
 
-Status: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
+StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[
     "unreadable",
     "unsupported",
@@ -72,7 +72,7 @@ class StudyReport:
     name: str
     source: Path
     output: Path
-    status: Status
+    status: StudyStatus
     due: str | None = None
     seconds: float = 0.0
     stages: Mapping[Stage, float] = field(default_factory=dict[Stage, float])
@@ -203,7 +203,7 @@ class BatchReport:
         """The failed rows."""
         return tuple(row for row in self.studies if row.status == "failed")
 
-    def count(self, status: Status) -> int:
+    def count(self, status: StudyStatus) -> int:
         """How many rows have this status."""
         return sum(row.status == status for row in self.studies)
 

@@ -13,12 +13,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from ...engine.model.card import IntensityMap, ModelCard, Window
 from ...engine.network.layers import FloatArray
-from ...io.volume import NOTICE
+from ...io.volume import NOTICE, DoubleArray
 from .slices import Slice
 from .voxels.statistics import Range
 
 Rgb: TypeAlias = npt.NDArray[np.uint8]
-Values: TypeAlias = npt.NDArray[np.float64]
 
 _OUTLIERS = 0.5
 """Percent of pixels left outside a window at either end, so that one bright vessel does not
@@ -38,7 +37,7 @@ class Shades:
     window: Range
     signed: bool = False
 
-    def level(self, values: Values) -> Values:
+    def level(self, values: DoubleArray) -> DoubleArray:
         """From 0 to 1 where values lie within the window, and 0 or 1 outside of it."""
         low, high = self.window.low, self.window.high
         return np.clip((values - low) / (high - low), 0, 1)
@@ -52,19 +51,19 @@ class Shades:
         return np.rint(np.where(signed < 0, _LESS, _MORE) * np.abs(signed)).astype(np.uint8)
 
 
-def grey_shades(planes: Sequence[Values], fixed: Range | None = None) -> Shades:
+def grey_shades(planes: Sequence[DoubleArray], fixed: Range | None = None) -> Shades:
     """A grey window: a fixed one, or one that all but the outliers of the planes lie within."""
     return Shades(fixed or _spread(planes))
 
 
-def difference_shades(planes: Sequence[Values]) -> Shades:
+def difference_shades(planes: Sequence[DoubleArray]) -> Shades:
     """A signed window that all but the outliers of the planes lie within."""
     spread = _spread(planes)
     largest = max(abs(spread.low), abs(spread.high))
     return Shades(Range(-largest, largest), signed=True)
 
 
-def _spread(planes: Sequence[Values]) -> Range:
+def _spread(planes: Sequence[DoubleArray]) -> Range:
     every = np.concatenate([plane.ravel() for plane in planes])
     low, high = (float(end) for end in np.percentile(every, [_OUTLIERS, 100 - _OUTLIERS]))
     return Range(low, high) if low < high else Range(low - 0.5, low + 0.5)
@@ -84,7 +83,7 @@ class Column:
     """A title, the planes below it, and the shades that these are shown in."""
 
     title: str
-    planes: Sequence[Values]
+    planes: Sequence[DoubleArray]
     shades: Shades
 
 
@@ -125,7 +124,9 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
     return stored.getvalue()
 
 
-def _columns(given: Sequence[Values], made: Sequence[Values], card: ModelCard) -> list[Column]:
+def _columns(
+    given: Sequence[DoubleArray], made: Sequence[DoubleArray], card: ModelCard
+) -> list[Column]:
     before = grey_shades(given, _fixed(card.intensity_in))
     if card.keeps_unit:
         after, title = before, "output - input"
@@ -151,7 +152,7 @@ def _pixels(plane: Slice, scale: float) -> tuple[int, int]:
     return max(round(columns * scale), 1), max(round(rows * scale), 1)
 
 
-def _resized(level: Values, box: tuple[int, int, int, int]) -> FloatArray:
+def _resized(level: DoubleArray, box: tuple[int, int, int, int]) -> FloatArray:
     resized = Image.fromarray(level.astype(np.float32)).resize(box[2:], Image.Resampling.BILINEAR)
     return np.asarray(resized, np.float32)
 

@@ -16,7 +16,7 @@ from pynetdicom import evt
 from pynetdicom.sop_class import MRImageStorage, Verification
 from support.waiting import eventually
 
-from cuda_cyclegan.io.dicom_network.commands import Status
+from cuda_cyclegan.io.dicom_network.commands import DimseStatus
 from cuda_cyclegan.io.dicom_network.limits import Limits
 from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
@@ -36,7 +36,7 @@ class Store:
     """
 
     folder: Path
-    answers: list[Status] = field(default_factory=list[Status])
+    answers: list[DimseStatus] = field(default_factory=list[DimseStatus])
     full: bool = False
     received: list[ReceivedObject] = field(default_factory=list[ReceivedObject])
     ended: list[str] = field(default_factory=list[str])
@@ -49,19 +49,19 @@ class Store:
             return UNKNOWN_CALLED
         return self if calling == "SENDER" else UNKNOWN_CALLING
 
-    def place(self, offer: Offer) -> Path | Status:
+    def place(self, offer: Offer) -> Path | DimseStatus:
         del offer
         if self.full:
-            return Status.OUT_OF_RESOURCES
+            return DimseStatus.OUT_OF_RESOURCES
         return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"
 
-    def take(self, received: ReceivedObject) -> Status:
+    def take(self, received: ReceivedObject) -> DimseStatus:
         if self.answers:
             received.path.unlink()
             return self.answers.pop(0)
         received.path.rename(self.folder / f"{received.offer.instance}.dcm")
         self.received.append(received)
-        return Status.SUCCESS
+        return DimseStatus.SUCCESS
 
     def holds(self, referenced: Sequence[Referenced]) -> Sequence[Referenced]:
         held = {received.offer.instance for received in self.received}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from cuda_cyclegan.pipelines.evaluation.images import Images, Stored
+from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ def random_images(
     truth = middle + half * 0.5 * smooth_noise(random, shape, random.uniform(0.8, 3))
     bias = half * random.uniform(0, 0.2)
     result = truth + bias * smooth_noise(random, shape, random.uniform(0.3, 2))
-    return Images(Stored(truth), Stored(result), smooth_noise(random, shape, 4) > -0.5)
+    return Images(StoredImage(truth), StoredImage(result), smooth_noise(random, shape, 4) > -0.5)
 
 
 def hounsfield_images(seed: int) -> Images:

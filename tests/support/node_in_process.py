@@ -20,7 +20,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
 from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
-from cuda_cyclegan.pipelines.node.node import Node, NodeSettings
+from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
 from cuda_cyclegan.pipelines.translate import Request
 
@@ -49,7 +49,7 @@ class NodeInProcess:
         self.settings = NodeSettings(self.folder, self.place, port=0, reserve=0)
         self.told: list[NodeEvent] = []
         self.now = time.time()
-        self.node: Node
+        self.node: DicomNode
         self._stack = ExitStack()
 
     def __enter__(self) -> "NodeInProcess":
@@ -61,7 +61,7 @@ class NodeInProcess:
 
     def start(self) -> None:
         """Open the node, after a stop too."""
-        node = Node(self.settings, {"NODE": self.route}, self.told.append, lambda: self.now)
+        node = DicomNode(self.settings, {"NODE": self.route}, self.told.append, lambda: self.now)
         self.node = self._stack.enter_context(node)
 
     def stop(self) -> None:

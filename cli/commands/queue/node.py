@@ -143,11 +143,11 @@ def _show(folder: Path, *, json: bool) -> None:
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
     from ....pipelines.node.checking import check_routes
-    from ....pipelines.node.node import Node
+    from ....pipelines.node.node import DicomNode
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
-    with control, Node(settings, routes, _log_event) as at_work:
+    with control, DicomNode(settings, routes, _log_event) as at_work:
         _log(f"listening at {settings.address}:{at_work.port}")
         while control.goes_on():
             if control.is_asked_to_read():

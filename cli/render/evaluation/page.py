@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from ....pipelines.evaluation.report import METRICS, Evaluation, Metric, Row
+from ....pipelines.evaluation.report import METRICS, Evaluation, Metric, PairRow
 from ..html.markup import Child, document, element, table
 from ..html.parts import figure as pictured
 from ..html.parts import openable, style_sheet
@@ -42,7 +42,7 @@ def _parts(evaluation: Evaluation, title: str) -> Iterator[Child]:
     yield from _notes(evaluation)
 
 
-def _by_error(row: Row) -> tuple[float, str]:
+def _by_error(row: PairRow) -> tuple[float, str]:
     return (-row.figures.mae if row.figures else 0.0, row.name)
 
 
@@ -109,7 +109,7 @@ def _caption(metric: Metric) -> str:
     return f"{metric.title} ({better} is better)"
 
 
-def _pictures(worst_first: Sequence[Row]) -> Iterator[Child]:
+def _pictures(worst_first: Sequence[PairRow]) -> Iterator[Child]:
     shown = [(row, row.picture) for row in worst_first if row.picture]
     if not shown:
         return
@@ -134,7 +134,7 @@ def _pictures(worst_first: Sequence[Row]) -> Iterator[Child]:
     yield element("div", *figures, class_="previews")
 
 
-def _told(row: Row) -> str:
+def _told(row: PairRow) -> str:
     assert row.figures
     values = ((metric, metric.of(row.figures)) for metric in METRICS[:3])
     named = (
@@ -143,7 +143,7 @@ def _told(row: Row) -> str:
     return f"{row.name}: {'; '.join(named)}"
 
 
-def _studies(evaluation: Evaluation, worst_first: Sequence[Row]) -> Element:
+def _studies(evaluation: Evaluation, worst_first: Sequence[PairRow]) -> Element:
     own_ranges = evaluation.protocol.data_range is None
     head = ["study", *(m.title for m in METRICS), *(["data range"] if own_ranges else []), "voxels"]
     return table(

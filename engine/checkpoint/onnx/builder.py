@@ -8,7 +8,7 @@ from ...network.layer_shapes import TensorShape, shape_made
 from ...network.layers import ChannelAffine, FloatArray, Layer
 from .file import OnnxFile, Operator
 from .tensors import Array
-from .values import IN_ORDER, Tensor, Value, View
+from .values import IN_ORDER, GraphTensor, GraphValue, ReshapedView
 
 _LARGEST_SUM = 64 << 20
 """Bytes of all numbers that are made, beside a few times those of the file."""
@@ -20,11 +20,11 @@ class Builder:
     `missing`: names of what is not made of an operator, such as where a largest voxel lay.
     """
 
-    def __init__(self, file: OnnxFile, entering: Tensor) -> None:
+    def __init__(self, file: OnnxFile, entering: GraphTensor) -> None:
         self.opset = file.opset
         self.nodes: list[Node] = []
         self.weights: dict[str, FloatArray] = {}
-        self.values: dict[str, Value] = {file.input: entering, **file.tensors}
+        self.values: dict[str, GraphValue] = {file.input: entering, **file.tensors}
         self.missing: dict[str, Operator] = {}
         self._left = _LARGEST_SUM + 8 * sum(array.nbytes for array in file.tensors.values())
 
@@ -34,7 +34,7 @@ class Builder:
         if self._left < 0:
             raise operator.refusal("makes more numbers than any generator needs")
 
-    def value(self, operator: Operator, at: int) -> Value | None:
+    def value(self, operator: Operator, at: int) -> GraphValue | None:
         """An input; None where the operator leaves it out."""
         if at >= len(operator.inputs) or not operator.inputs[at]:
             return None
@@ -43,10 +43,10 @@ class Builder:
             raise self.missing[name].refusal("makes a second output, which is not supported")
         return self.values[name]
 
-    def tensor(self, operator: Operator, at: int = 0, *, in_order: bool = False) -> Tensor:
+    def tensor(self, operator: Operator, at: int = 0, *, in_order: bool = False) -> GraphTensor:
         """An input that is made from the patch; in_order: whether it must be [N, C, D, H, W]."""
         value = self.value(operator, at)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, GraphTensor):
             raise operator.refusal(
                 "does what is not supported with intermediate values"
                 if value is not None and not isinstance(value, np.ndarray)
@@ -76,7 +76,7 @@ class Builder:
         self.weights[name] = np.ascontiguousarray(array, np.float32)
         return name
 
-    def add(self, operator: Operator, layer: Layer, *inputs: Tensor) -> Tensor:
+    def add(self, operator: Operator, layer: Layer, *inputs: GraphTensor) -> GraphTensor:
         """A node that does a layer, of the axes of its first input."""
         name = str(len(self.nodes))
         shapes = [TensorShape(one.channels, one.extents) for one in inputs]
@@ -87,18 +87,18 @@ class Builder:
             raise operator.refusal(f"does not fit: it {reason}") from error
         self.nodes.append(Node(name, layer, tuple(one.node for one in inputs)))
         first = inputs[0]
-        return Tensor(name, first.batch, made.channels, made.extents, first.axes)
+        return GraphTensor(name, first.batch, made.channels, made.extents, first.axes)
 
     def affine(
-        self, operator: Operator, source: Tensor, scale: FloatArray, shift: FloatArray
-    ) -> Tensor:
+        self, operator: Operator, source: GraphTensor, scale: FloatArray, shift: FloatArray
+    ) -> GraphTensor:
         """scale * x + shift of each channel; the tensor itself where that is what it was."""
         if (scale == 1).all() and (shift == 0).all():
             return source
         names = self.keep("scale", scale), self.keep("shift", shift)
         return self.add(operator, ChannelAffine(source.channels, *names), source)
 
-    def per_channel(self, operator: Operator, array: Array, tensor: Tensor) -> FloatArray:
+    def per_channel(self, operator: Operator, array: Array, tensor: GraphTensor) -> FloatArray:
         """A constant that is joined with a tensor, as [C].
 
         Raises CheckpointError if it differs from voxel to voxel.
@@ -115,14 +115,16 @@ class Builder:
         return np.broadcast_to(array.reshape(-1), tensor.channels).astype(np.float32)
 
 
-def tensor_of(value: Tensor | View) -> Tensor:
+def tensor_of(value: GraphTensor | ReshapedView) -> GraphTensor:
     """The tensor that is seen."""
-    return value.of if isinstance(value, View) else value
+    return value.of if isinstance(value, ReshapedView) else value
 
 
-def seen_alike(tensor: Tensor, value: Tensor | View) -> Tensor | View:
+def seen_alike(
+    tensor: GraphTensor, value: GraphTensor | ReshapedView
+) -> GraphTensor | ReshapedView:
     """A tensor as another one of its shape is seen."""
-    return View(tensor, value.shape) if isinstance(value, View) else tensor
+    return ReshapedView(tensor, value.shape) if isinstance(value, ReshapedView) else tensor
 
 
 def word(operator: Operator, name: str, usual: str) -> str:

@@ -7,13 +7,13 @@ from .builder import Builder, word
 from .file import Operator
 from .folding import integers
 from .tensors import Array
-from .values import Tensor
+from .values import GraphTensor
 
 _NONE: Triple = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class KernelWindow:
     """How a kernel goes over a tensor.
 
     kernel, stride, dilation: along D, H and W. before, after: padding at the ends.
@@ -39,7 +39,7 @@ def triple(operator: Operator, name: str, usual: Triple) -> Triple:
     return values[0], values[1], values[2]
 
 
-def window_of(operator: Operator, kernel: Triple, extents: Triple) -> Window:
+def window_of(operator: Operator, kernel: Triple, extents: Triple) -> KernelWindow:
     """The window of a convolution or pooling that does not enlarge."""
     one: Triple = (1, 1, 1)
     stride, dilation = triple(operator, "strides", one), triple(operator, "dilations", one)
@@ -53,7 +53,7 @@ def window_of(operator: Operator, kernel: Triple, extents: Triple) -> Window:
             for extent, step, taps, apart in zip(extents, stride, kernel, dilation, strict=True)
         ]
         before, after = split_evenly(missing, more_after=automatic == "SAME_UPPER")
-    return Window(kernel, stride, dilation, before, after)
+    return KernelWindow(kernel, stride, dilation, before, after)
 
 
 def split_evenly(missing: list[int], *, more_after: bool) -> tuple[Triple, Triple]:
@@ -85,7 +85,7 @@ def _groups(operator: Operator, channels: int, into: int) -> int:
     return groups
 
 
-def convolve(builder: Builder, operator: Operator) -> Tensor:
+def convolve(builder: Builder, operator: Operator) -> GraphTensor:
     """Conv; zeros that are not alike on both ends become a layer of their own."""
     source = builder.tensor(operator, in_order=True)
     weight = builder.weight(operator, 1)
@@ -111,7 +111,7 @@ def _kept(builder: Builder, operator: Operator, weight: Array, out: int) -> tupl
     return name, None if bias is None else builder.keep("bias", bias)
 
 
-def convolve_transposed(builder: Builder, operator: Operator) -> Tensor:
+def convolve_transposed(builder: Builder, operator: Operator) -> GraphTensor:
     """ConvTranspose; what PyTorch cannot cut off at one end is cropped."""
     source = builder.tensor(operator, in_order=True)
     weight = builder.weight(operator, 1)
@@ -135,7 +135,7 @@ def convolve_transposed(builder: Builder, operator: Operator) -> Tensor:
 
 
 def _cut_ends(
-    operator: Operator, window: Window, extra: Triple, extents: Triple
+    operator: Operator, window: KernelWindow, extra: Triple, extents: Triple
 ) -> tuple[Triple, Triple]:
     """Voxels that are cut off what the kernel spreads, at the start and the end of each axis."""
     automatic = word(operator, "auto_pad", "NOTSET")

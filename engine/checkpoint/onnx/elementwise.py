@@ -34,7 +34,7 @@ from .norms import (
     summed,
 )
 from .sampling import check_alike
-from .values import IN_ORDER, Above, Tensor, Value, View
+from .values import IN_ORDER, Above, GraphTensor, GraphValue, ReshapedView
 
 _SIMPLE: Mapping[str, Layer] = {
     "Relu": Relu(),
@@ -47,7 +47,7 @@ _SIMPLE: Mapping[str, Layer] = {
 ACTIVATIONS = (*_SIMPLE, "LeakyRelu", "Elu")
 
 
-def activate(builder: Builder, operator: Operator) -> Tensor:
+def activate(builder: Builder, operator: Operator) -> GraphTensor:
     """Activations of fixed form."""
     match operator.kind:
         case "LeakyRelu":
@@ -64,7 +64,7 @@ def _rounded(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def prelu(builder: Builder, operator: Operator) -> Tensor:
+def prelu(builder: Builder, operator: Operator) -> GraphTensor:
     """PRelu of one slope, or of one for each channel."""
     source, slopes = builder.tensor(operator), builder.weight(operator, 1)
     if (one := single(slopes)) is not None:
@@ -73,7 +73,7 @@ def prelu(builder: Builder, operator: Operator) -> Tensor:
     return builder.add(operator, PRelu(source.channels, slope), source)
 
 
-def clip(builder: Builder, operator: Operator) -> Tensor:
+def clip(builder: Builder, operator: Operator) -> GraphTensor:
     """Clip, whose ends were attributes before opset 11."""
     ends: list[float | None] = []
     for at, name in ((1, "min"), (2, "max")):
@@ -92,10 +92,10 @@ _OPEN = 3e38
 """Ends that no float32 reaches."""
 
 
-def bound(builder: Builder, operator: Operator) -> Tensor:
+def bound(builder: Builder, operator: Operator) -> GraphTensor:
     """Max and Min of a tensor and a number."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
-    tensors = [value for value in values if isinstance(value, Tensor)]
+    tensors = [value for value in values if isinstance(value, GraphTensor)]
     ends = [single(value) for value in values if isinstance(value, np.ndarray)]
     if len(tensors) != 1 or len(ends) != 1 or ends[0] is None:
         raise operator.refusal("compares tensors, which is not supported")
@@ -104,7 +104,7 @@ def bound(builder: Builder, operator: Operator) -> Tensor:
     return builder.add(operator, Relu() if layer == Clip(0.0, None) else layer, tensors[0])
 
 
-def pass_on(builder: Builder, operator: Operator) -> Value:
+def pass_on(builder: Builder, operator: Operator) -> GraphValue:
     """Identity, Cast between floating-point types, and Dropout, which acts in training alone."""
     if operator.kind == "Dropout":
         training = builder.array(operator, 2)
@@ -121,20 +121,20 @@ def pass_on(builder: Builder, operator: Operator) -> Value:
 _FLOATING = (1, 10, 11, 16)
 
 
-def reshape(builder: Builder, operator: Operator) -> Value:
+def reshape(builder: Builder, operator: Operator) -> GraphValue:
     """Reshape: the same voxels seen otherwise, and back again."""
     value = builder.value(operator, 0)
     asked = operator.attributes.get("shape", builder.array(operator, 1))
-    if not isinstance(value, Tensor | View) or asked is None:
+    if not isinstance(value, GraphTensor | ReshapedView) or asked is None:
         raise operator.refusal("does what is not supported with intermediate values")
     shape = new_shape(operator, value.shape, integers(asked))
-    tensor = value.of if isinstance(value, View) else value
+    tensor = value.of if isinstance(value, ReshapedView) else value
     if tensor.axes != IN_ORDER:
         raise operator.refusal("works on axes in an order that is not supported")
-    return tensor if shape == tensor.shape else View(tensor, shape)
+    return tensor if shape == tensor.shape else ReshapedView(tensor, shape)
 
 
-def join(builder: Builder, operator: Operator) -> Value:
+def join(builder: Builder, operator: Operator) -> GraphValue:
     """Add, Sum, Sub, Mul and Div."""
     values = [builder.value(operator, at) for at in range(len(operator.inputs))]
     inputs = [value for value in values if value is not None]
@@ -146,7 +146,7 @@ def join(builder: Builder, operator: Operator) -> Value:
     return made
 
 
-def _add(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+def _add(builder: Builder, operator: Operator, first: GraphValue, second: GraphValue) -> GraphValue:
     if isinstance(first, np.ndarray):
         first, second = second, first
     if isinstance(second, np.ndarray):
@@ -160,7 +160,9 @@ def _add(builder: Builder, operator: Operator, first: Value, second: Value) -> V
     return _both(builder, operator, Add(), first, second)
 
 
-def _subtract(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+def _subtract(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue:
     found = subtracted(first, second) or shifted(builder, operator, first, second)
     if found is not None:
         return found
@@ -171,7 +173,9 @@ def _subtract(builder: Builder, operator: Operator, first: Value, second: Value)
     return _both(builder, operator, Subtract(), first, second)
 
 
-def _multiply(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+def _multiply(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue:
     if _is_plain(first) and _is_plain(second) and first == second:
         found = squared(first)
         if found is not None:
@@ -187,11 +191,13 @@ def _multiply(builder: Builder, operator: Operator, first: Value, second: Value)
     return _both(builder, operator, Multiply(), first, second)
 
 
-def _is_plain(value: Value) -> bool:
+def _is_plain(value: GraphValue) -> bool:
     return not isinstance(value, np.ndarray)
 
 
-def _divide(builder: Builder, operator: Operator, first: Value, second: Value) -> Value:
+def _divide(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue:
     if found := finished(builder, operator, first, second, "deviation"):
         return found
     if isinstance(first, np.ndarray) and single(first) == 1 and (found := inverse(second)):
@@ -201,7 +207,7 @@ def _divide(builder: Builder, operator: Operator, first: Value, second: Value) -
     raise operator.refusal("divides by a tensor, which is not supported")
 
 
-_JOINS: Mapping[str, Callable[[Builder, Operator, Value, Value], Value]] = {
+_JOINS: Mapping[str, Callable[[Builder, Operator, GraphValue, GraphValue], GraphValue]] = {
     "Add": _add,
     "Sum": _add,
     "Sub": _subtract,
@@ -213,11 +219,11 @@ _JOINS: Mapping[str, Callable[[Builder, Operator, Value, Value], Value]] = {
 def _affine(
     builder: Builder,
     operator: Operator,
-    source: Value,
+    source: GraphValue,
     scale: "np.ndarray | float",
     shift: "np.ndarray | float",
-) -> Value:
-    if not isinstance(source, Tensor):
+) -> GraphValue:
+    if not isinstance(source, GraphTensor):
         raise operator.refusal("does what is not supported with intermediate values")
     both = (
         builder.per_channel(operator, np.asarray(one, np.float32), source) for one in (scale, shift)
@@ -226,23 +232,23 @@ def _affine(
 
 
 def _both(
-    builder: Builder, operator: Operator, layer: Layer, first: Value, second: Value
-) -> Tensor:
-    if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+    builder: Builder, operator: Operator, layer: Layer, first: GraphValue, second: GraphValue
+) -> GraphTensor:
+    if not isinstance(first, GraphTensor) or not isinstance(second, GraphTensor):
         raise operator.refusal("does what is not supported with intermediate values")
     check_alike(operator, first, second)
     return builder.add(operator, layer, first, second)
 
 
-def power(builder: Builder, operator: Operator) -> Value:
+def power(builder: Builder, operator: Operator) -> GraphValue:
     """Pow by 2, and by -0.5 in"""
     value, exponent = builder.value(operator, 0), builder.array(operator, 1)
     by = None if exponent is None else single(exponent)
-    found: Value | None = None
+    found: GraphValue | None = None
     if value is not None and not isinstance(value, np.ndarray):
         if by == 2:
             found = squared(value)
-            if found is None and isinstance(value, Tensor):
+            if found is None and isinstance(value, GraphTensor):
                 found = builder.add(operator, Multiply(), value, value)
         elif by in (0.5, -0.5) and (deviation := root(value)):
             found = deviation if by == 0.5 else inverse(deviation)
@@ -251,7 +257,7 @@ def power(builder: Builder, operator: Operator) -> Value:
     return found
 
 
-def part_of_norm(builder: Builder, operator: Operator) -> Value:
+def part_of_norm(builder: Builder, operator: Operator) -> GraphValue:
     """Sqrt and Reciprocal."""
     value = builder.value(operator, 0)
     found = None
@@ -262,7 +268,7 @@ def part_of_norm(builder: Builder, operator: Operator) -> Value:
     return found
 
 
-def above(builder: Builder, operator: Operator) -> Value:
+def above(builder: Builder, operator: Operator) -> GraphValue:
     """Greater than a number, as PyTorch's softplus asks."""
     limit = single(builder.weight(operator, 1))
     if limit is None or limit < _STRAIGHT:
@@ -270,10 +276,14 @@ def above(builder: Builder, operator: Operator) -> Value:
     return Above(builder.tensor(operator), limit)
 
 
-def chosen(builder: Builder, operator: Operator) -> Value:
+def chosen(builder: Builder, operator: Operator) -> GraphValue:
     """Where: a softplus that is taken for straight where it is, to the last bit of float32."""
     where, first, second = (builder.value(operator, at) for at in range(3))
-    if isinstance(where, Above) and isinstance(first, Tensor) and isinstance(second, Tensor):
+    if (
+        isinstance(where, Above)
+        and isinstance(first, GraphTensor)
+        and isinstance(second, GraphTensor)
+    ):
         made = [node for node in builder.nodes if node.name == second.node]
         if first == where.of and [(one.layer, one.inputs) for one in made] == [
             (Softplus(), (first.node,))
@@ -286,6 +296,6 @@ _STRAIGHT = 17.0
 """From here on softplus is its argument in float32."""
 
 
-def negate(builder: Builder, operator: Operator) -> Value:
+def negate(builder: Builder, operator: Operator) -> GraphValue:
     """Neg."""
     return _affine(builder, operator, builder.tensor(operator), -1.0, 0.0)

@@ -32,9 +32,9 @@ from .folding import folded
 from .norms import batch_norm, group_norm, instance_norm, reduce_mean
 from .sampling import concat, cut, pad, pool, resize, split, transpose
 from .simplify import simplified
-from .values import CHANNELS_LAST, IN_ORDER, Tensor, Value
+from .values import CHANNELS_LAST, IN_ORDER, GraphTensor, GraphValue
 
-_Rule: TypeAlias = Callable[[Builder, Operator], Value | list[Tensor]]
+_Rule: TypeAlias = Callable[[Builder, Operator], GraphValue | list[GraphTensor]]
 
 RULES: Mapping[str, _Rule] = {
     "Conv": convolve,
@@ -158,11 +158,11 @@ def _at(file: OnnxFile, axes: tuple[int, ...], patch: Triple) -> Network:
             "The file does not say how many channels go in; export it with a fixed number."
         )
     batch = file.dims[0] or 1
-    builder = Builder(file, Tensor(INPUT, batch, channels, patch, axes))
+    builder = Builder(file, GraphTensor(INPUT, batch, channels, patch, axes))
     for operator in file.operators:
         _do(builder, operator)
     made = builder.values.get(file.output)
-    if not isinstance(made, Tensor) or made.axes not in (IN_ORDER, axes) or made.node == INPUT:
+    if not isinstance(made, GraphTensor) or made.axes not in (IN_ORDER, axes) or made.node == INPUT:
         raise CheckpointError("The network's output is not a tensor [N, C, D, H, W] of voxels.")
     nodes, weights = simplified(builder.nodes, builder.weights, made.node)
     network = Network(Graph(channels, nodes), weights)
@@ -177,8 +177,8 @@ def _do(builder: Builder, operator: Operator) -> None:
     """Write one operator down, or do it at once where nothing of it comes from the patch."""
     inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
     arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
-    if operator.kind == "Shape" and isinstance(inputs[0] if inputs else None, Tensor):
-        made: Value | list[Tensor] = _shape(builder, operator)
+    if operator.kind == "Shape" and isinstance(inputs[0] if inputs else None, GraphTensor):
+        made: GraphValue | list[GraphTensor] = _shape(builder, operator)
     elif len(arrays) == len(inputs):
         made = folded(operator, arrays)
         builder.spend(operator, made)
@@ -195,7 +195,7 @@ def _do(builder: Builder, operator: Operator) -> None:
         builder.missing.update(dict.fromkeys(extra, operator))
 
 
-def _shape(builder: Builder, operator: Operator) -> Value:
+def _shape(builder: Builder, operator: Operator) -> GraphValue:
     shape = builder.tensor(operator).shape
     start, end = (operator.attributes.get(key) for key in ("start", "end"))
     if not isinstance(start, int | None) or not isinstance(end, int | None):

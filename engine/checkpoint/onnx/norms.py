@@ -13,12 +13,22 @@ from .builder import Builder, seen_alike, tensor_of
 from .file import Operator
 from .folding import axes_of, integers, number
 from .tensors import Array
-from .values import CHANNELS, Centred, Mean, Normal, Spread, Tensor, Value, Vector, View
+from .values import (
+    CHANNELS,
+    Centred,
+    GraphTensor,
+    GraphValue,
+    Mean,
+    Normal,
+    PerChannel,
+    ReshapedView,
+    Spread,
+)
 
 _USUAL = 1e-5
 
 
-def batch_norm(builder: Builder, operator: Operator) -> Tensor:
+def batch_norm(builder: Builder, operator: Operator) -> GraphTensor:
     """BatchNormalization by stored statistics: a scale and a shift of each channel."""
     source = builder.tensor(operator)
     if operator.attributes.get("training_mode") or source.axes[CHANNELS] != CHANNELS:
@@ -34,11 +44,11 @@ def batch_norm(builder: Builder, operator: Operator) -> Tensor:
     return builder.add(operator, ChannelAffine(source.channels, *names), source)
 
 
-def instance_norm(builder: Builder, operator: Operator) -> Tensor | View:
+def instance_norm(builder: Builder, operator: Operator) -> GraphTensor | ReshapedView:
     """InstanceNormalization; of a tensor whose groups are seen as channels, a group norm."""
     value = builder.value(operator, 0)
     epsilon = number(operator, "epsilon", _USUAL)
-    if isinstance(value, View):
+    if isinstance(value, ReshapedView):
         groups = _groups_seen(operator, value)
         scale, shift = (builder.weight(operator, at, (groups,)) for at in (1, 2))
         runs = value.of.channels // groups
@@ -54,7 +64,7 @@ def instance_norm(builder: Builder, operator: Operator) -> Tensor | View:
     return builder.affine(operator, tensor_of(made), scale, shift)
 
 
-def group_norm(builder: Builder, operator: Operator) -> Tensor:
+def group_norm(builder: Builder, operator: Operator) -> GraphTensor:
     """GroupNormalization, whose scale was of each group before opset 21, and is of each channel."""
     source = builder.tensor(operator, in_order=True)
     [groups] = integers(operator.attributes.get("num_groups", 0))
@@ -70,7 +80,9 @@ def group_norm(builder: Builder, operator: Operator) -> Tensor:
     return builder.affine(operator, tensor_of(made), scale, shift)
 
 
-def normalised(builder: Builder, operator: Operator, mean: Mean, epsilon: float) -> Tensor | View:
+def normalised(
+    builder: Builder, operator: Operator, mean: Mean, epsilon: float
+) -> GraphTensor | ReshapedView:
     """(x - mean) / sqrt(variance + epsilon) of each group."""
     source = tensor_of(mean.of)
     channels, groups = source.channels, mean.groups
@@ -85,7 +97,7 @@ def normalised(builder: Builder, operator: Operator, mean: Mean, epsilon: float)
     return seen_alike(builder.add(operator, layer, source), mean.of)
 
 
-def reduce_mean(builder: Builder, operator: Operator) -> Value:
+def reduce_mean(builder: Builder, operator: Operator) -> GraphValue:
     """ReduceMean: the mean of each group, or of what is left without it squared, its variance."""
     value = builder.value(operator, 0)
     named = builder.array(operator, 1)
@@ -93,17 +105,19 @@ def reduce_mean(builder: Builder, operator: Operator) -> Value:
     if isinstance(value, Centred) and value.squared:
         if _mean_of(operator, value.mean.of, axes).groups == value.mean.groups:
             return Spread(value.mean)
-    elif isinstance(value, Tensor | View):
+    elif isinstance(value, GraphTensor | ReshapedView):
         return _mean_of(operator, value, axes)
     raise operator.refusal("takes a mean that is no part of a norm, which is not supported")
 
 
-def _mean_of(operator: Operator, value: Tensor | View, axes: tuple[int, ...] | None) -> Mean:
+def _mean_of(
+    operator: Operator, value: GraphTensor | ReshapedView, axes: tuple[int, ...] | None
+) -> Mean:
     rank = len(value.shape)
     taken = {axis % rank for axis in axes or ()}
     if not operator.attributes.get("keepdims", 1):
         raise operator.refusal("takes a mean without keeping its axes, which is not supported")
-    if isinstance(value, View):
+    if isinstance(value, ReshapedView):
         groups = _groups_seen(operator, value)
         if taken == set(range(2, rank)):
             return Mean(value, groups)
@@ -112,7 +126,7 @@ def _mean_of(operator: Operator, value: Tensor | View, axes: tuple[int, ...] | N
     raise operator.refusal("takes a mean over other axes than a norm does, which is not supported")
 
 
-def _groups_seen(operator: Operator, view: View) -> int:
+def _groups_seen(operator: Operator, view: ReshapedView) -> int:
     """Groups of channels that a view [N, groups, ...] shows."""
     whole = view.of
     if len(view.shape) < 3 or view.shape[0] != whole.batch or whole.channels % view.shape[1]:
@@ -120,37 +134,37 @@ def _groups_seen(operator: Operator, view: View) -> int:
     return view.shape[1]
 
 
-def subtracted(first: Value, second: Value) -> Value | None:
+def subtracted(first: GraphValue, second: GraphValue) -> GraphValue | None:
     """Parts of norms that a difference makes; None if it makes none."""
     match first, second:
-        case Tensor() | View(), Mean(of=of) if of == first:
+        case GraphTensor() | ReshapedView(), Mean(of=of) if of == first:
             return Centred(second)
         case _:
             return None
 
 
-def squared(value: Value) -> Value | None:
+def squared(value: GraphValue) -> GraphValue | None:
     """The square of what is left without a mean; None of anything else."""
     if isinstance(value, Centred) and not value.squared:
         return replace(value, squared=True)
     return None
 
 
-def spread_over(value: Value, amount: float) -> Value | None:
+def spread_over(value: GraphValue, amount: float) -> GraphValue | None:
     """A variance and what is added to it; None if it is none."""
     if isinstance(value, Spread) and value.form == "variance" and not value.epsilon:
         return replace(value, epsilon=amount)
     return None
 
 
-def root(value: Value) -> Value | None:
+def root(value: GraphValue) -> GraphValue | None:
     """The root of a variance with its epsilon."""
     if isinstance(value, Spread) and value.form == "variance" and value.epsilon:
         return replace(value, form="deviation")
     return None
 
 
-def inverse(value: Value) -> Value | None:
+def inverse(value: GraphValue) -> GraphValue | None:
     """The inverse of a deviation."""
     if isinstance(value, Spread) and value.form == "deviation":
         return replace(value, form="inverse")
@@ -158,8 +172,8 @@ def inverse(value: Value) -> Value | None:
 
 
 def finished(
-    builder: Builder, operator: Operator, first: Value, second: Value, form: str
-) -> Tensor | View | None:
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue, form: str
+) -> GraphTensor | ReshapedView | None:
     """The norm that a division by a deviation makes, or a product with its inverse."""
     match first, second:
         case Centred(mean, False), Spread(of, epsilon=epsilon, factor=factor) if (
@@ -171,15 +185,17 @@ def finished(
             return None
 
 
-def scaled(builder: Builder, operator: Operator, first: Value, second: Value) -> Value | None:
+def scaled(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue | None:
     """Parts of TensorFlow's norm that a product makes."""
     match first, second:
         case Spread(form="inverse", factor=None), np.ndarray():
             source = tensor_of(first.mean.of)
-            if isinstance(first.mean.of, View) or first.mean.groups != source.channels:
+            if isinstance(first.mean.of, ReshapedView) or first.mean.groups != source.channels:
                 return None
-            return replace(first, factor=Vector(builder.per_channel(operator, second, source)))
-        case Tensor(), Spread(form="inverse", mean=Mean(of=of)) if of == first:
+            return replace(first, factor=PerChannel(builder.per_channel(operator, second, source)))
+        case GraphTensor(), Spread(form="inverse", mean=Mean(of=of)) if of == first:
             return Normal(second, "tensor")
         case Mean(), Spread(form="inverse", mean=mean) if mean == first:
             return Normal(second, "mean")
@@ -187,12 +203,14 @@ def scaled(builder: Builder, operator: Operator, first: Value, second: Value) ->
             return None
 
 
-def shifted(builder: Builder, operator: Operator, first: Value, second: Value) -> Value | None:
+def shifted(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue | None:
     """What is left of a shift without the mean."""
     match first, second:
         case np.ndarray(), Normal(spread, "mean"):
             values = builder.per_channel(operator, first, tensor_of(spread.mean.of))
-            return Normal(spread, "shift", Vector(values))
+            return Normal(spread, "shift", PerChannel(values))
         case Normal(spread, "tensor"), Normal(other, "mean") if spread == other:
             made = normalised(builder, operator, spread.mean, spread.epsilon)
             return _with(builder, operator, made, spread.factor, None)
@@ -200,7 +218,9 @@ def shifted(builder: Builder, operator: Operator, first: Value, second: Value) -
             return None
 
 
-def summed(builder: Builder, operator: Operator, first: Value, second: Value) -> Value | None:
+def summed(
+    builder: Builder, operator: Operator, first: GraphValue, second: GraphValue
+) -> GraphValue | None:
     """The norm that a sum of TensorFlow's parts makes."""
     match first, second:
         case Normal(spread, "tensor"), Normal(other, "shift", shift) if spread == other:
@@ -213,13 +233,13 @@ def summed(builder: Builder, operator: Operator, first: Value, second: Value) ->
 def _with(
     builder: Builder,
     operator: Operator,
-    value: Tensor | View,
-    scale: Vector | None,
-    shift: Vector | None,
-) -> Tensor | View:
+    value: GraphTensor | ReshapedView,
+    scale: PerChannel | None,
+    shift: PerChannel | None,
+) -> GraphTensor | ReshapedView:
     tensor = tensor_of(value)
 
-    def numbers(vector: Vector | None, usual: float) -> FloatArray:
+    def numbers(vector: PerChannel | None, usual: float) -> FloatArray:
         return np.full(tensor.channels, usual, np.float32) if vector is None else vector.values
 
     made = builder.affine(operator, tensor, numbers(scale, 1), numbers(shift, 0))

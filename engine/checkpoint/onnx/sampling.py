@@ -20,13 +20,13 @@ from .convolutions import triple, window_of
 from .file import Operator
 from .folding import integers, number, slice_places
 from .tensors import Array
-from .values import CHANNELS, Tensor
+from .values import CHANNELS, GraphTensor
 
 _PAD_MODES: dict[str, PadMode] = {"reflect": "reflect", "edge": "replicate"}
 _MOST_FACTOR = 16
 
 
-def pad(builder: Builder, operator: Operator) -> Tensor:
+def pad(builder: Builder, operator: Operator) -> GraphTensor:
     """Pad; what is negative is cropped."""
     source = builder.tensor(operator)
     ends = _pad_ends(builder, operator, len(source.axes))
@@ -46,7 +46,9 @@ def pad(builder: Builder, operator: Operator) -> Tensor:
     return builder.add(operator, layer, source)
 
 
-def _cropped(builder: Builder, operator: Operator, source: Tensor, cut: list[int]) -> Tensor:
+def _cropped(
+    builder: Builder, operator: Operator, source: GraphTensor, cut: list[int]
+) -> GraphTensor:
     layer = Crop((cut[0], cut[1], cut[2]), (cut[3], cut[4], cut[5]))
     return builder.add(operator, layer, source) if any(cut) else source
 
@@ -73,7 +75,7 @@ def _pad_mode(builder: Builder, operator: Operator) -> PadMode:
     return Constant(float(value)) if value else "zero"
 
 
-def cut(builder: Builder, operator: Operator) -> Tensor:
+def cut(builder: Builder, operator: Operator) -> GraphTensor:
     """Slice: of channels, or at the ends of D, H and W."""
     tensor = source = builder.tensor(operator)
     arrays = [builder.array(operator, at) for at in range(1, len(operator.inputs))]
@@ -94,8 +96,8 @@ def cut(builder: Builder, operator: Operator) -> Tensor:
 
 
 def _channels(
-    builder: Builder, operator: Operator, source: Tensor, first: int, count: int
-) -> Tensor:
+    builder: Builder, operator: Operator, source: GraphTensor, first: int, count: int
+) -> GraphTensor:
     if count < 1:
         raise operator.refusal("leaves no channel")
     if (first, count) == (0, source.channels):
@@ -103,7 +105,7 @@ def _channels(
     return builder.add(operator, Channels(first, count), source)
 
 
-def split(builder: Builder, operator: Operator) -> list[Tensor]:
+def split(builder: Builder, operator: Operator) -> list[GraphTensor]:
     """Split of the channels."""
     source = builder.tensor(operator)
     [axis] = integers(operator.attributes.get("axis", 0))
@@ -126,7 +128,7 @@ def split(builder: Builder, operator: Operator) -> list[Tensor]:
     ]
 
 
-def concat(builder: Builder, operator: Operator) -> Tensor:
+def concat(builder: Builder, operator: Operator) -> GraphTensor:
     """Concat of channels, two tensors at a time."""
     tensors = [builder.tensor(operator, at) for at in range(len(operator.inputs))]
     [axis] = integers(operator.attributes.get("axis", 1))
@@ -139,23 +141,23 @@ def concat(builder: Builder, operator: Operator) -> Tensor:
     return joined
 
 
-def check_alike(operator: Operator, first: Tensor, second: Tensor) -> None:
+def check_alike(operator: Operator, first: GraphTensor, second: GraphTensor) -> None:
     """Raise CheckpointError unless two tensors have their axes in one order."""
     if first.axes != second.axes:
         raise operator.refusal("joins tensors whose axes are in different orders")
 
 
-def transpose(builder: Builder, operator: Operator) -> Tensor:
+def transpose(builder: Builder, operator: Operator) -> GraphTensor:
     """Transpose: nothing is moved, the axes are only known in another order."""
     source = builder.tensor(operator)
     order = integers(operator.attributes.get("perm", tuple(range(5))[::-1]))
     if sorted(order) != list(range(5)):
         raise operator.refusal("does not name each axis once")
     axes = tuple(source.axes[place] for place in order)
-    return Tensor(source.node, source.batch, source.channels, source.extents, axes)
+    return GraphTensor(source.node, source.batch, source.channels, source.extents, axes)
 
 
-def pool(builder: Builder, operator: Operator) -> Tensor:
+def pool(builder: Builder, operator: Operator) -> GraphTensor:
     """MaxPool and AveragePool."""
     source = builder.tensor(operator, in_order=True)
     kernel = triple(operator, "kernel_shape", (0, 0, 0))
@@ -177,7 +179,7 @@ def pool(builder: Builder, operator: Operator) -> Tensor:
     return builder.add(operator, Pool("mean", kernel, window.stride, window.before, counts), source)
 
 
-def resize(builder: Builder, operator: Operator) -> Tensor:
+def resize(builder: Builder, operator: Operator) -> GraphTensor:
     """Resize and Upsample by whole factors, with positions that PyTorch has too."""
     source = builder.tensor(operator)
     factors = _factors(builder, operator, source)
@@ -229,7 +231,7 @@ def _takes_nearest(factor: int, positions: str, rounding: str) -> bool:
     return np.array_equal(np.clip(taken, 0, 5), made // factor)
 
 
-def _factors(builder: Builder, operator: Operator, source: Tensor) -> Triple:
+def _factors(builder: Builder, operator: Operator, source: GraphTensor) -> Triple:
     shape = source.shape
     named = operator.attributes.get("axes")
     axes = integers(named) if named is not None else tuple(range(5))

@@ -12,7 +12,7 @@ CHANNELS_LAST = (0, 2, 3, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class GraphTensor:
     """What a node of the layer graph makes.
 
     node: its name. batch, channels, extents: of it. axes: which of [N, C, D, H, W] each axis is, as
@@ -33,13 +33,13 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReshapedView:
     """The voxels of a tensor in their order under another shape.
 
     of: that tensor. shape: the other one.
     """
 
-    of: Tensor
+    of: GraphTensor
     shape: tuple[int, ...]
 
 
@@ -50,7 +50,7 @@ class Mean:
     of: over which it is taken. groups: of neighbouring channels; as many as channels for each.
     """
 
-    of: "Tensor | View"
+    of: "GraphTensor | ReshapedView"
     groups: int
 
 
@@ -73,7 +73,7 @@ class Spread:
     mean: Mean
     form: Literal["variance", "deviation", "inverse"] = "variance"
     epsilon: float = 0.0
-    factor: "Vector | None" = None
+    factor: "PerChannel | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +86,25 @@ class Normal:
 
     spread: Spread
     part: Literal["tensor", "mean", "shift"]
-    shift: "Vector | None" = None
+    shift: "PerChannel | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Above:
     """Where a tensor is above a number. of: that tensor. limit: that number."""
 
-    of: Tensor
+    of: GraphTensor
     limit: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vector:
+class PerChannel:
     """A number for each channel. values: [C]."""
 
     values: FloatArray
 
 
-Value: TypeAlias = Array | Tensor | View | Mean | Centred | Spread | Normal | Above
+GraphValue: TypeAlias = (
+    Array | GraphTensor | ReshapedView | Mean | Centred | Spread | Normal | Above
+)
 """An array is what is known before any patch is."""

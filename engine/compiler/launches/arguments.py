@@ -10,7 +10,7 @@ from ..steps import Convolution
 
 Three = c_int * 3
 Two = c_int * 2
-Row = c_float * 7
+Seven = c_float * 7
 
 
 def convolution_geometry(shape: Convolution) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class FilterArguments(Structure):
         ("taps", c_int),
         ("border", c_int),
         ("border_value", c_float),
-        ("row", Row),
+        ("row", Seven),
     )
 
 

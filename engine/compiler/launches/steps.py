@@ -257,7 +257,7 @@ def _filter(sampling: Upsample | Downsample | None) -> arguments.FilterArguments
     if not isinstance(sampling, Downsample):
         return arguments.FilterArguments()
     border, value = border_of(sampling.mode)
-    row = arguments.Row(*sampling.filter.tolist())
+    row = arguments.Seven(*sampling.filter.tolist())
     return arguments.FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
 
 

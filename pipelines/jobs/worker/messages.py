@@ -13,7 +13,7 @@ from ..queue.state import OpenJobs
 if TYPE_CHECKING:
     from ...report.report import StudyReport
 
-End: TypeAlias = Literal["stopped", "empty", "restart"]
+WorkerEnd: TypeAlias = Literal["stopped", "empty", "restart"]
 """Why a worker ended: it was told to, there is nothing left, or a failure may have harmed it."""
 
 

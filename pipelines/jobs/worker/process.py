@@ -9,7 +9,7 @@ from ..queue.liveness import Life, life
 from ..queue.location import QueuePlace
 from ..queue.tables import QueueTables
 from .client import JobClient, Outage
-from .messages import End, Tell, WorkerSettings
+from .messages import Tell, WorkerEnd, WorkerSettings
 from .warm_device import WarmDevice
 from .watch import Watch
 from .worker import JobWorker
@@ -21,7 +21,7 @@ def work(
     settings: WorkerSettings,
     tell: Tell,
     ready: Callable[[JobWorker], None] = lambda _: None,
-) -> End:
+) -> WorkerEnd:
     """Do the jobs of a queue on one device; ready: called with what can be stopped from then on.
 
     Waits for a queue that does not answer. Raises QueueError or DeviceUnavailableError.

@@ -17,7 +17,7 @@ from ...report.report import Failure, StudyReport
 from ...results.resume import PlannedStudy
 from ..queue.job import StudyJob
 from .client import PAUSE_SECONDS, JobClient, TakenJob
-from .messages import End, NothingLeft, Tell, Waiting, WorkerSettings
+from .messages import NothingLeft, Tell, Waiting, WorkerEnd, WorkerSettings
 from .warm_device import WarmDevice, failed, row_of
 
 TICK_SECONDS = 0.2
@@ -68,7 +68,7 @@ class JobWorker:
         if pipeline and self._on_it.get(taken.job.study) is taken:
             pipeline.leave(taken.job.study)
 
-    def run(self) -> End:
+    def run(self) -> WorkerEnd:
         """Work until stopped. Raises QueueError or DeviceUnavailableError."""
         while self.jobs.is_open:
             try:

@@ -22,7 +22,7 @@ from support.dicom_network import associate, associate_request, closed_by_peer, 
 from support.node_world import phantom
 
 from cuda_cyclegan.io.dicom.pixels import decode
-from cuda_cyclegan.io.dicom_network.commands import Status
+from cuda_cyclegan.io.dicom_network.commands import DimseStatus
 from cuda_cyclegan.io.dicom_network.limits import Limits
 
 pydicom: Any = _pydicom
@@ -93,10 +93,10 @@ def test_an_object_of_another_class_than_its_message_says_is_refused(tmp_path: P
             original(primitive, context)
 
         association.dimse.send_msg = send
-        assert association.send_c_store(wrong).Status == Status.OTHER_CLASS
+        assert association.send_c_store(wrong).Status == DimseStatus.OTHER_CLASS
         association.dimse.send_msg = original
         del wrong.StudyInstanceUID
-        assert association.send_c_store(wrong).Status == Status.NOT_UNDERSTOOD
+        assert association.send_c_store(wrong).Status == DimseStatus.NOT_UNDERSTOOD
         assert association.send_c_store(sent).Status == 0
         association.release()
     assert store.leftovers == []
@@ -109,7 +109,7 @@ def test_a_message_under_the_context_of_another_class_is_refused(tmp_path: Path)
         contexts = {each.abstract_syntax: each for each in association.accepted_contexts}
         context = contexts[CTImageStorage]
         association._get_valid_context = lambda *_, **__: context
-        assert association.send_c_store(sent).Status == Status.CLASS_NOT_SUPPORTED
+        assert association.send_c_store(sent).Status == DimseStatus.CLASS_NOT_SUPPORTED
         association.release()
 
 

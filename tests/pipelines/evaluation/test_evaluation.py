@@ -18,10 +18,10 @@ from support.evaluation_images import hounsfield_images
 from cuda_cyclegan.pipelines.evaluation import evaluation as module
 from cuda_cyclegan.pipelines.evaluation.differences import differences
 from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
-from cuda_cyclegan.pipelines.evaluation.images import Images, Stored
-from cuda_cyclegan.pipelines.evaluation.pairs import Pair, Sources, find_pairs
+from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
+from cuda_cyclegan.pipelines.evaluation.pairs import ScanPair, Sources, find_pairs
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
-from cuda_cyclegan.pipelines.evaluation.report import Evaluation, Row
+from cuda_cyclegan.pipelines.evaluation.report import Evaluation, PairRow
 from cuda_cyclegan.pipelines.study.voxels.statistics import Range
 
 nibabel: Any = _nibabel
@@ -69,7 +69,9 @@ def test_a_study_is_measured_as_it_is_stored(sources: Sources) -> None:
     [row] = evaluate([pair], SYNTHRAD2025, heard).rows
     files = [row.truth, row.result, row.mask]
     truth, result, mask = (np.asarray(nibabel.load(file).dataobj) for file in files)
-    expected = measure(Images(Stored(truth.T), Stored(result.T), mask.T > 0), SYNTHRAD2025)
+    expected = measure(
+        Images(StoredImage(truth.T), StoredImage(result.T), mask.T > 0), SYNTHRAD2025
+    )
     assert row.figures == expected.figures
 
 
@@ -102,7 +104,7 @@ def one(tmp_path: Path, truth: Any, result: Any, mask: Any = None) -> Sources:
     return Sources(tmp_path / "r", tmp_path / "t", tmp_path / "m")
 
 
-def row_of(sources: Sources, protocol: Any = None) -> Row:
+def row_of(sources: Sources, protocol: Any = None) -> PairRow:
     [row] = evaluate(find_pairs(sources).pairs, protocol or general(None), heard, pictures=1).rows
     return row
 
@@ -184,7 +186,7 @@ def test_a_stop_leaves_the_rest_undone(sources: Sources) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    pairs = (*find_pairs(sources).pairs, Pair("z.nii", missing="it has no truth"))
+    pairs = (*find_pairs(sources).pairs, ScanPair("z.nii", missing="it has no truth"))
     evaluation = evaluate(pairs, SYNTHRAD2025, stop)
     assert evaluation.interrupted
     assert (evaluation.count("evaluated"), evaluation.count("stopped")) == (2, 6)
@@ -215,12 +217,12 @@ def test_the_picture_shows_the_planes_with_the_largest_error(tmp_path: Path) -> 
 
 def test_the_middle_is_shown_where_no_error_stands_out() -> None:
     noise = np.random.default_rng(0).normal(size=(9, 21, 30))
-    flat = Stored(np.zeros(noise.shape))
+    flat = StoredImage(np.zeros(noise.shape))
     ends = Range(0.0, 1.0)
-    assert differences(Images(flat, Stored(noise)), ends, clips=False).at == (4, 10, 15)
+    assert differences(Images(flat, StoredImage(noise)), ends, clips=False).at == (4, 10, 15)
     assert differences(Images(flat, flat), ends, clips=False).at == (4, 10, 15)
     noise[7, 3, 2] = 1000
-    assert differences(Images(flat, Stored(noise)), ends, clips=False).at == (7, 3, 2)
+    assert differences(Images(flat, StoredImage(noise)), ends, clips=False).at == (7, 3, 2)
 
 
 def peak(work: Callable[[], object]) -> int:
@@ -237,7 +239,7 @@ def test_memory_beside_the_volumes_hardly_grows_with_them() -> None:
 
     def needed(planes: int) -> int:
         truth = random.integers(-1000, 2000, (planes, 128, 128)).astype(np.int16)
-        images = Images(Stored(truth), Stored(truth + np.int16(5)), truth > -900)
+        images = Images(StoredImage(truth), StoredImage(truth + np.int16(5)), truth > -900)
         return peak(lambda: measure(images, SYNTHRAD2025))
 
     small, large = needed(112), needed(448)

@@ -9,7 +9,7 @@ from support import evaluation_judges as judges
 from support.evaluation_images import hounsfield_images, random_images, whole_images
 from support.similarity_by_definition import ms_ssim, ssim
 
-from cuda_cyclegan.pipelines.evaluation.images import Images, Stored
+from cuda_cyclegan.pipelines.evaluation.images import Images, StoredImage
 from cuda_cyclegan.pipelines.evaluation.protocols import SYNTHRAD2025, general, measure
 
 
@@ -31,7 +31,7 @@ def test_synthrad2025_on_what_scanners_store() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(-2000, 5000, (40, 50, 60)).astype(np.int16)
     result = truth + random.normal(0, 300, truth.shape).astype(np.float32)
-    images = Images(Stored(truth), Stored(result), np.ones(truth.shape, np.bool_))
+    images = Images(StoredImage(truth), StoredImage(result), np.ones(truth.shape, np.bool_))
     told, found = judges.synthrad2025(images), measure(images, SYNTHRAD2025).figures
     assert found.mae == pytest.approx(told["mae"], rel=1e-9)
     assert found.psnr == pytest.approx(told["psnr"], rel=1e-9)
@@ -73,7 +73,7 @@ def test_a_short_volume_is_extended_by_its_outermost_values() -> None:
     images = replace(random_images(random, (112, 112, 9), 0.0, 100.0), inside=None)
     margins = ((0, 0), (0, 0), (51, 52))
     long = [np.pad(stored.voxels, margins, "edge") for stored in (images.truth, images.result)]
-    extended = Images(Stored(long[0]), Stored(long[1]))
+    extended = Images(StoredImage(long[0]), StoredImage(long[1]))
     found = measure(images, general((0.0, 100.0))).figures
     assert found.ms_ssim == pytest.approx(ms_ssim(extended, 0.0, 100.0), abs=1e-9)
     assert found.ssim == pytest.approx(ssim(images, 0.0, 100.0), abs=1e-9)

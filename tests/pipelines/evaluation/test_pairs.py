@@ -9,7 +9,7 @@ from support.dicom_phantoms import Phantom
 
 from cuda_cyclegan.io.errors import ScanError
 from cuda_cyclegan.pipelines.errors import PairsFileError
-from cuda_cyclegan.pipelines.evaluation.pairs import Pair, Sources, find_pairs
+from cuda_cyclegan.pipelines.evaluation.pairs import ScanPair, Sources, find_pairs
 
 MR = Phantom("MR", number=4, series="1.2.3.4.5.7", intercept=0.0)
 CT = Phantom(number=5, series="1.2.3.4.5.8")
@@ -27,7 +27,7 @@ def fill(folder: Path, *names: str) -> None:
         scan(folder / name)
 
 
-def named(pair: Pair) -> tuple[str, ...]:
+def named(pair: ScanPair) -> tuple[str, ...]:
     studies = pair.result, pair.truth, pair.mask
     return tuple(str(study.name) if study else "" for study in studies)
 

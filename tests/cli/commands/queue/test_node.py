@@ -14,7 +14,6 @@ from support.dicom_judges import judge
 from support.dicom_network import archive
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_world import NodeWorld, free_port, phantom
-from support.queue_world import handles
 from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
@@ -135,8 +134,7 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     world: NodeWorld,
 ) -> None:
     process = world.start()
-    eventually(lambda: handles(process.pid, signal.SIGHUP))
-    assert "listening at 127.0.0.1" in world.said()
+    eventually(lambda: "listening at 127.0.0.1" in world.said())
     second = world.run("node")
     assert second.returncode == 2
     assert "Another node is running with" in second.stderr
