@@ -25,6 +25,7 @@ from typing import Any
 from support import queue_postgres
 from support.batch_world import recorded, scan
 from support.queue_world import QueueWorld, children
+from support.telling_worker import TELLING_COMMAND
 
 PATIENCE = 300.0
 ABOUT_A_JOB = re.compile(r" (\d{8}-\w{6}/\d{5}) (\w+)")
@@ -78,7 +79,8 @@ def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     world.did("translate", *paths)
     batch = world.submit()
     workers = [
-        Watched(world.start("worker", "--verbose", "--tries", "1000")) for _ in range(trial.workers)
+        Watched(world.start("worker", "--tries", "1000", command=TELLING_COMMAND))
+        for _ in range(trial.workers)
     ]
     for worker in workers:
         threading.Thread(target=worker.listen, daemon=True).start()

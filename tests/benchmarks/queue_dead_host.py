@@ -19,7 +19,8 @@ from typing import Any
 
 from support import queue_postgres
 from support.batch_world import recorded, scan
-from support.queue_world import COMMAND, QueueWorld, children
+from support.queue_world import QueueWorld, children
+from support.telling_worker import TELLING_COMMAND
 
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
 
@@ -48,7 +49,7 @@ class Host:
 
     def __init__(self, world: QueueWorld, name: str, *prefix: str) -> None:
         inside = f'hostname {name}; exec "$@"'
-        worker = [*COMMAND, "worker", "--verbose"]
+        worker = [*TELLING_COMMAND, "worker"]
         command = [*prefix, "unshare", "--uts", "sh", "-c", inside, "sh", *worker]
         self.process = subprocess.Popen(
             command,

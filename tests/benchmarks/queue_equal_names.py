@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.queue_chaos import Watched
 from support import queue_postgres
 from support.queue_world import QueueWorld
+from support.telling_worker import TELLING_COMMAND
 from support.waiting import eventually
 
 STUDIES, SHAPE = 60, (64, 64, 48)
@@ -43,7 +44,8 @@ def run(world: QueueWorld, server: queue_postgres.Server, trial: Trial) -> dict[
     batches = [world.submit()]
     homes = [world.folder / name for name in ("one", "other")]
     workers = [
-        Watched(world.start("worker", "--verbose", "--device", "cpu", home=home)) for home in homes
+        Watched(world.start("worker", "--device", "cpu", home=home, command=TELLING_COMMAND))
+        for home in homes
     ]
     for worker in workers:
         threading.Thread(target=worker.listen, daemon=True).start()

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from support import queue_postgres
 from support.batch_world import scan
 from support.queue_world import COMMAND, QueueWorld, children
+from support.telling_worker import TELLING_COMMAND
 
 from cuda_cyclegan.pipelines.jobs.queue.job import StudyJob
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
@@ -81,7 +82,7 @@ def killed_child(world: QueueWorld) -> dict[str, Any]:
     for number in range(100):
         scan(world.inputs / f"{number:03}.nii", number, (160, 160, 128))
     world.submit()
-    worker = world.start("worker", "--verbose", "--tries", "1000")
+    worker = world.start("worker", "--tries", "1000", command=TELLING_COMMAND)
     delays: list[float] = []
     for _ in range(REPEATS):
         youth = time.monotonic() + HEALTHY_SECONDS

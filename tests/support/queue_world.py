@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,16 @@ class QueueWorld:
         return self.did("submit", *paths, *options).strip()
 
     def start(
-        self, *arguments: str, start_new_session: bool = False, home: Path | None = None
+        self,
+        *arguments: str,
+        start_new_session: bool = False,
+        home: Path | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> "subprocess.Popen[str]":
         """home: of another machine, or container, that has this one's name."""
         elsewhere = {"HOME": f"{home}", "XDG_STATE_HOME": f"{home}/state"} if home else {}
         process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, VARIABLE: self.queue, **elsewhere},

@@ -76,9 +76,6 @@ def worker(
     yield_load: Annotated[
         int, typer.Option(metavar="PERCENT", min=0, help="How busy they may keep it.")
     ] = 20,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log the beginning of each job, too.")
-    ] = False,
 ) -> None:
     """Do the jobs of the queue, until stopped.
 
@@ -112,7 +109,7 @@ def worker(
         settings = WorkerSettings(
             until_empty, wait, only, tries, yields_at, limits, sharing=len(devices)
         )
-        task, log = QueueTask(place, settings, _verdict), JobLog(verbose=verbose)
+        task, log = QueueTask(place, settings, _verdict), JobLog()
         workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
@@ -134,12 +131,11 @@ def _check_known(place: "QueuePlace", batch: str) -> None:
 class JobLog:
     """One line a job, when it is over; also where its worker did not live to tell of it.
 
-    verbose: another one when it begins. has_failures: whether a job failed.
+    has_failures: whether a job failed.
     """
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self) -> None:
         self.has_failures = False
-        self._verbose = verbose
         self._in_hand: dict[str, dict[str, str]] = {}
 
     def hear(self, device: str, news: "WorkerEvent") -> None:
@@ -150,8 +146,6 @@ class JobLog:
         match news:
             case JobStarted(job, study):
                 in_hand[job] = study
-                if self._verbose:
-                    _say(device, f"{job} started: {study}")
             case JobEnded(job, _, row):
                 in_hand.pop(job, None)
                 self.has_failures = self.has_failures or row is None or row.status == "failed"

@@ -35,11 +35,6 @@ def test_a_job_has_one_line_with_its_study_and_what_became_of_it(
     assert log.has_failures
 
 
-def test_a_verbose_log_tells_of_the_beginning_too(capsys: pytest.CaptureFixture[str]) -> None:
-    JobLog(verbose=True).hear("cpu", JobStarted("b/1", "a.nii"))
-    assert lines(capsys) == ["cpu: b/1 started: a.nii"]
-
-
 def test_a_worker_that_dies_leaves_a_line_with_the_jobs_in_its_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
