@@ -30,7 +30,9 @@ from .reception import Arriving, Reception
 from .routes import Route
 from .submission import Submitter
 
-STEP_SECONDS = 0.25
+LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
+"""Between two looks into the queue: while jobs of the node are in it, and while there are only
+failed ones, which somebody may have queued again."""
 _TROUBLES = (PipelineError, ScanError, EngineError, OSError)
 _AGAIN_SECONDS = 5.0
 """After what went wrong, the same is tried again."""
@@ -76,6 +78,7 @@ class DicomNode:
         self._deliverers: dict[Destination, Deliverer] = {}
         self._troubles: dict[str, tuple[str, float]] = {}
         self._results = settings.folder / "results"
+        self._looked = 0.0
         self._lock = threading.Lock()
         self._sent: dict[str, tuple[float, float]] = {}
 
@@ -116,17 +119,6 @@ class DicomNode:
         """At which it listens."""
         return self._listener.port
 
-    @property
-    def associations(self) -> int:
-        """How many there are now."""
-        return self._listener.associations
-
-    def run(self, stopped: threading.Event) -> None:
-        """Do what is due until `stopped` is set."""
-        while not stopped.is_set():
-            self.step()
-            stopped.wait(STEP_SECONDS)
-
     def use(self, routes: Mapping[str, Route]) -> None:
         """Go on with other routes, and with certificates as they are now. Raises OSError."""
         self._listener.use_tls(self._server_context())
@@ -160,8 +152,11 @@ class DicomNode:
 
     def _note_outcomes(self) -> None:
         states = {one.state for record in self.ledger.present() for one in record.series}
-        if states & {"queued", "failed"}:
+        pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
+        is_early = 0 <= self._clock() - self._looked < pause  # below 0 it was set back
+        if states & {"queued", "failed"} and not is_early:
             note_outcomes(self.ledger, self._opened_queue(), self._tell, self._clock)
+            self._looked = self._clock()
 
     def _resume_sending(self) -> None:
         resume_sending(self.ledger, self._routes, self._clock(), self._tell)

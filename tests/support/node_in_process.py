@@ -1,5 +1,6 @@
 """A node in this process, with a clock of its own, and a worker that is asked to work."""
 
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -20,12 +21,17 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
 from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
-from cuda_cyclegan.pipelines.node.node import DicomNode, NodeSettings
+from cuda_cyclegan.pipelines.node.node import LOOK_SECONDS, DicomNode, NodeSettings
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
 from cuda_cyclegan.pipelines.translate import Request
 
 Event = TypeVar("Event")
 DAY = 86400.0
+
+
+def associations() -> int:
+    """How many this process serves: each has a thread."""
+    return sum(thread.name == "association" for thread in threading.enumerate())
 
 
 class NodeInProcess:
@@ -78,7 +84,7 @@ class NodeInProcess:
 
     def wait_until_over(self) -> None:
         """Until the node knows that no association is left."""
-        eventually(lambda: self.node.associations == 0)
+        eventually(lambda: associations() == 0)
 
     def queue_up(self) -> None:
         """Let the quiet time pass, and have what is complete queued."""
@@ -87,7 +93,7 @@ class NodeInProcess:
     def translate(self) -> None:
         """Have a worker do all jobs, and the node notice."""
         work(self.place, "cpu", WorkerSettings(until_empty=True), lambda _: None)
-        self.node.step()
+        self.pass_time(LOOK_SECONDS)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

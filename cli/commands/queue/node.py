@@ -35,6 +35,9 @@ Examples, with routes in your cuda-cyclegan.toml or in the file named:
   cuda-cyclegan node --status
 """
 
+STEP_SECONDS = 0.25
+"""Between two looks at what is due."""
+
 
 def node(
     context: typer.Context,
@@ -183,8 +186,6 @@ class _Control:
 
     def goes_on(self) -> bool:
         """Whether there is no stop, after a moment."""
-        from ....pipelines.node.node import STEP_SECONDS
-
         return not self._stopped.wait(STEP_SECONDS)
 
     def is_asked_to_read(self) -> bool:

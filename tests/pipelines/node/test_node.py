@@ -12,7 +12,7 @@ from pynetdicom.sop_class import MRImageStorage, StorageCommitmentPushModel
 from support import queue_postgres
 from support.dicom_network import archive, associate
 from support.dicom_phantoms import PATIENT, PATIENT_ID
-from support.node_in_process import DAY, NodeInProcess
+from support.node_in_process import DAY, NodeInProcess, associations
 from support.node_world import phantom
 from support.waiting import eventually
 
@@ -30,6 +30,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Resumed,
     Trouble,
 )
+from cuda_cyclegan.pipelines.node.node import LOOK_SECONDS, SELDOM_SECONDS
 from cuda_cyclegan.pipelines.node.status import status_of
 from cuda_cyclegan.pipelines.translate import Request
 
@@ -77,7 +78,7 @@ def test_slices_in_any_order_over_three_associations_are_one_series(world: NodeI
     first.release()
     for at in (0, 6):
         assert second.send_c_store(sent[at]).Status == 0
-    eventually(lambda: world.node.associations == 1)
+    eventually(lambda: associations() == 1)
     world.pass_time(1000)
     assert world.events(Queued) == []  # one of them is not over
     second.release()
@@ -344,10 +345,12 @@ def test_a_failed_job_is_told_and_goes_on_when_it_is_queued_again(world: NodeInP
     with open_queue(world.place) as queue:
         job = world.series()[0].job
         queue.cancel(job)
-        world.node.step()
+        world.pass_time(LOOK_SECONDS)
         assert world.states() == ["failed"]
         queue.retry(job)
-        world.node.step()
+        world.pass_time(LOOK_SECONDS)
+        assert world.states() == ["failed"]  # of those it is asked seldom
+        world.pass_time(SELDOM_SECONDS)
         assert world.states() == ["queued"]
     with archive(port=world.destination) as (_, held):
         world.translate()
