@@ -355,8 +355,3 @@ class CudaGenerator:
     def algorithm(self, shape: Convolution) -> str:
         """How a convolution of the program is done."""
         return self._fitted.algorithms[shape].name
-
-    def poison(self) -> None:
-        """Fill all memory that a run must write with NaN, so that a test sees what it leaves."""
-        self._card.context.use()
-        self._program.poison()

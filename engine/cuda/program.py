@@ -151,12 +151,3 @@ class Program:
     def _queue_often(self, index: int, step: Step) -> None:
         for _ in range(_OFTEN):
             self._placed.queue_step(index, step)
-
-    def poison(self) -> None:
-        """Set every byte that a run must write before reading to NaN; for tests."""
-        placed = self._placed
-        kept = {*placed.lowered.constants, PATCHES}
-        bounds = sorted((o, n in kept) for n, o in placed.plan.offsets.items())
-        for (start, is_kept), (end, _) in pairwise([*bounds, (placed.plan.bytes, True)]):
-            if not is_kept:
-                self._stream.fill(placed.base + start, 0xFF, end - start)

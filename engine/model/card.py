@@ -22,7 +22,6 @@ NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
 and 1 without clipping.
 """
 
-RANGES: tuple[NetworkRange, ...] = ("-1..1", "0..1", "open")
 USUAL_RANGE: NetworkRange = "-1..1"
 
 

@@ -46,14 +46,14 @@ _TO_THE_END = (1 << 63) - 1
 _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 
 
-def to_onnx(network: Network, name: str = "generator") -> ModelProto:
+def to_onnx(network: Network) -> ModelProto:
     """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open."""
     graph = network.graph
     converter = _Converter(network)
     nodes = [made for node in graph.nodes for made in converter.operators(node)]
     proto = helper.make_graph(
         nodes,
-        name,
+        "generator",
         [_value(INPUT, graph.in_channels)],
         [_value(graph.output, graph.out_channels)],
         [numpy_helper.from_array(array, key) for key, array in converter.constants.items()],

@@ -22,15 +22,13 @@ class Protocol:
     name: as it is asked for. data_range: of all studies; None takes each truth's own, from the
     least to the greatest value that counts. clips: whether values are clipped to it for all metrics
     but the mean absolute error and Pearson's r. is_of_ct: whether the truth must be a CT in
-    Hounsfield units. needs_mask: whether figures without a mask would mean something else. rule: of
-    the structural similarity.
+    Hounsfield units. rule: of the structural similarity.
     """
 
     name: ProtocolName
     data_range: Range | None
     clips: bool
     is_of_ct: bool
-    needs_mask: bool
     rule: SimilarityRule
 
 
@@ -39,7 +37,6 @@ SYNTHRAD2025 = Protocol(
     data_range=Range(-1024.0, 3071.0),
     clips=True,
     is_of_ct=True,
-    needs_mask=True,
     rule=SimilarityRule(
         sample_covariance=True, weighs_voxels=True, halves_from_zero=True, fewest=97
     ),
@@ -57,7 +54,7 @@ def general(ends: tuple[float, float] | None) -> Protocol:
     rule = SimilarityRule(
         sample_covariance=False, weighs_voxels=False, halves_from_zero=False, fewest=112
     )
-    return Protocol("general", data_range, False, False, False, rule)
+    return Protocol("general", data_range, False, False, rule)
 
 
 @dataclass(frozen=True, slots=True)

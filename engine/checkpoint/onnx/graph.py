@@ -79,12 +79,10 @@ _USUAL_EXTENTS = (64, 128, 256, 32)
 class WrittenDown:
     """What a file's graph came to.
 
-    network: its layers and weights. patch: the only one that it takes, None if it takes all that
-    fit. reason: why it takes only that; empty if it does not.
+    network: its layers and weights. reason: why it takes only one patch; empty if it takes others.
     """
 
     network: Network
-    patch: Triple | None
     reason: str
 
 
@@ -105,21 +103,19 @@ def _written_down(file: OnnxFile, patch: Triple | None) -> WrittenDown:
     if all(named):
         fixed: Triple = (named[0] or 0, named[1] or 0, named[2] or 0)
         network = _at(file, axes, fixed)
-        return WrittenDown(
-            _fixed(network, fixed), fixed, f"the file's input is of {times(fixed)} alone"
-        )
+        return WrittenDown(_fixed(network, fixed), f"the file's input is of {times(fixed)} alone")
     network, tried = _at_any(file, axes, patch, named)
     if any(named):
-        return WrittenDown(_fixed(network, tried), tried, "the file fixes some of its extents")
+        return WrittenDown(_fixed(network, tried), "the file fixes some of its extents")
     d, h, w = (extent + step for extent, step in zip(tried, network.graph.stride, strict=True))
     try:
         is_same = _at(file, axes, (d, h, w)).graph == network.graph
     except CheckpointError:
         is_same = False
     if is_same:
-        return WrittenDown(network, None, "")
+        return WrittenDown(network, "")
     reason = f"its layers are others for other patches than {times(tried)}"
-    return WrittenDown(_fixed(network, tried), tried, reason)
+    return WrittenDown(_fixed(network, tried), reason)
 
 
 def _fixed(network: Network, patch: Triple) -> Network:

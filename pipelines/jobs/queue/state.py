@@ -52,11 +52,6 @@ class BatchCount:
     submitted: float
     jobs: Mapping[JobState, int]
 
-    @property
-    def total(self) -> int:
-        """All jobs."""
-        return sum(self.jobs.values())
-
 
 @dataclass(frozen=True, slots=True)
 class OpenJobs:
@@ -100,11 +95,6 @@ class JobRow:
     result: Mapping[str, Any] = field(default_factory=dict[str, Any])
     established: str = NOT_RECORDED
     passages: Mapping[Passage, Moments] = field(default_factory=dict[Passage, Moments])
-
-    @property
-    def batch(self) -> str:
-        """The batch it was submitted with."""
-        return self.job.partition("/")[0]
 
     @property
     def number(self) -> str:
