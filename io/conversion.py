@@ -9,14 +9,12 @@ import numpy.typing as npt
 from .errors import UnsupportedScanError
 from .formats.geometry import MILLIMETRES
 from .formats.nifti import as_nifti, unit_of
-from .volume import Affine, AnyArray, Volume
+from .volume import LPS_TO_RAS, Affine, AnyArray, Volume
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
     from nibabel.spatialimages import SpatialImage
     from SimpleITK import Image
-
-_LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def volume_of(voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
@@ -73,20 +71,17 @@ def to_nibabel(volume: Volume) -> "Nifti1Image":
     >>> to_nibabel(volume_of(numpy.ones((4, 5, 6), numpy.int16), numpy.eye(4))).shape
     (4, 5, 6)
     """
-    nifti: Any = import_module("nibabel").nifti1
+    nibabel: Any = import_module("nibabel")
     kept: Any = volume.header
-    if not isinstance(kept, nifti.Nifti1Header) or unit_of(kept) != "mm":
+    if not isinstance(kept, nibabel.Nifti1Header) or unit_of(kept) != "mm":
         kept = as_nifti(volume).header
     header = kept.copy()
     voxels = _unscaled(volume)
     header.set_data_dtype(voxels.dtype)
     header.set_slope_inter(1, 0)
-    kind = nifti.Nifti1Image if header.sizeof_hdr == nifti.Nifti1Header.sizeof_hdr else _nifti2()
+    is_first = header.sizeof_hdr == nibabel.Nifti1Header.sizeof_hdr
+    kind = nibabel.Nifti1Image if is_first else nibabel.Nifti2Image
     return kind(voxels, volume.affine, header, dtype=voxels.dtype)
-
-
-def _nifti2() -> Any:
-    return import_module("nibabel").Nifti2Image
 
 
 def from_simpleitk(image: "Image") -> Volume:
@@ -105,7 +100,7 @@ def from_simpleitk(image: "Image") -> Volume:
     affine = np.eye(4)
     affine[:3, :3] = np.reshape(given.GetDirection(), (3, 3)) * given.GetSpacing()
     affine[:3, 3] = given.GetOrigin()
-    return volume_of(sitk.GetArrayFromImage(given).T, _LPS_TO_RAS @ affine)
+    return volume_of(sitk.GetArrayFromImage(given).T, LPS_TO_RAS @ affine)
 
 
 def to_simpleitk(volume: Volume) -> "Image":
@@ -119,7 +114,7 @@ def to_simpleitk(volume: Volume) -> "Image":
     """
     sitk: Any = import_module("SimpleITK")
     image = sitk.GetImageFromArray(np.ascontiguousarray(_unscaled(volume).T))
-    affine = _LPS_TO_RAS @ volume.affine
+    affine = LPS_TO_RAS @ volume.affine
     image.SetSpacing(volume.spacing)
     image.SetOrigin(affine[:3, 3].tolist())
     image.SetDirection((affine[:3, :3] / volume.spacing).ravel().tolist())

@@ -3,13 +3,11 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from .errors import UnreadableScanError, UnsupportedScanError
 from .files.header_limits import check_start
 from .formats.geometry import Grid
 from .reading import causes_named
-from .volume import Study
+from .volume import Study, spacing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,8 @@ def read_file_header(study: Study) -> FileHeader:
         return FileHeader(unreadable=str(error))
     except UnsupportedScanError as error:
         return FileHeader(unsupported=str(error))
-    lengths = np.linalg.norm(grid.affine[:3, :3], axis=0)
-    spacing = tuple(float(length) for length in lengths)
     volumes = math.prod(grid.extents[3:])
-    return FileHeader(grid.extents[:3], spacing, volumes, notes=grid.notes)
+    return FileHeader(grid.extents[:3], spacing_of(grid.affine), volumes, notes=grid.notes)
 
 
 def _read_grid(study: Study) -> Grid:

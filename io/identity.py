@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from pathlib import Path
 
+from .files.own_files import identity
 from .search import suffix_of
 from .volume import Study
 
@@ -16,7 +17,7 @@ def source_of(study: Study) -> Hashable:
         states = [file.stat() for file in study.files]
     except OSError:
         return study.name
-    places = tuple((state.st_dev, state.st_ino) for state in states)
+    places = tuple(map(identity, states))
     suffixes = suffix_of(study.files[0]), suffix_of(Path(study.name))
     return study.format, suffixes, places, _content(study)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from .files.own_files import is_record
+from .files.own_files import identity, is_record
 from .files.parts import is_part
 from .formats.nifti import header_beside
 from .links import LinkRule, is_of_system, leads_into_system
@@ -125,7 +125,7 @@ class FileSearch:
             status = path.stat()
         except OSError:
             return None
-        return (status.st_dev, status.st_ino) if stat.S_ISDIR(status.st_mode) else None
+        return identity(status) if stat.S_ISDIR(status.st_mode) else None
 
     def _list(self, folder: Path, *, repeated: bool) -> tuple[list[Path], list[Path]]:
         """Take the files of `folder`; return its folders, and all that it links to."""

@@ -12,10 +12,17 @@ Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 Affine: TypeAlias = npt.NDArray[np.float64]
+LPS_TO_RAS: Affine = np.diag([-1.0, -1.0, 1.0, 1.0])
 Empty: TypeAlias = Callable[[tuple[int, ...], npt.DTypeLike], AnyArray]
 """Where large arrays come from: as numpy.empty, which is the plainest of them."""
 NOTICE = "Synthetic image made by a neural network. Not for diagnosis."
 """What every result says of itself that has a place for words."""
+
+
+def spacing_of(affine: Affine) -> tuple[float, float, float]:
+    """Distance in millimetres between neighbouring voxels along each axis."""
+    x, y, z = np.linalg.norm(affine[:3, :3], axis=0)
+    return float(x), float(y), float(z)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,7 @@ class Volume:
     @property
     def spacing(self) -> tuple[float, float, float]:
         """Distance in millimetres between neighbouring voxels along i, j and k."""
-        x, y, z = np.linalg.norm(self.affine[:3, :3], axis=0)
-        return float(x), float(y), float(z)
+        return spacing_of(self.affine)
 
     def values(self) -> npt.NDArray[np.float32]:
         """Scaled values as a new float32 array, indexed [i, j, k]."""

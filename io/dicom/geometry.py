@@ -11,12 +11,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..volume import Affine
+from ..volume import LPS_TO_RAS, Affine
 from .instance import Frame
 
 Vector: TypeAlias = npt.NDArray[np.float64]
 
-LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 SAME_PLACE_MM = 1e-3
 """Slices closer than this along their normal lie at one place."""
 UNEVEN_SHARE, UNEVEN_MM = 0.05, 0.1

@@ -29,26 +29,21 @@ _NOT_IMAGES = {
 _PLANAR = {
     *("CR", "DX", "MG", "RF", "XA", "US", "IVUS", "ES", "XC", "SM", "GM", "OP", "OPT", "IO", "PX"),
 }
-_ENHANCED = {
-    pydicom.uid.EnhancedMRImageStorage,
-    pydicom.uid.EnhancedCTImageStorage,
-    pydicom.uid.EnhancedPETImageStorage,
-    pydicom.uid.LegacyConvertedEnhancedMRImageStorage,
-    pydicom.uid.LegacyConvertedEnhancedCTImageStorage,
-    pydicom.uid.LegacyConvertedEnhancedPETImageStorage,
-}
-_MODALITIES = {
-    pydicom.uid.CTImageStorage: "CT",
+_ENHANCED: dict[str, str] = {
     pydicom.uid.EnhancedCTImageStorage: "CT",
-    pydicom.uid.LegacyConvertedEnhancedCTImageStorage: "CT",
-    pydicom.uid.MRImageStorage: "MR",
     pydicom.uid.EnhancedMRImageStorage: "MR",
-    pydicom.uid.LegacyConvertedEnhancedMRImageStorage: "MR",
-    pydicom.uid.PositronEmissionTomographyImageStorage: "PT",
     pydicom.uid.EnhancedPETImageStorage: "PT",
+    pydicom.uid.LegacyConvertedEnhancedCTImageStorage: "CT",
+    pydicom.uid.LegacyConvertedEnhancedMRImageStorage: "MR",
     pydicom.uid.LegacyConvertedEnhancedPETImageStorage: "PT",
 }
-"""Of classes that have one only."""
+SCANS: dict[str, str] = {
+    pydicom.uid.CTImageStorage: "CT",
+    pydicom.uid.MRImageStorage: "MR",
+    pydicom.uid.PositronEmissionTomographyImageStorage: "PT",
+    **_ENHANCED,
+}
+"""Classes of scans that are volumes, and the one modality of each."""
 
 _DIRECTORY = "1.2.840.10008.1.3.10"
 
@@ -60,7 +55,7 @@ def is_enhanced(dataset: DataSet) -> bool:
 
 def modality_in(dataset: DataSet) -> str:
     """The object's Modality, or else that of its class; nothing if neither tells."""
-    return word(dataset, "Modality") or _MODALITIES.get(word(dataset, "SOPClassUID"), "")
+    return word(dataset, "Modality") or SCANS.get(word(dataset, "SOPClassUID"), "")
 
 
 def is_directory(sop_class: str) -> bool:

@@ -35,6 +35,14 @@ def tag_of(keyword: str) -> Any:
     return pydicom.tag.Tag(keyword)
 
 
+def encoded(dataset: Any, *, is_implicit: bool) -> bytes:
+    """The elements alone, in little endian."""
+    buffer = pydicom.filebase.DicomBytesIO()
+    buffer.is_little_endian, buffer.is_implicit_VR = True, is_implicit
+    pydicom.filewriter.write_dataset(buffer, dataset)
+    return bytes(buffer.getvalue())
+
+
 class Template:
     """Elements that many files share, turned into bytes once."""
 

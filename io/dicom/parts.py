@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, pairwise
 from math import degrees, sqrt
-from typing import TypeAlias
+from typing import TypeVar
 
 from .geometry import SAME_PLACE_MM, are_even, depth_of, normal_of
 from .instance import Contrast, Frame
+
+_T = TypeVar("_T")
 
 SAME_ECHO_MS = 0.01
 """Echo times that differ by no more are one, written down with an error.
@@ -63,9 +65,6 @@ class Part:
     trouble: str | None = None
 
 
-Likeness: TypeAlias = Callable[[Part, Part], bool]
-
-
 def parts_of(frames: Iterable[Frame], fewest_slices: int) -> list[Part]:
     """Images apart by what they show and their orientation, in the order in which they were made.
 
@@ -98,20 +97,15 @@ def quantity_of(contrast: Contrast) -> str:
 
 def _split(frames: Sequence[Frame]) -> list[Part]:
     echoes = _echoes(frames)
-    classes: dict[object, list[list[Frame]]] = defaultdict(list)
+    classes: dict[object, list[Frame]] = defaultdict(list)
     for frame in frames:
         contrast = frame.contrast
         key = (
             *(contrast.flags, echoes[contrast.echo], contrast.echo_number, contrast.stack),
             frame.reference,
         )
-        for alike in classes[key]:
-            if _parallel(alike[0], frame):
-                alike.append(frame)
-                break
-        else:
-            classes[key].append([frame])
-    return [Part(tuple(alike)) for alike in chain.from_iterable(classes.values())]
+        classes[key].append(frame)
+    return [Part(tuple(alike)) for same in classes.values() for alike in _grouped(same, _parallel)]
 
 
 def _echoes(frames: Iterable[Frame]) -> dict[float, float]:
@@ -157,15 +151,16 @@ def _by_plane(parts: Sequence[Part]) -> Iterable[list[Part]]:
     return _grouped(parts, is_like)
 
 
-def _grouped(parts: Sequence[Part], is_like: Likeness) -> list[list[Part]]:
-    groups: list[list[Part]] = []
-    for part in parts:
+def _grouped(all_of_them: Iterable[_T], is_like: Callable[[_T, _T], bool]) -> list[list[_T]]:
+    """Each with the first group whose first it is like."""
+    groups: list[list[_T]] = []
+    for one in all_of_them:
         for group in groups:
-            if is_like(group[0], part):
-                group.append(part)
+            if is_like(group[0], one):
+                group.append(one)
                 break
         else:
-            groups.append([part])
+            groups.append([one])
     return groups
 
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..choice import Choice
+from ..volume import spacing_of
 from .geometry import SAME_PLACE_MM, bad_frames, depth_of, grid_of, normal_of
 from .instance import Frame, Instance, Stack
 from .kinds import NO_IMAGE, NO_PLACE
@@ -266,11 +267,10 @@ def _on_grid(row: Series, choice: Choice) -> Series:
     """The series with its grid, or refused because of it."""
     grids = [grid_of(volume) for volume in row.volumes]
     first = row.volumes[0][0]
-    lengths = np.linalg.norm(grids[0].affine[:3, :3], axis=0)
     row = replace(
         row,
         extents=(first.columns, first.rows, len(row.volumes[0])),
-        spacing=tuple(float(length) for length in lengths),
+        spacing=spacing_of(grids[0].affine),
     )
     bad = next((grid for grid in grids if grid.trouble), None)
     if bad is None:

@@ -10,21 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ..dicom.kinds import SCANS
 from . import commands
-from .classes import COMMITMENT, COMMITMENT_INSTANCE, SCANS
+from .classes import COMMITMENT, COMMITMENT_INSTANCE
 from .commands import DimseStatus, Elements, Field
-from .connection import Connection, Fragment, Pdu, data_pdu, fragments
+from .connection import Connection, Fragment, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError
 from .limits import LONGEST_COMMAND, Limits
 from .negotiation import AssociationRequest, PresentationContext, Rejection, abortion, rejection
 from .objects import NO_ROOM, NotUnderstoodError, ObjectFile, Offer, ReceivedObject
 from .storage_commitment import Commitment, Referenced, asked_for, report_of
 
+_LEAST_PDU = 70
+"""Bytes of a PDU that every peer is taken to have room for, whatever it says."""
+
 
 class Session(Protocol):
     """Where the objects of one association go."""
 
-    def place(self, offer: Offer) -> Path | DimseStatus:
+    def place(self) -> Path | DimseStatus:
         """A path for an object that is offered, or the status that refuses it."""
         ...
 
@@ -71,7 +75,7 @@ class Association:
         self._connection = connection
         self._limits = limits
         self._contexts: Mapping[int, PresentationContext] = {}
-        self._longest = 0
+        self._most = 0
         self._session: Session
         self._message = _Message()
         self._objects = self._bytes = 0
@@ -82,7 +86,7 @@ class Association:
         reason = ""
         try:
             self._contexts = request.agreed()
-            self._longest = request.longest
+            self._most = max(request.longest, _LEAST_PDU)
             self._connection.send(request.acceptance(self._limits.pdu))
             while self._serve_pdu():
                 pass
@@ -156,7 +160,7 @@ class Association:
         elif self._objects > self._limits.objects:
             message.refusal = DimseStatus.OUT_OF_RESOURCES
         else:
-            place = self._session.place(offer)
+            place = self._session.place()
             if isinstance(place, DimseStatus):
                 message.refusal = place
                 return
@@ -252,21 +256,13 @@ class Association:
                 commands.EVENT: event,
             }
         )
-        self._send(number, request, is_command=True)
-        self._send(number, data, is_command=False)
+        self._connection.send_message(number, request, self._most, is_command=True)
+        self._connection.send_message(number, data, self._most, is_command=False)
 
     def _answer(self, message: _Message, status: DimseStatus) -> None:
         assert message.request is not None
         answer = commands.answer(message.request, status)
-        self._send(message.context, answer, is_command=True)
-
-    def _send(self, context: int, data: bytes, *, is_command: bool) -> None:
-        most = max(self._longest - 6, 64)
-        for start in range(0, len(data), most):
-            piece = data[start : start + most]
-            is_last = start + most >= len(data)
-            pdu = data_pdu(context, piece, is_command=is_command, is_last=is_last)
-            self._connection.send(pdu)
+        self._connection.send_message(message.context, answer, self._most, is_command=True)
 
 
 def _refusal(error: OSError) -> DimseStatus:

@@ -2,21 +2,11 @@
 
 import pydicom.uid as uids
 
+from ..dicom.kinds import SCANS
+
 VERIFICATION = "1.2.840.10008.1.1"
 COMMITMENT = "1.2.840.10008.1.20.1"
 COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
-
-SCANS: tuple[str, ...] = (
-    uids.CTImageStorage,
-    uids.MRImageStorage,
-    uids.PositronEmissionTomographyImageStorage,
-    uids.EnhancedCTImageStorage,
-    uids.EnhancedMRImageStorage,
-    uids.EnhancedPETImageStorage,
-    uids.LegacyConvertedEnhancedCTImageStorage,
-    uids.LegacyConvertedEnhancedMRImageStorage,
-    uids.LegacyConvertedEnhancedPETImageStorage,
-)
 
 RESULTS: tuple[str, ...] = (*SCANS, uids.SecondaryCaptureImageStorage)
 """What derived series consist of."""

@@ -117,11 +117,9 @@ def answer(request: Elements, status: int) -> bytes:
         DATA_SET: NO_DATA_SET,
         STATUS: status,
     }
-    for asked, given in ((SOP_CLASS, SOP_CLASS), (REQUESTED_CLASS, SOP_CLASS)):
-        if name := uid(request, asked):
-            elements[given] = name
-    for asked, given in ((INSTANCE, INSTANCE), (REQUESTED_INSTANCE, INSTANCE)):
-        if name := uid(request, asked):
+    for given, asked in ((SOP_CLASS, REQUESTED_CLASS), (INSTANCE, REQUESTED_INSTANCE)):
+        names = uid(request, asked), uid(request, given)
+        if name := names[0] or names[1]:
             elements[given] = name
     if ACTION in request:
         elements[ACTION] = number(request, ACTION)

@@ -65,11 +65,8 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Let the peer know, and wait for nothing; any thread may call this."""
-        with suppress(OSError):
-            self._link.shutdown(socket.SHUT_RDWR)
-        with suppress(OSError):
-            self._link.close()
+        """Any thread may call this."""
+        cut(self._link)
 
     def read(self, idle_seconds: float, pdu_seconds: float | None = None) -> tuple[Pdu, memoryview]:
         """The next PDU without its header; what was read before is overwritten.
@@ -103,6 +100,18 @@ class Connection:
         """Send one PDU. Raises ConnectionLostError."""
         self.send(_HEADER.pack(kind, len(body)) + body)
 
+    def send_message(self, context: int, data: bytes, most: int, *, is_command: bool) -> None:
+        """Send a command, or else a data set, in pieces. Raises ConnectionLostError.
+
+        most: bytes of a PDU that the peer takes.
+        """
+        room = most - _ITEM.size
+        for start in range(0, len(data), room):
+            piece = data[start : start + room]
+            control = is_command | (start + room >= len(data)) << 1
+            item = _ITEM.pack(len(piece) + 2, context, control)
+            self.send(_HEADER.pack(Pdu.DATA, len(item) + len(piece)) + item + piece)
+
     def _fill(self, place: memoryview, seconds: float) -> None:
         end = time.monotonic() + seconds
         while place:
@@ -125,6 +134,14 @@ class Connection:
             self._link.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
 
+def cut(link: socket.socket) -> None:
+    """Close a connection, which lets the peer know, and wait for nothing."""
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):
+        link.close()
+
+
 def fragments(body: memoryview) -> Iterator[Fragment]:
     """The pieces of messages that a DATA PDU holds. Raises ProtocolError."""
     while body:
@@ -136,13 +153,6 @@ def fragments(body: memoryview) -> Iterator[Fragment]:
             raise ProtocolError("an item exceeds its PDU")
         yield Fragment(context, bool(control & 1), bool(control & 2), body[_ITEM.size : end])
         body = body[end:]
-
-
-def data_pdu(context: int, data: bytes, *, is_command: bool, is_last: bool) -> bytes:
-    """A DATA PDU with one piece of a message."""
-    control = is_command | is_last << 1
-    item = _ITEM.pack(len(data) + 2, context, control)
-    return _HEADER.pack(Pdu.DATA, len(item) + len(data)) + item + data
 
 
 def _reason(error: OSError) -> str:

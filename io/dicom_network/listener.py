@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Self
 
 from .association import Association, Policy, reject
-from .connection import Connection, Pdu
+from .connection import Connection, Pdu, cut
 from .errors import NetworkError, ProtocolError
 from .limits import LONGEST_REQUEST, Limits
 from .negotiation import TOO_MANY, AssociationRequest, Rejection
@@ -68,7 +68,7 @@ class Listener:
         self._socket.close()
         with self._lock:
             for link in self._waiting.values():
-                _cut(link)
+                cut(link)
             threads = list(self._threads)
         for thread in threads:
             thread.join(patience / max(len(threads), 1))
@@ -77,11 +77,6 @@ class Listener:
                 connection.close()
         for thread in threads:
             thread.join(1.0)
-
-    @property
-    def associations(self) -> int:
-        """How many there are now."""
-        return len(self._serving)
 
     def _accept(self) -> None:
         while self._is_open:
@@ -100,7 +95,7 @@ class Listener:
             self._count += 1
             number = self._count
             if len(self._waiting) >= self._limits.waiting:
-                _cut(self._waiting.pop(min(self._waiting)))
+                cut(self._waiting.pop(min(self._waiting)))
             self._waiting[number] = link
             thread = threading.Thread(
                 target=self._meet, args=(number, link, address), name="association", daemon=True
@@ -110,7 +105,7 @@ class Listener:
             thread.start()
         except RuntimeError:  # no more threads may run
             self._forget(number, thread)
-            _cut(link)
+            cut(link)
 
     def _meet(self, number: int, link: socket.socket, address: str) -> None:
         try:
@@ -121,7 +116,7 @@ class Listener:
         except Exception as error:  # its own words may quote what came
             self._turned_away(address, f"what came could not be handled ({type(error).__name__})")
         finally:
-            _cut(link)
+            cut(link)
             self._forget(number, threading.current_thread())
 
     def _secured(self, number: int, link: socket.socket) -> Connection:
@@ -141,7 +136,7 @@ class Listener:
                 self._waiting[number] = secured  # the other one is an empty shell now
             secured.do_handshake()
         except BaseException:
-            _cut(secured)
+            cut(secured)
             raise
         return secured
 
@@ -176,13 +171,6 @@ class Listener:
             self._waiting.pop(number, None)
             self._serving.pop(number, None)
             self._threads.discard(thread)
-
-
-def _cut(link: socket.socket) -> None:
-    with suppress(OSError):
-        link.shutdown(socket.SHUT_RDWR)
-    with suppress(OSError):
-        link.close()
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,8 @@ from pynetdicom import pdu as _pdu
 from pynetdicom import pdu_primitives as _primitives
 from pynetdicom import presentation as _presentation
 
-from .classes import COMMITMENT, PLAIN, SCANS, SYNTAXES, VERIFICATION
+from ..dicom.kinds import SCANS
+from .classes import COMMITMENT, PLAIN, SYNTAXES, VERIFICATION
 from .errors import ProtocolError, RefusedError
 
 pynetdicom: Any = _pynetdicom  # typed only in part

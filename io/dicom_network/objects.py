@@ -36,14 +36,13 @@ class Offer:
 class ReceivedObject:
     """An object that is whole on disk, in a file of DICOM's part 10.
 
-    path: of the file, for whom takes it over. offer: under which it came. study, series: its UIDs.
-    digest: SHA-256 of its data set as it came. size: bytes of the file.
+    path: of the file, for whom takes it over. offer: under which it came. study: its UID. digest:
+    SHA-256 of its data set as it came. size: bytes of the file.
     """
 
     path: Path
     offer: Offer
     study: str
-    series: str
     digest: str
     size: int
 
@@ -81,11 +80,10 @@ class ObjectFile:
 
     def finish(self) -> ReceivedObject:
         """Have the whole object on disk. Raises NotUnderstoodError too."""
-        study, series = self._identify()
+        study = self._study()
         os.fsync(self._file.fileno())
         self._file.close()
-        digest = self._digest.hexdigest()
-        return ReceivedObject(self._path, self._offer, study, series, digest, self._size)
+        return ReceivedObject(self._path, self._offer, study, self._digest.hexdigest(), self._size)
 
     def discard(self) -> None:
         """Remove it."""
@@ -100,8 +98,8 @@ class ObjectFile:
             written += self._file.write(data[written:])
         return written
 
-    def _identify(self) -> tuple[str, str]:
-        """UIDs of study and series. Raises NotUnderstoodError for another object than promised."""
+    def _study(self) -> str:
+        """UID of its study. Raises NotUnderstoodError for another object than promised."""
         self._file.seek(0)
         try:
             header = read_partial(
@@ -117,7 +115,7 @@ class ObjectFile:
             raise NotUnderstoodError(DimseStatus.OTHER_CLASS)
         if not (is_uid(study) and is_uid(series)):
             raise NotUnderstoodError(DimseStatus.NOT_UNDERSTOOD)
-        return study, series
+        return study
 
 
 _LAST = tag_of("SeriesInstanceUID")

@@ -10,11 +10,11 @@ from pathlib import Path
 from pydicom.uid import ExplicitVRLittleEndian
 
 from ..dicom.instance import word
-from ..dicom.library import PARSING_ERRORS, pydicom, tag_of
+from ..dicom.library import PARSING_ERRORS, encoded, pydicom, tag_of
 from . import commands
 from .classes import RESULTS, VERIFICATION
 from .commands import Elements, Field
-from .connection import Connection, Pdu, data_pdu, fragments
+from .connection import Connection, Pdu, fragments
 from .errors import ConnectionLostError, NetworkError, ProtocolError, RefusedError
 from .limits import LONGEST_COMMAND, LONGEST_REQUEST
 from .negotiation import PresentationContext, abortion, accepted, association_request, rejected
@@ -46,7 +46,7 @@ class Transmission:
     ) -> None:
         self._connection = connection
         self._contexts = contexts
-        self._longest = min(longest, _LONGEST_PIECE)
+        self._most = min(longest, _LONGEST_PIECE)
         self._sent = 0
 
     def echo(self) -> None:
@@ -90,20 +90,12 @@ class Transmission:
 
     def _exchange(self, context: PresentationContext, request: bytes, data: bytes) -> int:
         """The status of the answer. Raises NetworkError."""
-        self._send(context.number, request, is_command=True)
-        self._send(context.number, data, is_command=False)
+        self._connection.send_message(context.number, request, self._most, is_command=True)
+        self._connection.send_message(context.number, data, self._most, is_command=False)
         answer = self._answer()
         if commands.number(answer, commands.ANSWERED) != self._sent:
             raise ProtocolError("it answers another message")
         return commands.number(answer, commands.STATUS)
-
-    def _send(self, context: int, data: bytes, *, is_command: bool) -> None:
-        most = self._longest - 6
-        for start in range(0, len(data), most):
-            is_last = start + most >= len(data)
-            piece = data[start : start + most]
-            pdu = data_pdu(context, piece, is_command=is_command, is_last=is_last)
-            self._connection.send(pdu)
 
     def _answer(self) -> Elements:
         command = bytearray()
@@ -201,8 +193,5 @@ _META_AT = 132
 
 def _implicit(file: Path) -> bytes:
     dataset = pydicom.dcmread(file)
-    buffer = pydicom.filebase.DicomBytesIO()
-    buffer.is_little_endian, buffer.is_implicit_VR = True, True
     dataset.set_original_encoding(True, True, dataset.original_character_set)
-    pydicom.filewriter.write_dataset(buffer, dataset)
-    return bytes(buffer.getvalue())
+    return encoded(dataset, is_implicit=True)

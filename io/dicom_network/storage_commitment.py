@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dicom.instance import items, word
-from ..dicom.library import PARSING_ERRORS, pydicom
+from ..dicom.library import PARSING_ERRORS, encoded, pydicom
 from .classes import PLAIN
 from .commands import is_uid
 
@@ -60,10 +60,8 @@ def report_of(asked: Commitment, safe: Sequence[Referenced], syntax: str) -> tup
         dataset.ReferencedSOPSequence = [*_items(safe)]
     if lost:
         dataset.FailedSOPSequence = [*_items(lost, _NO_SUCH_OBJECT)]
-    buffer = pydicom.filebase.DicomBytesIO()
-    buffer.is_little_endian, buffer.is_implicit_VR = True, syntax == PLAIN[1]
-    pydicom.filewriter.write_dataset(buffer, dataset)
-    return _SOME_LOST if lost else _ALL_SAFE, bytes(buffer.getvalue())
+    data = encoded(dataset, is_implicit=syntax == PLAIN[1])
+    return _SOME_LOST if lost else _ALL_SAFE, data
 
 
 def _items(objects: Iterable[Referenced], failure: int | None = None) -> Iterable[Any]:

@@ -12,7 +12,7 @@ from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, Write
 from ..files.disk import reserve
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
 from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
-from ..volume import Affine, AnyArray, Format, Study, Volume
+from ..volume import LPS_TO_RAS, Affine, AnyArray, Format, Study, Volume
 from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
 
@@ -20,7 +20,6 @@ sitk: Any = _SimpleITK  # typed only in part
 sitk.ProcessObject.SetGlobalWarningDisplay(False)
 
 _IMAGE_IO: dict[Format, str] = {"nrrd": "NrrdImageIO", "metaimage": "MetaImageIO"}
-LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 COMPRESSION_LEVEL = 1
 # ITK would store its own note under the first key, refuses units beside directions, and cannot hand
 # over values that are not text.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...io.dicom_network.commands import DimseStatus
 from ...io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
-from ...io.dicom_network.objects import Offer, ReceivedObject
+from ...io.dicom_network.objects import ReceivedObject
 from ...io.dicom_network.storage_commitment import Referenced
 from .events import NodeEvent, Received, TurnedAway
 from .inbox import Inbox, StudyName
@@ -149,9 +149,8 @@ class _Session:
         self._began = time.monotonic()
         self._new = self._known = self._offered = self._bytes = 0
 
-    def place(self, offer: Offer) -> Path | DimseStatus:
+    def place(self) -> Path | DimseStatus:
         """A path for an object that is offered."""
-        del offer
         self._offered += 1
         return self._inbox.part()
 

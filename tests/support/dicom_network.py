@@ -20,7 +20,7 @@ from cuda_cyclegan.io.dicom_network.commands import DimseStatus
 from cuda_cyclegan.io.dicom_network.limits import Limits
 from cuda_cyclegan.io.dicom_network.listener import Listener
 from cuda_cyclegan.io.dicom_network.negotiation import UNKNOWN_CALLED, UNKNOWN_CALLING, Rejection
-from cuda_cyclegan.io.dicom_network.objects import Offer, ReceivedObject
+from cuda_cyclegan.io.dicom_network.objects import ReceivedObject
 from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.io.dicom_network.storage_commitment import Referenced
 
@@ -49,8 +49,7 @@ class Store:
             return UNKNOWN_CALLED
         return self if calling == "SENDER" else UNKNOWN_CALLING
 
-    def place(self, offer: Offer) -> Path | DimseStatus:
-        del offer
+    def place(self) -> Path | DimseStatus:
         if self.full:
             return DimseStatus.OUT_OF_RESOURCES
         return self.folder / f"{len(self.received)}-{threading.get_ident()}.part"

@@ -55,12 +55,7 @@ class _Mended:
 
 def kept(source: DataSet, keywords: Iterable[str]) -> DataSet:
     """A new data set of those elements that the source has, as DICOM allows them."""
-    return _taken(source, keywords)[0]
-
-
-def faults(source: DataSet, keywords: Iterable[str]) -> dict[str, str]:
-    """What `kept` changes about elements of the source, by their keywords."""
-    return _taken(source, keywords)[1]
+    return mended_elements(source, keywords)[0]
 
 
 def told(found: Mapping[str, str]) -> tuple[str, ...]:
@@ -71,7 +66,8 @@ def told(found: Mapping[str, str]) -> tuple[str, ...]:
     return (f"its header breaks DICOM's rules; in the result: {changes}",)
 
 
-def _taken(source: DataSet, keywords: Iterable[str]) -> tuple[DataSet, dict[str, str]]:
+def mended_elements(source: DataSet, keywords: Iterable[str]) -> tuple[DataSet, dict[str, str]]:
+    """What `kept` gives, and what it changed about elements of the source, by their keywords."""
     elements, wrong = pydicom.Dataset(), dict[str, str]()
     for keyword in keywords:
         try:
@@ -89,14 +85,14 @@ def _take(element: Any, keyword: str, elements: DataSet, wrong: dict[str, str]) 
         if items:
             setattr(elements, keyword, items)
         return
-    mended = _mended(element, keyword)
-    if mended.fault is None:
+    found = _mended(element, keyword)
+    if found.fault is None:
         elements[keyword] = element
         return
-    wrong[keyword] = mended.fault
-    if mended.value is not None:
+    wrong[keyword] = found.fault
+    if found.value is not None:
         elements[keyword] = pydicom.DataElement(
-            element.tag, element.VR, mended.value, validation_mode=IGNORE
+            element.tag, element.VR, found.value, validation_mode=IGNORE
         )
 
 

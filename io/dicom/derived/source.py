@@ -7,7 +7,7 @@ from hashlib import sha256
 from ..instance import DataSet, word, words
 from ..library import pydicom
 from ..reading import DicomHeader
-from .mending import faults, kept, told
+from .mending import kept, mended_elements, told
 from .modules import (
     ACQUIRED,
     EQUIPMENT,
@@ -45,7 +45,7 @@ def source_elements(header: DicomHeader) -> tuple[DataSet, dict[str, str]]:
     With them comes what was changed about those of the source, by keyword.
     """
     source = header.headers[0]
-    elements, changed = kept(source, _OF_SERIES), faults(source, _OF_SERIES)
+    elements, changed = mended_elements(source, _OF_SERIES)
     for keyword in _ALWAYS_THERE:
         if keyword not in elements:
             setattr(elements, keyword, None)
@@ -59,9 +59,9 @@ def source_elements(header: DicomHeader) -> tuple[DataSet, dict[str, str]]:
 def mending_notes(header: DicomHeader) -> tuple[str, ...]:
     """What a derived series changes about elements of its source, in a note; or none."""
     _, changed = source_elements(header)
-    changed |= faults(header.headers[0], EQUIPMENT)
+    changed |= mended_elements(header.headers[0], EQUIPMENT)[1]
     for source in header.headers[:1] if header.enhanced else header.headers:
-        changed |= faults(source, _OF_SLICE)
+        changed |= mended_elements(source, _OF_SLICE)[1]
     return told(changed)
 
 

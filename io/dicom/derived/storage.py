@@ -70,10 +70,8 @@ def window(stored: StoredPixels, modality: str) -> tuple[float, float]:
 
 def as_decimal(value: float) -> str:
     """A number in the 16 characters that DICOM's decimal strings have."""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else _short(value)
-
-
-def _short(value: float) -> str:
+    if float(value).is_integer() and abs(value) < 1e15:
+        return str(int(value))
     return format_number_as_ds(float(value))
 
 
