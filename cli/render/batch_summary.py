@@ -98,9 +98,9 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
         *("" for _ in shown),
         seconds(report.use.wall),
         scaled(report.voxels_per_second or 0),
-        _peak(report.peak_memory),
-        *([_score(report.worst_seam)] if seams else []),
-        *([_off(report.worst_verified)] if verified else []),
+        peak_text(report.peak_memory),
+        *([score_text(report.worst_seam)] if seams else []),
+        *([error_text(report.worst_verified)] if verified else []),
         "",
     ]
     return TextTable(
@@ -120,9 +120,9 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     *(seconds(row.stages[s]) if s in row.stages else "" for s in shown),
                     seconds(row.seconds),
                     scaled(row.voxels_per_second) if row.voxels_per_second else "",
-                    _peak(row.peak_memory),
-                    *([_score(row.seams and row.seams.worst)] if seams else []),
-                    *([_off(row.verified and row.verified.error)] if verified else []),
+                    peak_text(row.peak_memory),
+                    *([score_text(row.seams and row.seams.worst)] if seams else []),
+                    *([error_text(row.verified and row.verified.error)] if verified else []),
                     "redone" if row.status == "translated" and row.due else STATUS[row.status],
                 ],
             )
@@ -132,13 +132,16 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
     )
 
 
-def _score(score: float | None) -> str:
+def score_text(score: float | None) -> str:
+    """Of a seam; nothing where it was not looked for."""
     return "" if score is None else f"{score:.2f}"
 
 
-def _off(error: float | None) -> str:
+def error_text(error: float | None) -> str:
+    """Of tiles against the CPU; nothing where they were not verified."""
     return "" if error is None else f"{error:.1e}"
 
 
-def _peak(peak: PeakMemory | None) -> str:
+def peak_text(peak: PeakMemory | None) -> str:
+    """Nothing where it is not known."""
     return memory(peak.bytes) if peak else ""

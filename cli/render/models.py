@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.checkpoint.recognise.recognised import Recognised
+from ...engine.checkpoint.recognise.layouts import Recognised
 from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.decoding import Json
 from ...engine.model.architecture_json import architecture_to_json

@@ -82,9 +82,9 @@ def _received(event: Received) -> str:
     return f"{told}, {file_size(event.bytes)} in {seconds(event.seconds)} s{broken}"
 
 
-def checked(destination: str, routes: str, trouble: str | None) -> Iterator[str]:
+def checked(destination: str, routes: str, trouble: str | None) -> str:
     """What became of an echo to a destination. routes: which send there."""
-    yield printable(f"{destination} ({routes}): {trouble or 'answers'}")
+    return printable(f"{destination} ({routes}): {trouble or 'answers'}")
 
 
 def status_lines(status: "NodeStatus", columns: int | None) -> Iterator[str]:

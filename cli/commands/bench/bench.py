@@ -9,7 +9,8 @@ from ....engine.options import CudaLimits, Effort
 from ...errors import told
 from ...options.translate import Arithmetic, DeviceName, Verbose, VramLimit
 from ...options.values import checked_device, checked_json, parsed_patch, parsed_size
-from ...render.bench.outputs import STDOUT, View
+from ...render.bench.outputs import View
+from ...render.report_file import STDOUT
 from ...signals import stop_signals
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -19,8 +18,8 @@ from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size
 from ...render.terminal.settings import flagged
-from ...render.terminal.streams import columns_of, say
-from ...render.terminal.text import counted, printable
+from ...render.terminal.streams import columns_of, log, say
+from ...render.terminal.text import counted
 
 if TYPE_CHECKING:
     from ....io.dicom_network.tls import Certificates
@@ -151,18 +150,18 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
     with control, DicomNode(settings, routes, _log_event) as at_work:
-        _log(f"listening at {settings.address}:{at_work.port}")
+        log(f"listening at {settings.address}:{at_work.port}")
         while control.goes_on():
             if control.is_asked_to_read():
                 try:
                     routes = read()
                     check_routes(routes, settings.certificates)
                     at_work.use(routes)
-                    _log(f"{counted(len(routes), 'route')} read again")
+                    log(f"{counted(len(routes), 'route')} read again")
                 except (*OURS, OSError) as error:
-                    _log(f"the routes stay as they were: {flagged(str(error))}")
+                    log(f"the routes stay as they were: {flagged(str(error))}")
             at_work.step()
-        _log("stopping")
+        log("stopping")
 
 
 class _Control:
@@ -202,8 +201,7 @@ def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:
 
     status = Exit.DONE
     for destination, titles, trouble in check_destinations(routes, files):
-        for line in checked(destination, ", ".join(titles), trouble):
-            say(line, sys.stdout)
+        say(checked(destination, ", ".join(titles), trouble), sys.stdout)
         if trouble:
             status = Exit.SOME_FAILED
     return status
@@ -234,8 +232,4 @@ def _certificates(
 def _log_event(event: "NodeEvent") -> None:
     from ...render.node import line_of
 
-    _log(line_of(event))
-
-
-def _log(text: str) -> None:
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
+    log(line_of(event))

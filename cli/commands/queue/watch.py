@@ -1,8 +1,6 @@
 """`cuda-cyclegan watch`: studies that arrive in a folder become jobs."""
 
-import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +13,8 @@ from ...options.groups import StudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...render.terminal.settings import flagged
-from ...render.terminal.streams import say
-from ...render.terminal.text import counted, printable
+from ...render.terminal.streams import log
+from ...render.terminal.text import counted
 from ...signals import stop_signals
 
 if TYPE_CHECKING:
@@ -70,19 +68,19 @@ def watch(
         scheduling = scheduling_of(priority, window)
         arrivals, complaints = Arrivals(settle), Complaints(settle)
         with open_queue(queue_place(queue), create=True) as jobs:
-            _log(f"watching {folder}")
+            log(f"watching {folder}")
             while True:
                 try:
                     found = jobs_of(request)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():
-                        _log(f"{left_out} is not queued: {flagged(reason)}")
+                        log(f"{left_out} is not queued: {flagged(reason)}")
                     if ready := arrivals.complete(found.jobs, found.models):
                         established = found.established
                         _log_batch(
                             jobs.submit(ready, scheduling, name=name, established=established)
                         )
                 except (ScanError, QueueLostError, OSError) as error:
-                    _log(flagged(str(error)))
+                    log(flagged(str(error)))
                 time.sleep(min(LOOK_SECONDS, max(settle / 2, 0.2)))
 
 
@@ -92,8 +90,4 @@ def _missed(found: "Submission") -> dict[str, str]:
 
 def _log_batch(submitted: "Submitted") -> None:
     if submitted.added:
-        _log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")
-
-
-def _log(text: str) -> None:
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
+        log(f"{submitted.batch}: {counted(submitted.added, 'study', 'studies')} queued")

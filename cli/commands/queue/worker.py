@@ -1,8 +1,6 @@
 """`cuda-cyclegan worker`: a process a device that does the jobs of the queue."""
 
 import signal
-import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +14,8 @@ from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
 from ...options.values import checked_device, cuda_limits
 from ...render.terminal.settings import flagged
-from ...render.terminal.streams import say
-from ...render.terminal.text import counted, printable, seconds
+from ...render.terminal.streams import log
+from ...render.terminal.text import counted, seconds
 
 if TYPE_CHECKING:
     from ....pipelines.jobs.queue.location import QueuePlace
@@ -212,7 +210,7 @@ def log_news(device: str, news: "WorkerEvent") -> None:
 
 
 def _log_stop(number: int) -> None:
-    _log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
+    log(f"{signal.Signals(number).name}: ending after the jobs at hand; once more: at once")
 
 
 def _devices(asked: str) -> list[str]:
@@ -226,8 +224,4 @@ def _devices(asked: str) -> list[str]:
 
 
 def _say(device: str, text: str) -> None:
-    _log(f"{device}: {printable(text)}")
-
-
-def _log(text: str) -> None:
-    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}", sys.stderr)
+    log(f"{device}: {text}")

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..report_file import STDOUT
 from ..terminal.streams import columns_of, say, tell
-
-STDOUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
+from math import floor
 from statistics import median, quantiles
 from xml.etree.ElementTree import Element
 
 from ....pipelines.evaluation.report import Metric
+from ..html.charts import ticks
 from ..html.markup import element
 from .figures import figure
 
@@ -22,8 +23,8 @@ _BOX = 9
 def distribution(metric: Metric, named: Sequence[tuple[str, float]]) -> Element:
     """Names and values of studies along an axis; dots of equal places stand on each other."""
     values = [value for _, value in named]
-    ticks = _ticks(min(values), max(values))
-    low, high = min(ticks[0], *values), max(ticks[-1], *values)
+    marks = ticks(min(values), max(values))
+    low, high = min(marks[0], *values), max(marks[-1], *values)
     scale = (_WIDTH - 2 * _MARGIN) / (high - low)
 
     def across(value: float) -> float:
@@ -41,7 +42,7 @@ def distribution(metric: Metric, named: Sequence[tuple[str, float]]) -> Element:
         plot.append(part)
     axis = floor_y + _BOX + 10
     plot.append(element("line", x1=_MARGIN, x2=_WIDTH - _MARGIN, y1=axis, y2=axis, class_="grid"))
-    for tick in ticks:
+    for tick in marks:
         x = across(tick)
         plot.append(element("line", x1=x, x2=x, y1=axis, y2=axis + 4, class_="tick"))
         plot.append(element("text", f"{tick:g}", x=x, y=axis + 17, text_anchor="middle"))
@@ -86,15 +87,3 @@ def _box(
     yield element(
         "line", title, x1=middle, x2=middle, y1=top - 2, y2=top + _BOX + 2, class_="median"
     )
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers from the last that is not above the lowest to the first not below the highest.
-
-    Where all values are one, the ticks stand around it.
-    """
-    span = high - low or abs(high) or 1.0
-    power = 10.0 ** floor(log10(span / 4))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if 4 * power * factor >= span)
-    first, last = floor(low / step), ceil(high / step)
-    return [at * step for at in range(first, max(last, first + 1) + 1)]

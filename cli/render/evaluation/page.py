@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element
 from ....pipelines.evaluation.report import METRICS, Evaluation, Metric, PairRow
 from ..html.markup import Child, document, element, table
 from ..html.parts import figure as pictured
-from ..html.parts import openable, style_sheet
+from ..html.parts import openable, plots, tiles
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, seconds
 from .distribution import distribution
@@ -22,7 +22,7 @@ FEW = 3
 def page(evaluation: Evaluation) -> str:
     """The page; what has no figures stands before all else."""
     title = f"Evaluation by protocol {evaluation.protocol.name}"
-    return document(title, style_sheet(), element("main", *_parts(evaluation, title)))
+    return document(title, element("main", *_parts(evaluation, title)))
 
 
 def _parts(evaluation: Evaluation, title: str) -> Iterator[Child]:
@@ -55,17 +55,7 @@ def _counts(evaluation: Evaluation) -> Element:
         "stopped": str(evaluation.count("stopped") or ""),
         "time": duration(spent) if spent >= 60 else f"{seconds(spent)} s",
     }
-    tiles = (
-        element(
-            "div",
-            element("dt", name),
-            element("dd", words),
-            class_=None if name in ("evaluated", "time") else "bad",
-        )
-        for name, words in figures.items()
-        if words
-    )
-    return element("dl", *tiles, class_="tiles")
+    return tiles(figures, bad=("without a partner", "failed", "stopped"))
 
 
 def _without_figures(evaluation: Evaluation) -> Iterator[Child]:
@@ -93,14 +83,8 @@ def _summary(evaluation: Evaluation) -> Element:
 
 def _distributions(evaluation: Evaluation) -> Element:
     named = [(metric, evaluation.values(metric)) for metric in METRICS]
-    return element(
-        "div",
-        *(
-            element("figure", element("figcaption", _caption(metric)), distribution(metric, values))
-            for metric, values in named
-            if values
-        ),
-        class_="plots",
+    return plots(
+        (_caption(metric), distribution(metric, values)) for metric, values in named if values
     )
 
 

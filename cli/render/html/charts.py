@@ -101,8 +101,9 @@ def over_time(spans: Sequence[PlotSpan], label: Callable[[float], str]) -> Eleme
     """
     unit, length = _time_unit(max(span.stop for span in spans))
     longest = max(span.stop for span in spans) / length
-    across = [tick for tick in _ticks(longest) if tick <= longest]
-    up = _ticks(max(span.value for span in spans))
+    across = [tick for tick in ticks(0, longest) if tick <= longest] if longest > 0 else [0.0]
+    highest = max(span.value for span in spans)
+    up = ticks(0, highest) if highest > 0 else [0.0, 1.0]
     right, floor_y = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     x_scale = (right - _LEFT) / (longest or 1) / length
     y_scale = (floor_y - _TOP) / up[-1]
@@ -152,10 +153,13 @@ def _time_unit(longest: float) -> tuple[str, float]:
     return ("minutes", 60.0) if longest < 3 * 3600 else ("hours", 3600.0)
 
 
-def _ticks(highest: float) -> list[float]:
-    """Round numbers from 0 up to the first that is not below the highest."""
-    if highest <= 0:
-        return [0.0, 1.0]
-    power = 10.0 ** floor(log10(highest / 4))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if 4 * power * factor >= highest)
-    return [step * index for index in range(ceil(highest / step) + 1)]
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from the last that is not above the lowest to the first not below the highest.
+
+    Where all values are one, the ticks stand around it.
+    """
+    span = high - low or abs(high) or 1.0
+    power = 10.0 ** floor(log10(span / 4))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if 4 * power * factor >= span)
+    first, last = floor(low / step), ceil(high / step)
+    return [at * step for at in range(first, max(last, first + 1) + 1)]

@@ -1,6 +1,7 @@
 """HTML built as a tree, so that no name in it can ever become markup."""
 
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 from xml.etree.ElementTree import Element, tostring
 
@@ -63,10 +64,10 @@ def table(
     )
 
 
-def document(title: str, style: str, *body: Child) -> str:
-    """A whole page that loads nothing and runs nothing."""
+def document(title: str, *body: Child) -> str:
+    """A whole page that loads nothing and runs nothing, in the one style of all pages."""
     sheet = element("style")
-    sheet.text = style
+    sheet.text = Path(__file__).with_name("report.css").read_text("utf-8")
     head = element(
         "head",
         element("meta", charset="utf-8"),

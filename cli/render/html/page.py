@@ -9,14 +9,14 @@ from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import small_preview
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
-from ..batch_summary import STATUS, unproven
+from ..batch_summary import STATUS, error_text, peak_text, score_text, unproven
 from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
 from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
 from .markup import Child, document, element, table
-from .parts import figure, openable, style_sheet
+from .parts import figure, openable, plots, tiles
 
 
 def comparison(found: Comparison) -> Iterator[Child]:
@@ -95,7 +95,7 @@ def page(stored: Sequence[StoredReport]) -> str:
         parts += comparison(compare(*stored))
     for one in stored:
         parts += _batch(one)
-    return document(f"Batch report: {title}", style_sheet(), element("main", *parts))
+    return document(f"Batch report: {title}", element("main", *parts))
 
 
 def _batch(one: StoredReport) -> Iterator[Child]:
@@ -146,23 +146,10 @@ def _figures(batch: BatchReport) -> Element:
         "not finished": str(batch.count("interrupted") + batch.not_reached or ""),
         "time": duration(batch.seconds) if batch.seconds >= 60 else f"{seconds(batch.seconds)} s",
         "throughput": f"{scaled(rate)} voxels/s" if rate else "",
-        "peak memory": memory(peak.bytes) if peak else "",
-        "worst seam": "" if batch.worst_seam is None else f"{batch.worst_seam:.2f}",
+        "peak memory": peak_text(peak),
+        "worst seam": score_text(batch.worst_seam),
     }
-    return element(
-        "dl",
-        *(
-            element(
-                "div",
-                element("dt", name),
-                element("dd", words),
-                class_="bad" if name in ("failed", "not finished") else None,
-            )
-            for name, words in figures.items()
-            if words
-        ),
-        class_="tiles",
-    )
+    return tiles(figures, bad=("failed", "not finished"))
 
 
 def _stages(batch: BatchReport) -> Element:
@@ -182,18 +169,14 @@ def _stages(batch: BatchReport) -> Element:
 def _plots(batch: BatchReport) -> Element:
     rows = batch.translated()
     rates = [row.voxels_per_second or 0.0 for row in rows]
-    plots = [("Throughput, voxels a second", over_time(_spans(rows, rates), scaled))]
+    named = [("Throughput, voxels a second", over_time(_spans(rows, rates), scaled))]
     peaks = [row.peak_memory.bytes / 2**20 if row.peak_memory else 0.0 for row in rows]
     if max(peaks) >= 1024:
         gibibytes = [peak / 1024 for peak in peaks]
-        plots.append(("Peak memory, GiB", over_time(_spans(rows, gibibytes), "{:g}".format)))
+        named.append(("Peak memory, GiB", over_time(_spans(rows, gibibytes), "{:g}".format)))
     elif any(peaks):
-        plots.append(("Peak memory, MiB", over_time(_spans(rows, peaks), "{:g}".format)))
-    return element(
-        "div",
-        *(element("figure", element("figcaption", name), plot) for name, plot in plots),
-        class_="plots",
-    )
+        named.append(("Peak memory, MiB", over_time(_spans(rows, peaks), "{:g}".format)))
+    return plots(named)
 
 
 def _spans(rows: Sequence[StudyReport], values: Sequence[float]) -> list[PlotSpan]:
@@ -242,20 +225,15 @@ def _studies(batch: BatchReport) -> Element:
                 stage_bar(row.stages, longest),
                 seconds(row.seconds),
                 scaled(row.voxels_per_second) if row.voxels_per_second else "",
-                memory(row.peak_memory.bytes) if row.peak_memory else "",
-                *([_seam(row)] if seams else []),
-                *([f"{row.verified.error:.1e}" if row.verified else ""] if verified else []),
+                peak_text(row.peak_memory),
+                *([score_text(row.seams and row.seams.worst)] if seams else []),
+                *([error_text(row.verified and row.verified.error)] if verified else []),
                 element("span", STATUS[row.status], class_=f"status {row.status}"),
             ]
             for row in rows
         ],
         numbers=range(2, len(head) - 1),
     )
-
-
-def _seam(row: StudyReport) -> str:
-    worst = row.seams.worst if row.seams else None
-    return "" if worst is None else f"{worst:.2f}"
 
 
 def _previews(one: StoredReport) -> Iterator[Child]:

@@ -1,7 +1,7 @@
-"""Parts that pages have in common: the style sheet, long tables, pictures."""
+"""Parts that pages have in common: figures at their top, plots, long tables, pictures."""
 
 from base64 import b64encode
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 from xml.etree.ElementTree import Element
 
 from .markup import element
@@ -10,9 +10,25 @@ LONG = 100
 """Rows from which a table is closed until a reader opens it."""
 
 
-def style_sheet() -> str:
-    """The one style sheet of all pages."""
-    return Path(__file__).with_name("report.css").read_text("utf-8")
+def tiles(figures: Mapping[str, str], bad: Collection[str]) -> Element:
+    """Figures under their names, but for empty ones. bad: names of what went wrong."""
+    shown = (
+        element(
+            "div",
+            element("dt", name),
+            element("dd", words),
+            class_="bad" if name in bad else None,
+        )
+        for name, words in figures.items()
+        if words
+    )
+    return element("dl", *shown, class_="tiles")
+
+
+def plots(named: Iterable[tuple[str, Element]]) -> Element:
+    """Plots with their names, side by side as far as there is room."""
+    figures = (element("figure", element("figcaption", name), plot) for name, plot in named)
+    return element("div", *figures, class_="plots")
 
 
 def openable(rows: Element, count: int) -> Element:

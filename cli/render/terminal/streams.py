@@ -7,7 +7,10 @@ import sys
 import textwrap
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TextIO
+
+from .text import printable
 
 _PLAIN = {"─": "-", "█": "#", "·": ".", "…": "."} | dict.fromkeys("▏▎▍▌▋▊▉", "#")
 """What stands for the characters that tables and bars are drawn with."""
@@ -40,6 +43,11 @@ def say(line: str, stream: TextIO) -> None:
     with lost_with_its_reader(stream):
         stream.write(f"{line}\n")  # in one go, for others may write to the same log
         stream.flush()
+
+
+def log(text: str) -> None:
+    """A line for whoever reads later what a command did that runs for days."""
+    say(f"{datetime.now():%Y-%m-%d %H:%M:%S} {printable(text)}", sys.stderr)
 
 
 @contextmanager
