@@ -106,7 +106,7 @@ MAY_IMPORT = {
         "pipelines.stopwatch"
     ),
     "cli.render.bench": (
-        "cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
+        "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
         "pipelines.moments pipelines.report pipelines.results"
     ),
     "cli.render.evaluation": (
@@ -178,7 +178,7 @@ MAY_IMPORT = {
     "io.formats": "io.errors io.files io.volume",
     "io.links": "",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
-    "io.identity": "io.dicom io.search io.volume",
+    "io.identity": "io.dicom io.files io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.sidecar": "io.contrasts io.files io.search io.volume",
     "io.search": "io.files io.formats io.links io.volume",

@@ -69,7 +69,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
         yield "It computes as the graph in the file does."
     else:
         yield f"It computes as the unchanged {established.in_words} does. {_PROVE}"
-    parameters = scaled(parameter_count(made.model))
+    parameters = scaled(parameter_count(made.model.network))
     yield f"Model: {printable(made.model.card.name)}, {parameters} parameters"
     yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
 
@@ -283,7 +283,7 @@ def _model(model: Model) -> dict[str, Any]:
         "kind": "model",
         "sha256": model.sha256,
         "established": model.card.established.in_words,
-        "parameters": parameter_count(model),
+        "parameters": parameter_count(model.network),
         "reference_extents": model.reference_input.shape[2:],
         "network": asdict(network_facts(model.network, model.card.patch)),
         "card": card_as_json(model.card),

@@ -8,8 +8,7 @@ from typing import TypeAlias
 from ...engine.checkpoint.onnx.file import OnnxFile, is_onnx, read_onnx
 from ...engine.checkpoint.onnx.graph import operators_of, write_down
 from ...engine.checkpoint.read.checkpoint import read_checkpoint
-from ...engine.checkpoint.recognise.layouts import recognise
-from ...engine.checkpoint.recognise.recognised import Recognised
+from ...engine.checkpoint.recognise.layouts import Recognised, recognise
 from ...engine.checkpoint.recognise.recognition import (
     Fact,
     NetworkChoices,
@@ -17,7 +16,7 @@ from ...engine.checkpoint.recognise.recognition import (
     meaningless,
     setting,
 )
-from ...engine.checkpoint.recognise.reference_search import resolve
+from ...engine.checkpoint.recognise.reference_proof import resolve
 from ...engine.compiler.supported import unsupported
 from ...engine.errors import CheckpointError, listed
 from ...engine.model.card import Established, NetworkRange

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from ...engine.checkpoint.onnx.file import is_onnx
 from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
-from ...engine.checkpoint.recognise.layouts import recognise
+from ...engine.checkpoint.recognise.layouts import Recognised, recognise
 from ...engine.checkpoint.recognise.networks import networks
-from ...engine.checkpoint.recognise.recognised import Recognised
 from ...engine.checkpoint.recognise.recognition import NetworkChoices
 from ...engine.compiler.supported import unsupported
 from ...engine.errors import CheckpointError
@@ -80,7 +79,7 @@ def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts
         stride=graph.stride,
         patch=patch,
         flops=flops(graph, patch),
-        parameters=sum(array.size for array in network.weights.values()),
+        parameters=parameter_count(network),
         not_on_cuda=unsupported(graph),
     )
 
@@ -108,6 +107,6 @@ def inspect(path: Path) -> Model | HeldCheckpoint | FoundNetwork:
         return HeldCheckpoint(checkpoint, held, None, obstacle)
 
 
-def parameter_count(model: Model) -> int:
-    """Numbers that the network learned."""
-    return sum(array.size for array in model.network.weights.values())
+def parameter_count(network: Network) -> int:
+    """Numbers that it learned."""
+    return sum(array.size for array in network.weights.values())

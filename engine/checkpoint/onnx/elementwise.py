@@ -241,7 +241,7 @@ def _both(
 
 
 def power(builder: Builder, operator: Operator) -> GraphValue:
-    """Pow by 2, and by -0.5 in"""
+    """Pow by 2; by 0.5 and -0.5 where that is a part of a norm."""
     value, exponent = builder.value(operator, 0), builder.array(operator, 1)
     by = None if exponent is None else single(exponent)
     found: GraphValue | None = None

@@ -39,14 +39,7 @@ def simplified(
 ) -> tuple[tuple[Node, ...], dict[str, FloatArray]]:
     """The nodes that the output needs, in order and named by what they do, and their weights."""
     rewriter = _Rewriter(nodes, weights, output)
-    for rule in (
-        _joined_affines,
-        _affine_norm,
-        _joined_crops,
-        _filter_down,
-        _filter_up,
-        _padded_conv,
-    ):
+    for rule in _RULES:
         rewriter.apply(rule)
     return rewriter.finished()
 

@@ -81,7 +81,7 @@ def open_fields(match: Match) -> dict[str, tuple[str, ...]]:
     if isinstance(shape, ResNetShape):
         fields |= {"block_padding": PLAIN_PADS, "activation": (), "residual": ()}
         if shape.sampled and not shape.blurs_up:
-            fields["upsampling"] = UPSAMPLINGS
+            fields["upsampling"] = tuple(UPSAMPLINGS)
     else:
         fields["concat"] = CONCATS
     return fields
@@ -141,6 +141,13 @@ def described(reading: Reading, field: str) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def differences_in_words(match: Match, reading: Reading, usual: Reading) -> str:
+    """In what a reading differs from another."""
+    shown = set(shown_fields(match))
+    differing = [name for name in reading.differences(usual) if name in shown]
+    return ", ".join(f"{part(name)} {described(reading, name)}" for name in differing) or "as usual"
 
 
 def tell_reading(match: Match, reading: Reading, evidence: Evidence, reason: str) -> None:

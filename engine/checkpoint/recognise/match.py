@@ -8,14 +8,13 @@ from ...network.architectures import Blur, Norm, ResNetSpec, Spec, UNetSpec, bui
 from ...network.graph import Network
 from .layers import AFFINE, TRACKED, KeyMapping, NetworkTensors, convolution_weights
 from .reading import (
+    RESIDUALS,
+    UPSAMPLINGS,
     Reading,
-    end_of,
     norm_kind,
     pad_mode,
     rectifier,
-    residual_form,
     stride_of,
-    upsampling_of,
 )
 
 PLAIN_EPSILON = 1e-5
@@ -204,19 +203,19 @@ def _resnet(shape: ResNetShape, reading: Reading, norm: Norm) -> ResNetSpec:
         padding=padding,
         down_padding=pad_mode(reading.down_padding),
         norm=norm,
-        upsampling=upsampling_of(reading.upsampling) if shape.sampled else "transposed",
+        upsampling=UPSAMPLINGS[reading.upsampling] if shape.sampled else "transposed",
         norm_bias=shape.norm_bias,
         up_bias=shape.up_bias,
         last_bias=shape.last_bias,
         first_kernel=shape.first_kernel,
         last_kernel=shape.last_kernel,
-        end=end_of(reading.end),
+        end=reading.end,
         block_padding=None if block_padding == padding else block_padding,
         up_padding=None if up_padding == padding or not shape.sampled else up_padding,
         activation=activation,
         block_activation=None if block == activation else block,
         up_activation=None if up == activation else up,
-        residual=residual_form(reading.residual),
+        residual=RESIDUALS[reading.residual],
         norm_epsilon=reading.epsilon if norm_uses_epsilon(norm) else PLAIN_EPSILON,
         stride=stride_of(reading.stride),
         block_dilation=reading.dilation,
@@ -234,7 +233,7 @@ def _unet(shape: UNetShape, reading: Reading, norm: Norm) -> UNetSpec:
         norm=norm,
         skip_first=reading.concat == "skip-first",
         inner_bias=shape.inner_bias,
-        end=end_of(reading.end),
+        end=reading.end,
         padding=pad_mode(reading.padding),
         down_activation=rectifier(reading.activation),
         up_activation=rectifier(reading.up_activation),

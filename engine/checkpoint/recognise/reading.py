@@ -9,9 +9,19 @@ from ...network.architectures import End, Groups, Norm, Rectifier, Residual, Ups
 from ...network.layers import Constant, Elu, LeakyRelu, PadMode, Relu, Triple
 
 PLAIN_PADS = ("reflect", "replicate", "zero")
-ENDS = get_args(End)
-RESIDUALS = ("sum", "activated-sum", "none")
-UPSAMPLINGS = ("nearest", "trilinear", "trilinear-corners")
+ENDS: tuple[End, ...] = get_args(End)
+RESIDUALS: Mapping[str, Residual] = {
+    "sum": "sum",
+    "activated-sum": "activated_sum",
+    "none": "none",
+}
+UPSAMPLINGS: Mapping[str, Upsampling] = {
+    "nearest": "nearest",
+    "trilinear": "trilinear",
+    "trilinear-corners": "trilinear_corners",
+}
+"""What an architecture calls that which users say in these words."""
+
 CONCATS = ("skip-first", "deeper-first")
 
 
@@ -40,7 +50,7 @@ class Reading:
     block_activation: str = "relu"
     up_activation: str = "relu"
     residual: str = "sum"
-    end: str = "tanh"
+    end: End = "tanh"
     epsilon: float = 1e-5
     upsampling: str = "nearest"
     concat: str = "skip-first"
@@ -105,28 +115,6 @@ def norm_kind(word: str, *, affine: bool) -> Norm:
             return Groups(int(groups), affine)
         case _:
             raise _no_such("norm", word, "instance, group:N or none")
-
-
-def residual_form(word: str) -> Residual:
-    """How a residual block ends."""
-    forms: dict[str, Residual] = {"sum": "sum", "activated-sum": "activated_sum", "none": "none"}
-    return forms[word]
-
-
-def end_of(word: str) -> End:
-    """What follows the last convolution."""
-    ends: dict[str, End] = {"tanh": "tanh", "sigmoid": "sigmoid", "none": "none"}
-    return ends[word]
-
-
-def upsampling_of(word: str) -> Upsampling:
-    """How a sampling decoder enlarges."""
-    kinds: dict[str, Upsampling] = {
-        "nearest": "nearest",
-        "trilinear": "trilinear",
-        "trilinear-corners": "trilinear_corners",
-    }
-    return kinds[word]
 
 
 def stride_of(word: str) -> Triple:

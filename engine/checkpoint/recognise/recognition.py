@@ -71,11 +71,6 @@ class Question:
     answers: tuple[str, ...]
     why: str
 
-    @property
-    def subject(self) -> str:
-        """Name under which the answer is told."""
-        return subject(self.field)
-
 
 class Evidence:
     """Collects findings while a layout is matched, and answers its questions from the choices."""

@@ -48,7 +48,7 @@ def distance(module: Any, found: Network, patch: FloatArray) -> float:
 def test_a_network_computes_what_pytorch_does(name: str, how: str, tmp_path: Path) -> None:
     module = network(name)
     written = write_down(read_onnx(exported(module, tmp_path / "g.onnx", how)), None)
-    assert written.patch is None
+    assert written.network.graph.patch is None
     assert distance(module, written.network, patch_of(EXTENT, EXTENT, EXTENT)) < NEAR
     assert distance(module, written.network, patch_of(16, 48, 32)) < NEAR
 
@@ -65,7 +65,7 @@ def test_a_network_computes_what_pytorch_does(name: str, how: str, tmp_path: Pat
 def test_a_file_of_one_patch_is_of_that_patch(name: str, how: str, tmp_path: Path) -> None:
     module = network(name)
     written = write_down(read_onnx(exported(module, tmp_path / "g.onnx", how)), None)
-    assert written.patch == (EXTENT, EXTENT, EXTENT)
+    assert written.network.graph.patch == (EXTENT, EXTENT, EXTENT)
     assert distance(module, written.network, patch_of(EXTENT, EXTENT, EXTENT)) < NEAR
     with pytest.raises(PatchShapeError, match="patches of 32x32x32 alone"):
         written.network.graph.check_patch((48, 32, 32))

@@ -123,7 +123,7 @@ def test_moments_of_groups_are_a_group_norm(tmp_path: Path) -> None:
     proto = model(ended(*nodes), ARRAYS | NORM | arrays)
     written = written_down(proto, tmp_path, (8, 6, 10))
     assert [kind_of(one.layer) for one in written.network.graph.nodes][1] == "group_norm"
-    assert written.patch == (8, 6, 10)
+    assert written.network.graph.patch == (8, 6, 10)
 
 
 @pytest.mark.parametrize("opset", [18, 21])
