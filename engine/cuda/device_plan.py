@@ -97,8 +97,7 @@ class _UnknownError(Exception):
 
 
 def _best(cache: TuningCache, shape: Convolution, workspace: int, effort: Effort) -> Candidate:
-    findings = cache.get(key_of(shape))
-    best = findings.best(workspace) if findings and findings.covers(effort, workspace) else None
+    best = cache.best(shape, workspace, effort)
     if best is None:
         raise _UnknownError
     return best

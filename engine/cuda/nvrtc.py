@@ -1,7 +1,6 @@
 """Compiles the kernels for one chip and one stored number; keeps the machine code on disk."""
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Any
 from ..compiler.steps import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
+from .plan_cache import write_whole
 
 nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"
@@ -37,7 +37,7 @@ def compiled(
     image = _compile(name, source, own, [*options, f"-I{headers()}"])
     with suppress(OSError):  # a folder that cannot be written costs the next start some time
         if kept is not None:
-            _write(kept, image)
+            write_whole(kept, image)
     return image
 
 
@@ -133,10 +133,3 @@ def _check_memory(name: str, status: Any) -> None:
             f"{name} found no memory on the host ({status.name}); "
             "end other programs or allow this one more host memory."
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-        part.write(content)
-    Path(part.name).replace(path)

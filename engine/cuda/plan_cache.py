@@ -133,6 +133,11 @@ class TuningCache:
         """What is known of a convolution."""
         return self._known.findings.get(key)
 
+    def best(self, shape: "Convolution", workspace: int, effort: Effort) -> Candidate | None:
+        """The fastest way of a convolution within so many bytes, if so hard a search was made."""
+        known = self.get(key_of(shape))
+        return known.best(workspace) if known and known.covers(effort, workspace) else None
+
     def put(self, key: str, findings: Findings) -> None:
         """Keep findings, on disk too."""
         self._keep(replace(self._known, findings={**self._known.findings, key: findings}))
@@ -167,10 +172,7 @@ class TuningCache:
             kernels={**stored.kernels, **known.kernels},
         )
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False) as part:
-                json.dump(encode(self._known), part, indent=1)
-            Path(part.name).replace(self._path)
+            write_whole(self._path, json.dumps(encode(self._known), indent=1).encode())
         except OSError:
             self._path = None  # a folder that cannot be written costs the next start some time
 
@@ -193,6 +195,14 @@ def cache_folder() -> Path | None:
     except RuntimeError:
         return None
     return base / "cuda-cyclegan"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that other processes may read meanwhile, and make its folder. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
+        part.write(content)
+    Path(part.name).replace(path)
 
 
 def worth_keeping(candidates: list[Candidate]) -> tuple[Candidate, ...]:

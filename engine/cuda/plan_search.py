@@ -126,15 +126,11 @@ class PlanSearch:
         self, shape: Convolution, plans: ConvolutionPlans | None, workspace: int, effort: Effort
     ) -> Algorithm | None:
         """What needs neither checking nor measuring."""
-        best = self._best(shape, workspace, effort)
+        best = self._cache.best(shape, workspace, effort)
         ready = self._ready(plans, best.plan) if best else None
         if best is None or ready is None or ready.workspace > workspace:
             return None
         return ready if best.proof == self._proof(shape, best.plan) else None
-
-    def _best(self, shape: Convolution, workspace: int, effort: Effort) -> Candidate | None:
-        known = self._cache.get(key_of(shape))
-        return known.best(workspace) if known and known.covers(effort, workspace) else None
 
     def _found(
         self,
@@ -165,7 +161,7 @@ class PlanSearch:
     def _checked(self, trial: _Trial) -> Algorithm | None:
         """The fastest of what is kept that stays right in many runs; others are struck out."""
         shape, workspace = trial.shape, trial.workspace
-        while best := self._best(shape, workspace, trial.search.effort):
+        while best := self._cache.best(shape, workspace, trial.search.effort):
             ready = self._ready(trial.plans, best.plan)
             if ready is None or ready.workspace > workspace:
                 return None
@@ -266,7 +262,7 @@ class PlanSearch:
         self._strike_out(trial, [found[one.plan][1] for one in fast if one.is_near(fast[0])])
         if trial.shape.precision == "fp32" and effort != "off":
             self._measure_own(trial)
-        return bool(found) or self._best(trial.shape, trial.workspace, effort) is not None
+        return bool(found) or self._cache.best(trial.shape, trial.workspace, effort) is not None
 
     def _built(self, trial: _Trial, plans: ConvolutionPlans, index: int) -> Algorithm | None:
         """A plan, if it builds and takes no more workspace than there is."""

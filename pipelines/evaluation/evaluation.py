@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from heapq import heappush, heappushpop
 from math import prod
 from time import monotonic
 from traceback import format_exception
@@ -22,7 +23,6 @@ from .pairs import ScanPair
 from .picture import draw
 from .protocols import MeasuredPair, Protocol, measure
 from .report import Evaluation, PairRow
-from .worst import Worst
 
 BYTES_A_VOXEL = 16
 """Of truth, result and mask as stored, the mask's flags, and both at half the resolution."""
@@ -44,7 +44,7 @@ def evaluate(
     """
     begun, rows = monotonic(), {pair.name: _opening_row(pair) for pair in pairs}
     due = [pair for pair in pairs if not pair.missing]
-    memory, worst = WeightedSemaphore(available_memory() // 2), Worst(pictures)
+    memory, worst = WeightedSemaphore(available_memory() // 2), _Worst(pictures)
     pool = ThreadPoolExecutor(max(min(usable_cores(), len(due)), 1), "evaluation")
     interrupted = False
     try:
@@ -60,7 +60,7 @@ def evaluate(
 
 
 def _collect(
-    work: "Sequence[Future[PairRow]]", rows: dict[str, PairRow], worst: Worst, listen: Listen
+    work: "Sequence[Future[PairRow]]", rows: dict[str, PairRow], worst: "_Worst", listen: Listen
 ) -> None:
     listen(0, len(work))
     for done, future in enumerate(as_completed(work), 1):
@@ -68,6 +68,29 @@ def _collect(
         rows[row.name] = replace(row, picture=None)
         worst.take(row)
         listen(done, len(work))
+
+
+class _Worst:
+    """The pictures of those rows with the largest mean absolute error, and of no more of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[tuple[float, str, bytes]] = []
+
+    def take(self, row: PairRow) -> None:
+        """Keep the row's picture if it is among the worst."""
+        if not row.figures or not row.picture or not self._most:
+            return
+        entry = row.figures.mae, row.name, row.picture
+        if len(self._kept) < self._most:
+            heappush(self._kept, entry)
+        else:
+            heappushpop(self._kept, entry)
+
+    def pictured(self, row: PairRow) -> PairRow:
+        """The row with its picture, if that was kept."""
+        picture = next((picture for _, name, picture in self._kept if name == row.name), None)
+        return replace(row, picture=picture)
 
 
 def _opening_row(pair: ScanPair) -> PairRow:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from ..study.voxels.statistics import Range
 from .protocols import Figures, Protocol
 
 PairStatus: TypeAlias = Literal["evaluated", "missing", "failed", "stopped"]
+STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)
 MetricName: TypeAlias = Literal["mae", "psnr", "ms_ssim", "ssim", "r"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..report.writing import program_version
 from ..results.output_file import save
 from .protocols import Protocol
-from .report import METRICS, Evaluation, PairRow, Summary
+from .report import METRICS, STATUSES, Evaluation, PairRow, Summary
 
 SCHEMA = "cuda-cyclegan/evaluation/1"
 """Raised when a field changes its meaning or goes; new fields may come without it."""
@@ -54,10 +54,7 @@ def _to_json(evaluation: Evaluation) -> dict[str, Any]:
         "interrupted": evaluation.interrupted,
         "totals": {
             "studies": len(evaluation.rows),
-            "evaluated": evaluation.count("evaluated"),
-            "missing": evaluation.count("missing"),
-            "failed": evaluation.count("failed"),
-            "stopped": evaluation.count("stopped"),
+            **{status: evaluation.count(status) for status in STATUSES},
         },
         "summary": {each.metric.name: _summary(each) for each in evaluation.summaries()},
         "studies": [_study(row) for row in evaluation.rows],

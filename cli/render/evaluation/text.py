@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ....pipelines.evaluation.report import METRICS, Evaluation, Summary
+from ....pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Summary
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import counted, printable, seconds
@@ -64,9 +64,8 @@ def totals(evaluation: Evaluation) -> Iterator[str]:
         for note in row.notes:
             yield f"note: {printable(row.name)}: {printable(note)}"
     yield rules(evaluation.protocol)
-    statuses = ("evaluated", "missing", "failed", "stopped")
     words = {"missing": "without a partner"}
-    counts = [(evaluation.count(status), words.get(status, status)) for status in statuses]
+    counts = [(evaluation.count(status), words.get(status, status)) for status in STATUSES]
     outcome = ", ".join(f"{count} {word}" for count, word in counts if count)
     studies = counted(len(evaluation.rows), "study", "studies")
     yield f"{studies} in {seconds(evaluation.seconds)} s: {outcome}"
