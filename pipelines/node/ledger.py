@@ -209,9 +209,8 @@ def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[
     confirmed: dict[str, set[str]] = defaultdict(set)
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         try:
-            found: Json = parse(line)
-            if isinstance(found, dict) and isinstance(found.get("version"), int):
-                _check_version(path, found["version"])
+            found = parse(line)
+            _check_version(path, found)
             entry = decode_known(_Line, found)
         except FieldError:
             continue
@@ -233,7 +232,8 @@ def read(path: Path, now: float) -> tuple[dict[str, StudyRecord], dict[str, set[
     return known, defaultdict(set, {one: confirmed[one] for one in open_series & confirmed.keys()})
 
 
-def _check_version(path: Path, version: Json) -> None:
+def _check_version(path: Path, line: Json) -> None:
+    version = line.get("version") if isinstance(line, dict) else None
     if isinstance(version, int) and version > VERSION:
         raise ConfigError(
             f"{path} was written by a newer version of cuda-cyclegan; update this one."

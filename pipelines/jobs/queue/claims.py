@@ -9,10 +9,10 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from ...execution.retry import is_blamed
-from .queue import ALONE, PAUSED
+from .queue import ALONE
 from .rows import NAMES, payload_of, whole
 from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
-from .tables import APPLICATION, VERSION, QueueTables
+from .tables import APPLICATION, PAUSED, VERSION, QueueTables
 
 _IN_FLIGHT: Any = sa.text("status IN ('ENQUEUED', 'PENDING')")
 """In the very words of an index, which SQLite takes only for a query that has them."""
@@ -33,7 +33,7 @@ class Claims:
 
     def scheduling_classes(self) -> list[SchedulingClass]:
         """Where jobs may stand, the most urgent first; none while all work is paused."""
-        names = self._names()
+        names = self._tables.names()
         if PAUSED in names:
             return []
         classes = [found for name in names if (found := SchedulingClass.parse(name))]
@@ -42,11 +42,7 @@ class Claims:
 
     def is_paused(self) -> bool:
         """Whether all work is."""
-        return PAUSED in self._names()
-
-    def _names(self) -> set[str]:
-        with self._tables.told():
-            return {scheduling.name for scheduling in self._tables.client.list_queues()}
+        return self._tables.is_paused()
 
     def take(self, scheduling: SchedulingClass) -> Claim | None:
         """The oldest job of a scheduling, which is ours from now on; None if there is none."""

@@ -23,6 +23,12 @@ SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalive
 """
 """Lets the server end the connection of a host that lost its power; its own default is 2 hours."""
 
+_COUNT = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND database = "
+    "(SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = %s AND "
+    "objsubid = 2"
+)
+
 
 class ServerLocks:
     """A connection that holds locks; a context manager that owns it.
@@ -53,23 +59,11 @@ class ServerLocks:
 
     def is_held(self, name: str) -> bool:
         """Whether any connection has the lock."""
-        found = self._ask(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
-            "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
-            "classid = %s AND objid::bigint = %s AND objsubid = 2)",
-            CLASS,
-            _number(name),
-        )
-        return bool(found)
+        return bool(self._ask(f"{_COUNT} AND objid::bigint = %s", CLASS, _number(name)))
 
     def held(self) -> int:
         """How many workers have locks, of all connections."""
-        return self._ask(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
-            "database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
-            "classid = %s AND objsubid = 2",
-            CLASS,
-        )
+        return self._ask(_COUNT, CLASS)
 
     def holds(self, name: str) -> bool:
         """Whether the connection that took a lock still stands, and with it the lock."""

@@ -30,10 +30,7 @@ from .state import (
     Submitted,
     json_object,
 )
-from .tables import APPLICATION, VERSION, QueueTables
-
-PAUSED = "paused"
-"""While all work is paused, a queue of this name is registered."""
+from .tables import APPLICATION, PAUSED, VERSION, QueueTables
 
 ALONE, _WITH_OTHERS = 1, 2
 """Order within a class: a job that may have killed a worker goes first, and by itself."""
@@ -234,8 +231,7 @@ class Queue:
 
     def is_paused(self) -> bool:
         """Whether no job may start."""
-        with self._tables.told():
-            return any(queue.name == PAUSED for queue in self._tables.client.list_queues())
+        return self._tables.is_paused()
 
     def _add(self, rows: Sequence[tuple[EnqueueOptions, StudyJob]]) -> None:
         with self._tables.begin() as connection:

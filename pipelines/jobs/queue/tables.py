@@ -26,6 +26,9 @@ from .rows import NAMES, seconds_of, state_of
 from .state import OPEN, JobState, OpenJobs, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
+PAUSED = "paused"
+"""While all work is paused, a queue of this name is registered."""
+
 VERSION = "1"
 """DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
 
@@ -164,6 +167,15 @@ class QueueTables:
             )
             for status, scheduling, count, until in rows
         )
+
+    def names(self) -> set[str]:
+        """Of the scheduling classes that are registered, and of the pause."""
+        with self.told():
+            return {queue.name for queue in self.client.list_queues()}
+
+    def is_paused(self) -> bool:
+        """Whether no job may start."""
+        return PAUSED in self.names()
 
     def register(self, scheduling: SchedulingClass) -> None:
         """Let workers know of a scheduling class."""
