@@ -93,6 +93,10 @@ class Findings:
         return replace(self, candidates=candidates, refused={**self.refused, plan: wrong})
 
 
+NOTHING = Findings("off", 0, ())
+"""What is known of a convolution that was never looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """A cache's file. identity: what it was measured on. times: milliseconds a program.
@@ -129,14 +133,14 @@ class TuningCache:
         self._path = folder / f"plans-{name}.json" if folder else None
         self._known = self._read(Measurements(dict(identity)))
 
-    def get(self, key: str) -> Findings | None:
+    def get(self, key: str) -> Findings:
         """What is known of a convolution."""
-        return self._known.findings.get(key)
+        return self._known.findings.get(key, NOTHING)
 
     def best(self, shape: "Convolution", workspace: int, effort: Effort) -> Candidate | None:
         """The fastest way of a convolution within so many bytes, if so hard a search was made."""
         known = self.get(key_of(shape))
-        return known.best(workspace) if known and known.covers(effort, workspace) else None
+        return known.best(workspace) if known.covers(effort, workspace) else None
 
     def put(self, key: str, findings: Findings) -> None:
         """Keep findings, on disk too."""

@@ -1,6 +1,6 @@
 """Finds the fastest right way of doing each convolution by trying them on the card."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
@@ -190,8 +190,7 @@ class PlanSearch:
         )
 
     def _change(self, shape: Convolution, change: Callable[[Findings], Findings]) -> None:
-        known = self._cache.get(key_of(shape)) or Findings("off", 0, ())
-        self._cache.put(key_of(shape), change(known))
+        self._cache.put(key_of(shape), change(self._known(shape)))
 
     def _proof(self, shape: Convolution, plan: str) -> str:
         """What a candidate's proof must be to need no other."""
@@ -202,7 +201,7 @@ class PlanSearch:
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
-            return WrongKernelError(SPLIT_KERNEL, self._refused(shape).get(OWN, ""))
+            return WrongKernelError(SPLIT_KERNEL, self._known(shape).refused.get(OWN, ""))
         return CudaError(
             "convolution",
             f"no plan does {_described(shape)} rightly",
@@ -246,7 +245,7 @@ class PlanSearch:
         """Keep what is fast and right of what cuDNN offers; whether anything was tried."""
         deadline = monotonic() + seconds
         effort, plans = trial.search.effort, trial.plans
-        refused = self._refused(trial.shape)
+        refused = self._known(trial.shape).refused
         found: dict[str, tuple[Candidate, Algorithm]] = {}
         for index in _offered(plans, effort):
             assert plans is not None
@@ -294,22 +293,19 @@ class PlanSearch:
         return True
 
     def _measure_own(self, trial: _Trial) -> None:
-        known = self._cache.get(key_of(trial.shape))
-        candidates = list(known.candidates) if known else []
-        own, addresses = Algorithm(None, 0, 0), trial.bench.places.addresses
-        queue = self._queue(trial.shape, own, addresses)
-        time = trial.bench.time(queue, _fastest(candidates))
-        if OWN not in self._refused(trial.shape):
-            self._keep(trial, worth_keeping([*candidates, Candidate(OWN, 0, time)]))
+        known = self._known(trial.shape)
+        way = self._way(trial, Algorithm(None, 0, 0))
+        time = trial.bench.time(way.queue, _fastest(known.candidates))
+        if OWN not in known.refused:
+            self._keep(trial, worth_keeping([*known.candidates, Candidate(OWN, 0, time)]))
 
     def _keep(self, trial: _Trial, candidates: tuple[Candidate, ...]) -> None:
-        refused = self._refused(trial.shape)
+        refused = self._known(trial.shape).refused
         findings = Findings(trial.search.effort, trial.workspace, candidates, refused)
         self._cache.put(key_of(trial.shape), findings)
 
-    def _refused(self, shape: Convolution) -> Mapping[str, str]:
-        known = self._cache.get(key_of(shape))
-        return known.refused if known else dict[str, str]()
+    def _known(self, shape: Convolution) -> Findings:
+        return self._cache.get(key_of(shape))
 
 
 def _unless_refused(attempt: Callable[[], _Result]) -> _Result | None:
@@ -337,7 +333,7 @@ def _distinct(plans: ConvolutionPlans) -> list[int]:
     return list(first.values())
 
 
-def _fastest(found: list[Candidate]) -> float:
+def _fastest(found: Iterable[Candidate]) -> float:
     return min((c.microseconds for c in found), default=float("inf"))
 
 

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate, Findings, TuningCache, worth_keeping
+from cuda_cyclegan.engine.cuda.plan_cache import (
+    NOTHING,
+    Candidate,
+    Findings,
+    TuningCache,
+    worth_keeping,
+)
 
 IDENTITY = {"card": "NVIDIA H200", "driver": "13000", "cudnn": "91900/1.20.0", "precision": "fp16"}
 FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng2", 0, 12.5)))
@@ -13,14 +19,14 @@ FOUND = Findings("full", 1 << 20, (Candidate("eng1", 4096, 10.0), Candidate("eng
 def test_findings_are_there_at_the_next_start(tmp_path):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
-    assert TuningCache(tmp_path, IDENTITY).get("another one") is None
+    assert TuningCache(tmp_path, IDENTITY).get("another one") == NOTHING
 
 
 @pytest.mark.parametrize("changed", IDENTITY)
 def test_another_card_driver_version_or_precision_starts_anew(tmp_path, changed):
     TuningCache(tmp_path, IDENTITY).put("a convolution", FOUND)
     other = {**IDENTITY, changed: "other"}
-    assert TuningCache(tmp_path, other).get("a convolution") is None
+    assert TuningCache(tmp_path, other).get("a convolution") == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -39,7 +45,7 @@ def test_a_damaged_file_counts_as_empty_and_is_written_anew(tmp_path, damage):
     [path] = tmp_path.iterdir()
     path.write_text(damage(path.read_text()))
     cache = TuningCache(tmp_path, IDENTITY)
-    assert cache.get("a convolution") is None
+    assert cache.get("a convolution") == NOTHING
     cache.put("a convolution", FOUND)
     assert TuningCache(tmp_path, IDENTITY).get("a convolution") == FOUND
 
