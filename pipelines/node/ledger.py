@@ -10,10 +10,11 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias
 
 from ...engine.decoding import FieldError, Json, decode_known, encode, parse
 from ...io.files.atomic import whole_file
@@ -105,30 +106,44 @@ class _Line:
     confirmed: Confirmation | None = None
 
 
+@contextmanager
+def open_ledger(folder: Path) -> Generator["Ledger"]:
+    """The ledger of a folder, which has no other for the block. Raises OSError or ConfigError."""
+    path = folder / NAME
+    studies, confirmed = read(path, time.time())
+    with whole_file(path) as part:
+        part.write_bytes(b"".join(_lines(studies.values(), confirmed)))
+    path.chmod(0o600)
+    ledger = Ledger(path, open_own(path, os.O_WRONLY | os.O_APPEND), studies, confirmed)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
 class Ledger:
-    """An open ledger, of which there is one; a context manager; any thread may call.
+    """An open ledger, made by `open_ledger`; any thread may call.
 
     What stores raises OSError, and then nothing has changed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        studies: Mapping[str, StudyRecord],
+        confirmed: dict[str, set[str]],
+    ) -> None:
+        """descriptor: of the file at the path. confirmed: which takes in new series by itself."""
+        self._path, self._descriptor = path, descriptor
         self._lock = threading.Lock()
         self._studies: dict[str, StudyRecord] = {}
         self._present: dict[str, StudyRecord] = {}
-        self._confirmed: dict[str, set[str]] = defaultdict(set)
-        self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        studies, self._confirmed = read(self._path, time.time())
+        self._confirmed = confirmed
         self._know(studies.values())
-        with whole_file(self._path) as part:
-            part.write_bytes(b"".join(_lines(self._studies.values(), self._confirmed)))
-        self._path.chmod(0o600)
-        self._descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND)
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Store nothing more."""
         with self._lock:  # a thread that is late must not write into what has this number then
             os.close(self._descriptor)
             self._descriptor = -1

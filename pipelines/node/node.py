@@ -4,12 +4,11 @@ import ssl
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 from ...engine.errors import EngineError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
@@ -24,7 +23,7 @@ from .emptying import Emptier
 from .events import NodeEvent, Trouble
 from .folder import make_folder, sole_owner
 from .inbox import Inbox, StudyName
-from .ledger import Ledger
+from .ledger import Ledger, open_ledger
 from .outcomes import note_outcomes
 from .reception import Arriving, Reception
 from .routes import Route
@@ -57,22 +56,37 @@ class NodeSettings:
     certificates: Certificates | None = None
 
 
-class DicomNode:
-    """A context manager that owns the folder, the port and all threads.
+@contextmanager
+def open_node(
+    settings: NodeSettings,
+    routes: Mapping[str, Route],
+    tell: Callable[[NodeEvent], None],
+    clock: Callable[[], float] = time.time,
+) -> Generator["DicomNode"]:
+    """A node that owns its folder, its port and all threads for the block.
 
-    tell: called by any thread. clock: seconds since 1970. ledger: of its studies.
+    tell: called by any thread. clock: seconds since 1970. Raises ConfigError or OSError.
     """
+    make_folder(settings.folder)
+    with sole_owner(settings.folder), open_ledger(settings.folder) as ledger:
+        node = DicomNode(settings, routes, ledger, tell, clock)
+        with node.listener, closing(node):
+            yield node
+
+
+class DicomNode:
+    """A node that listens, made by `open_node`."""
 
     def __init__(
         self,
         settings: NodeSettings,
         routes: Mapping[str, Route],
+        ledger: Ledger,
         tell: Callable[[NodeEvent], None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
-        self._settings, self._tell, self._clock = settings, tell, clock
-        self._routes = routes
-        self._stack = ExitStack()
+        self.ledger = ledger
+        self._settings, self._routes, self._tell, self._clock = settings, routes, tell, clock
         self._queue_stack = ExitStack()
         self._queue: Queue | None = None
         self._deliverers: dict[Destination, Deliverer] = {}
@@ -80,48 +94,37 @@ class DicomNode:
         self._results = settings.folder / "results"
         self._looked = 0.0
         self._lock = threading.Lock()
-        self._sent: dict[str, tuple[float, float]] = {}
+        self._sent = {
+            one.job: (one.begun, one.sent)
+            for record in ledger.present()
+            for one in record.series
+            if one.sent
+        }
+        known = [StudyName.parse(record.study) for record in ledger.studies()]
+        inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
+        self._arriving = Arriving(_unseen(inbox), clock)
+        self._reception = Reception(routes, inbox, self._arriving, tell)
+        self._submitter = Submitter(inbox, ledger, self._results, tell, clock)
+        self._emptier = Emptier(inbox, ledger, self._arriving, self._results, tell, clock)
+        self._emptier.finish()
+        self.listener = self._opened_listener()
 
-    def __enter__(self) -> Self:
-        settings = self._settings
-        with ExitStack() as stack:
-            make_folder(settings.folder)
-            stack.enter_context(sole_owner(settings.folder))
-            self.ledger = stack.enter_context(Ledger(settings.folder))
-            known = [StudyName.parse(record.study) for record in self.ledger.studies()]
-            self._inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
-            self._arriving = Arriving(self._unseen(), self._clock)
-            self._reception = Reception(self._routes, self._inbox, self._arriving, self._tell)
-            self._submitter = Submitter(
-                self._inbox, self.ledger, self._results, self._tell, self._clock
-            )
-            self._emptier = Emptier(
-                self._inbox, self.ledger, self._arriving, self._results, self._tell, self._clock
-            )
-            self._emptier.finish()
-            self._sent = {
-                one.job: (one.begun, one.sent)
-                for record in self.ledger.present()
-                for one in record.series
-                if one.sent
-            }
-            self._listener = stack.enter_context(self._open_listener())
-            stack.callback(self._stop_delivery)
-            stack.enter_context(self._queue_stack)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def close(self) -> None:
+        """Stop sending, and leave the queue."""
+        for deliverer in self._deliverers.values():
+            deliverer.stop()
+        for deliverer in self._deliverers.values():
+            deliverer.join(10.0)
+        self._queue_stack.close()
 
     @property
     def port(self) -> int:
         """At which it listens."""
-        return self._listener.port
+        return self.listener.port
 
     def use(self, routes: Mapping[str, Route]) -> None:
         """Go on with other routes, and with certificates as they are now. Raises OSError."""
-        self._listener.use_tls(self._server_context())
+        self.listener.use_tls(self._server_context())
         self._routes = self._reception.routes = routes
         self._troubles.clear()  # some may have been of routes that are no more
 
@@ -192,12 +195,6 @@ class DicomNode:
             with self._lock:
                 del self._sent[job]
 
-    def _stop_delivery(self) -> None:
-        for deliverer in self._deliverers.values():
-            deliverer.stop()
-        for deliverer in self._deliverers.values():
-            deliverer.join(10.0)
-
     def _carefully(self, what: str, do: Callable[[], None]) -> None:
         """Do something; if it cannot be done now, say so once, and wait a little.
 
@@ -223,11 +220,7 @@ class DicomNode:
             self._queue = self._queue_stack.enter_context(opening)
         return self._queue
 
-    def _unseen(self) -> dict[StudyName, float]:
-        """Studies in the inbox that may hold what was not looked at, by their last change."""
-        return {study: self._inbox.folder(study).stat().st_mtime for study in self._inbox.studies()}
-
-    def _open_listener(self) -> Listener:
+    def _opened_listener(self) -> Listener:
         settings = self._settings
         try:
             return Listener(
@@ -247,6 +240,11 @@ class DicomNode:
     def _server_context(self) -> ssl.SSLContext | None:
         certificates = self._settings.certificates
         return certificates.server_context() if certificates else None
+
+
+def _unseen(inbox: Inbox) -> dict[StudyName, float]:
+    """Studies in the inbox that may hold what was not looked at, by their last change."""
+    return {study: inbox.folder(study).stat().st_mtime for study in inbox.studies()}
 
 
 def _kind_of(trouble: Exception) -> str:

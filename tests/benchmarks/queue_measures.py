@@ -31,7 +31,7 @@ from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
 from cuda_cyclegan.pipelines.jobs.queue.rows import NAMES
 from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
 from cuda_cyclegan.pipelines.jobs.worker.supervision import HEALTHY_SECONDS
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 
@@ -100,7 +100,7 @@ def killed_child(world: QueueWorld) -> dict[str, Any]:
 
 def _history(world: QueueWorld) -> str:
     """Fill the queue with batches of the past; the last one's name."""
-    with QueueTables(queue_place(world.queue), create=True) as tables:
+    with open_tables(queue_place(world.queue), create=True) as tables:
         return [_done_batch(tables, world.folder, batch) for batch in range(HISTORY // BATCH)].pop()
 
 

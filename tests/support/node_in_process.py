@@ -21,7 +21,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerSettings
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 from cuda_cyclegan.pipelines.node.events import NodeEvent, Sent
 from cuda_cyclegan.pipelines.node.ledger import NAME, SeriesRecord
-from cuda_cyclegan.pipelines.node.node import LOOK_SECONDS, DicomNode, NodeSettings
+from cuda_cyclegan.pipelines.node.node import LOOK_SECONDS, DicomNode, NodeSettings, open_node
 from cuda_cyclegan.pipelines.node.routes import Caller, Route
 from cuda_cyclegan.pipelines.translate import Request
 
@@ -67,7 +67,7 @@ class NodeInProcess:
 
     def start(self) -> None:
         """Open the node, after a stop too."""
-        node = DicomNode(self.settings, {"NODE": self.route}, self.told.append, lambda: self.now)
+        node = open_node(self.settings, {"NODE": self.route}, self.told.append, lambda: self.now)
         self.node = self._stack.enter_context(node)
 
     def stop(self) -> None:

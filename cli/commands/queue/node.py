@@ -145,11 +145,11 @@ def _show(folder: Path, *, json: bool) -> None:
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
     from ....pipelines.node.checking import check_routes
-    from ....pipelines.node.node import DicomNode
+    from ....pipelines.node.node import open_node
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
-    with control, DicomNode(settings, routes, _log_event) as at_work:
+    with control, open_node(settings, routes, _log_event) as at_work:
         log(f"listening at {settings.address}:{at_work.port}")
         while control.goes_on():
             if control.is_asked_to_read():

@@ -30,7 +30,7 @@ from .state import (
     Submitted,
     json_object,
 )
-from .tables import APPLICATION, PAUSED, VERSION, QueueTables
+from .tables import APPLICATION, PAUSED, VERSION, QueueTables, open_tables
 
 ALONE, _WITH_OTHERS = 1, 2
 """Order within a class: a job that may have killed a worker goes first, and by itself."""
@@ -45,7 +45,7 @@ _BATCH_LENGTH = len("20261121-abcdef")
 @contextmanager
 def open_queue(place: QueuePlace, *, create: bool = False) -> Generator["Queue"]:
     """The queue at a place; create: make it if there is none. Raises QueueError."""
-    with QueueTables(place, create=create) as tables:
+    with open_tables(place, create=create) as tables:
         yield Queue(tables)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
@@ -33,71 +33,72 @@ VERSION = "1"
 """DBOS lets a worker take only jobs of its own version: this stays the same over our releases."""
 
 
-class QueueTables:
-    """Open tables; a context manager that owns the connections.
+@contextmanager
+def open_tables(place: QueuePlace, *, create: bool) -> Generator["QueueTables"]:
+    """A queue's tables, with its connections for the block. Raises QueueError.
 
     create: make the queue if there is none, and bring an older one's tables up to date.
-    jobs, inputs, outputs: the tables, with a row a job.
     """
-
-    def __init__(self, place: QueuePlace, *, create: bool) -> None:
-        self.place = place
-        self._create = create
-
-    def __enter__(self) -> Self:
-        file = self.place.file
-        if file and self._create:
-            make_private(file)
-        elif file:
-            check_private(file)
-            if not file.exists():
-                raise QueueError(
-                    f"There is no queue at {file} yet; submit some studies, or name another queue "
-                    "with setting queue."
-                )
-        logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
-        with self.told():
-            self.client = DBOSClient(
-                system_database_url=self.place.url,
-                serializer=DBOSPortableJSONSerializer(),
-                application_name=APPLICATION,
-                lazy=True,
-                retry_connection_errors=False,
+    if place.file and create:
+        make_private(place.file)
+    elif place.file:
+        check_private(place.file)
+        if not place.file.exists():
+            raise QueueError(
+                f"There is no queue at {place.file} yet; submit some studies, or name another "
+                "queue with setting queue."
             )
-        self.dbos = Internals(self.client)
-        self.jobs, self.inputs, self.outputs = self.dbos.jobs, self.dbos.inputs, self.dbos.outputs
-        if file:
-            event.listen(self.dbos.engine, "connect", _read_damaged_text)
-        try:
-            self._prepare()
-        except BaseException:
-            self.client.destroy()
-            raise
-        return self
+    logging.getLogger("dbos").setLevel(logging.CRITICAL)  # whatever goes wrong is raised too
+    with _failures_told(place):
+        client = DBOSClient(
+            system_database_url=place.url,
+            serializer=DBOSPortableJSONSerializer(),
+            application_name=APPLICATION,
+            lazy=True,
+            retry_connection_errors=False,
+        )
+    try:
+        tables = QueueTables(place, client)
+        tables.prepare(create=create)
+        yield tables
+    finally:
+        client.destroy()
 
-    def __exit__(self, *_: object) -> None:
-        self.client.destroy()
+
+@contextmanager
+def _failures_told(place: QueuePlace) -> Generator[None]:
+    """Turn what the database raises in the block into QueueLostError or QueueError."""
+    try:
+        yield
+    except (DBAPIError, SQLAlchemyError, OSError) as error:
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+        why = " ".join(str(cause).split())[:200]
+        if isinstance(error, OperationalError) or getattr(error, "connection_invalidated", False):
+            raise QueueLostError(
+                f"The queue {place} does not answer ({why}); see that its disk or server is there "
+                "and not full."
+            ) from error
+        raise QueueError(f"The queue {place} cannot be used ({why}).") from error
+
+
+class QueueTables:
+    """Open tables, made by `open_tables`. jobs, inputs, outputs: with a row a job each."""
+
+    def __init__(self, place: QueuePlace, client: DBOSClient) -> None:
+        self.place = place
+        self.client = client
+        self.dbos = Internals(client)
+        self.jobs, self.inputs, self.outputs = self.dbos.jobs, self.dbos.inputs, self.dbos.outputs
+        if place.file:
+            event.listen(self.dbos.engine, "connect", _read_damaged_text)
 
     def begin(self) -> AbstractContextManager[Any]:
         """A connection in a transaction."""
         return self.dbos.engine.begin()
 
-    @contextmanager
-    def told(self) -> Generator[None]:
+    def told(self) -> AbstractContextManager[None]:
         """Turn what the database raises in the block into QueueLostError or QueueError."""
-        try:
-            yield
-        except (DBAPIError, SQLAlchemyError, OSError) as error:
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-            why = " ".join(str(cause).split())[:200]
-            if isinstance(error, OperationalError) or getattr(
-                error, "connection_invalidated", False
-            ):
-                raise QueueLostError(
-                    f"The queue {self.place} does not answer ({why}); see that its disk or server "
-                    "is there and not full."
-                ) from error
-            raise QueueError(f"The queue {self.place} cannot be used ({why}).") from error
+        return _failures_told(self.place)
 
     def read(self, query: Any) -> Sequence[Any]:
         """All rows of a query."""
@@ -195,9 +196,10 @@ class QueueTables:
                 connection.execute(sa.text("PRAGMA journal_mode=WAL"))
             DBOS.migrate(self.place.url)
 
-    def _prepare(self) -> None:
+    def prepare(self, *, create: bool) -> None:
+        """See that the tables are there, and of this version. Raises QueueError."""
         with self.told():
-            if self._create and not self._is_made():
+            if create and not self._is_made():
                 self._make()
             made, known = self.dbos.versions()
         if made > known:

@@ -7,7 +7,7 @@ from ...errors import QueueLostError
 from ..queue.claims import Claims
 from ..queue.liveness import Life, life
 from ..queue.location import QueuePlace
-from ..queue.tables import QueueTables
+from ..queue.tables import open_tables
 from .client import JobClient, Outage
 from .messages import Tell, WorkerEnd, WorkerSettings
 from .warm_device import WarmDevice
@@ -49,7 +49,7 @@ def _joined(
 @contextmanager
 def _member(place: QueuePlace, device: str, only: str) -> Generator[tuple[Claims, Life]]:
     """A queue's jobs for one worker, under a name of its own."""
-    with QueueTables(place, create=True) as tables, life(place, device) as alive:
+    with open_tables(place, create=True) as tables, life(place, device) as alive:
         claims = Claims(tables, alive.name, only)
         # The name is ours now, so whoever held jobs under it is dead.
         claims.take_over(claims.held().get(alive.name, ()))

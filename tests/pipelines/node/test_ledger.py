@@ -10,9 +10,9 @@ from cuda_cyclegan.pipelines.errors import ConfigError
 from cuda_cyclegan.pipelines.node.ledger import (
     NAME,
     REMEMBERED_SECONDS,
-    Ledger,
     SeriesRecord,
     StudyRecord,
+    open_ledger,
 )
 
 
@@ -22,10 +22,10 @@ def study(name: str = "NODE/20261122-ab", **changed: float) -> StudyRecord:
 
 
 def test_what_was_put_is_there_again(tmp_path: Path) -> None:
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         ledger.put(study())
         ledger.confirm("NODE/20261122-ab/1/series-0001-cd", "1.2.3")
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert ledger.studies() == [study()]
         assert ledger.confirmed("NODE/20261122-ab/1/series-0001-cd") == {"1.2.3"}
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
@@ -33,15 +33,15 @@ def test_what_was_put_is_there_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 10, 100])
 def test_a_line_that_a_kill_cut_off_is_passed_over(tmp_path: Path, cut: int) -> None:
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         ledger.put(study())
         ledger.put(study("NODE/20261122-cd"))
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes()[:-cut])
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert study() in ledger.studies()
         ledger.put(study("NODE/20261122-ef"))
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert study("NODE/20261122-ef") in ledger.studies()
 
 
@@ -53,7 +53,7 @@ def test_a_line_for_which_there_is_no_room_is_not_begun(
     def half(descriptor: int, data: bytes) -> int:
         return write(descriptor, data[: len(data) // 2])
 
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         ledger.put(study())
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", half)
@@ -62,18 +62,18 @@ def test_a_line_for_which_there_is_no_room_is_not_begun(
         assert raised.value.errno == errno.ENOSPC
         assert ledger.study("NODE/20261122-cd") is None
         ledger.put(study("NODE/20261122-ef"))
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert [one.study for one in ledger.studies()] == ["NODE/20261122-ab", "NODE/20261122-ef"]
 
 
 def test_it_is_written_anew_with_what_matters(tmp_path: Path) -> None:
     long_ago = 1.0
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         for _ in range(50):
             ledger.put(study())
         ledger.put(study("NODE/19700101-cd", emptied=long_ago))
         ledger.confirm("NODE/19700101-cd/1/series-0001-cd", "1.2.3")
-    with Ledger(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert [one.study for one in ledger.studies()] == ["NODE/20261122-ab"]
     assert len((tmp_path / NAME).read_bytes().splitlines()) == 1
     assert REMEMBERED_SECONDS > 0
@@ -81,6 +81,6 @@ def test_it_is_written_anew_with_what_matters(tmp_path: Path) -> None:
 
 def test_one_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text('{"version": 2, "study": "new"}\n')
-    with pytest.raises(ConfigError, match="newer version"):
-        Ledger(tmp_path).__enter__()
+    with pytest.raises(ConfigError, match="newer version"), open_ledger(tmp_path):
+        pass
     assert (tmp_path / NAME).read_text() == '{"version": 2, "study": "new"}\n'

@@ -17,7 +17,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobEnded
 
 
@@ -46,7 +46,7 @@ def test_jobs_tells_who_holds_what_and_what_waits_until_when(world: QueueWorld) 
     batch = world.submit("--overlap", "0.5")
     world.submit("--at", "2100-01-01T00:00")
     world.submit("--window", "03:00-03:01", "--overlap", "0.3")
-    with QueueTables(queue_place(world.queue), create=False) as tables:
+    with open_tables(queue_place(world.queue), create=False) as tables:
         assert Claims(tables, "ward:anna:1a2b:cuda:0", batch).take(SchedulingClass("normal"))
     with life(queue_place(world.queue), "cpu"):
         told = world.did("jobs")
@@ -62,7 +62,7 @@ def test_a_large_batch_is_watched_by_the_jobs_that_run(world: QueueWorld) -> Non
     batch = world.submit()
     with open_queue(queue_place(world.queue)) as queue:
         assert len(fitting(queue, batch, 40)) == 34
-        with QueueTables(queue_place(world.queue), create=False) as tables:
+        with open_tables(queue_place(world.queue), create=False) as tables:
             claims = Claims(tables, "one")
             for _ in range(20):
                 claim = claims.take(SchedulingClass("normal"))
@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(world: QueueWorld) -> None:
 def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
     world.scans(2)
     batch = world.submit()
-    with QueueTables(queue_place(world.queue), create=False) as tables:
+    with open_tables(queue_place(world.queue), create=False) as tables:
         for name in ("first", "second", "third"):
             claims = Claims(tables, name)
             taken = claims.take(SchedulingClass("normal"))
@@ -146,7 +146,7 @@ def test_a_job_that_kills_its_workers_is_given_up(world: QueueWorld) -> None:
 def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld) -> None:
     world.scans(3)
     batch = world.submit()
-    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
         inputs = tables.inputs
         for number, payload in (("00001", '{"version": 99}'), ("00002", "damaged")):
             stored = json.dumps({"positionalArgs": [payload], "namedArgs": {}})
@@ -165,7 +165,7 @@ def test_a_job_of_a_newer_program_and_a_lost_folder_fail_alone(world: QueueWorld
 def test_a_damaged_row_is_set_aside_and_stops_nothing(world: QueueWorld) -> None:
     world.scans(5)
     batch = world.submit()
-    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
         inputs = tables.inputs
         one, two, three = (f"{batch}/0000{number}" for number in (1, 2, 3))
         writing.execute(sa.update(inputs).where(inputs.c.workflow_uuid == one).values(inputs="{"))

@@ -22,7 +22,7 @@ from cuda_cyclegan.pipelines.errors import QueueError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import ServerLocks
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 MARK = "Zq7x"
 """Stands in each piece of a password, so that not one of them is to be seen."""
@@ -201,7 +201,7 @@ def test_a_password_in_the_address_or_in_libpqs_own_file_opens_the_queue(
         file.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(file))
     place = queue_place(address_of(locked_server, BY_ADDRESS if kept == "in the address" else ""))
-    with QueueTables(place, create=True), ServerLocks(place.url) as locks:
+    with open_tables(place, create=True), ServerLocks(place.url) as locks:
         assert locks.hold("one")
     shown = run("doctor", "--json", queue=address_of(locked_server, BY_ADDRESS))
     assert "0 waiting, 0 running" in shown.stdout

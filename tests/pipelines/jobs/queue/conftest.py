@@ -9,7 +9,7 @@ from support import queue_postgres
 
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> QueuePlace:
 
 @pytest.fixture
 def tables(place: QueuePlace) -> Generator[QueueTables]:
-    with QueueTables(place, create=True) as opened:
+    with open_tables(place, create=True) as opened:
         yield opened
 
 

@@ -12,11 +12,11 @@ from cuda_cyclegan.io.files.locks import lock, wait_for_lock
 from cuda_cyclegan.pipelines.errors import QueueError, QueueLostError
 from cuda_cyclegan.pipelines.jobs.queue.liveness import CLASS, ServerLocks, life, living_workers
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 
 def test_a_worker_lives_until_it_lets_go_of_its_name(place: QueuePlace) -> None:
-    with QueueTables(place, create=True), life(place, "cpu") as first:
+    with open_tables(place, create=True), life(place, "cpu") as first:
         with life(place, "cpu") as second, life(place, "cuda:0") as card:
             assert len({first.name, second.name, card.name}) == 3
             second.renew()
@@ -32,7 +32,7 @@ def test_a_worker_may_start_while_somebody_looks_who_lives(
 ) -> None:
     """Who looks takes the lock for a moment, in which the worker asks for it."""
     place = queue_place(str(tmp_path / "private" / "queue.db"))
-    with QueueTables(place, create=True), life(place, "cuda:0"):
+    with open_tables(place, create=True), life(place, "cuda:0"):
         pass
     asked, taken = threading.Event(), threading.Event()
 
@@ -87,7 +87,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Homes:
 @pytest.fixture
 def shared(server: queue_postgres.Server) -> QueuePlace:
     place = queue_place(server.url)
-    with QueueTables(place, create=True):
+    with open_tables(place, create=True):
         return place
 
 
@@ -182,7 +182,7 @@ def test_a_name_that_a_lost_connection_still_holds_is_taken_again_later(
 
 def test_a_server_notices_that_a_worker_has_lost_its_power(server: queue_postgres.Server) -> None:
     place = queue_place(server.url)
-    with QueueTables(place, create=True), ServerLocks(place.url) as locks:
+    with open_tables(place, create=True), ServerLocks(place.url) as locks:
         assert locks.hold("one")
         connection = locks._connection  # pyright: ignore[reportPrivateUsage]
         assert connection

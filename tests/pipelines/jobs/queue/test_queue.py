@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Retried, SchedulingClass, Submitted
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
 
 
 def test_jobs_go_through_the_queue(queue: Queue, tables: QueueTables, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_four_workers_claim_every_job_once(place: QueuePlace, tmp_path: Path) ->
         taken: list[str] = []
 
         def work(name: str) -> None:
-            with QueueTables(place, create=False) as tables:
+            with open_tables(place, create=False) as tables:
                 claims = Claims(tables, name)
                 while claim := claims.take(NORMAL):
                     taken.append(claim.job)
@@ -297,7 +297,7 @@ def test_a_restart_of_the_server_is_told_and_survived(tmp_path: Path) -> None:
         pytest.skip("PostgreSQL is not installed")
     with queue_postgres.server() as server:
         place = queue_place(server.url)
-        with QueueTables(place, create=True) as tables, life(place, "cpu") as alive:
+        with open_tables(place, create=True) as tables, life(place, "cpu") as alive:
             queue, claims = Queue(tables), Claims(tables, alive.name)
             batch = queue.submit(jobs(tmp_path, 2), NORMAL).batch
             claim = claims.take(NORMAL)
@@ -328,7 +328,7 @@ def test_an_older_or_empty_queue_is_named(tmp_path: Path) -> None:
 
 def test_a_queue_that_cannot_grow_says_so_and_goes_on_later(tmp_path: Path) -> None:
     place = queue_place(str(tmp_path / "private" / "queue.db"))
-    with QueueTables(place, create=True) as tables:
+    with open_tables(place, create=True) as tables:
         queue, claims = Queue(tables), Claims(tables, "one")
         batch = queue.submit(jobs(tmp_path, 1), NORMAL).batch
         claim = claims.take(NORMAL)

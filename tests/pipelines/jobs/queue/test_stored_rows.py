@@ -19,7 +19,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import QueuePlace, queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import Queue, open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Retried
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables, open_tables
 
 DAMAGED_INPUTS = {
     "none": None,
@@ -108,7 +108,7 @@ def test_text_that_is_no_utf_8_stops_nobody(tmp_path: Path) -> None:
             where = f"WHERE workflow_uuid = '{batch}/0000{number}'"
             file.execute(f"UPDATE workflow_input SET inputs = {value} {where}")
             file.execute(f"UPDATE workflow_status SET attributes = {value} {where}")
-    with QueueTables(place, create=False) as tables:
+    with open_tables(place, create=False) as tables:
         claims = Claims(tables, "one")
         taken = [claims.take(NORMAL) for _ in range(3)]
         assert [claim and bool(claim.payload) for claim in taken] == [False, False, True]
@@ -182,7 +182,7 @@ def test_a_row_marked_as_a_pickle_is_not_unpickled(
 
 
 def test_a_queue_of_a_newer_version_is_refused(place: QueuePlace) -> None:
-    with QueueTables(place, create=True) as tables, tables.begin() as connection:
+    with open_tables(place, create=True) as tables, tables.begin() as connection:
         schema = "" if place.file else "dbos."
         connection.execute(sa.text(f"UPDATE {schema}dbos_migrations SET version = 99999"))
     with pytest.raises(QueueError, match="newer version"), open_queue(place):
