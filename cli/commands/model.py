@@ -56,11 +56,11 @@ def inspect(
         from ...engine.model.model import Model
         from ...pipelines.model_import.inspection import HeldCheckpoint
         from ...pipelines.model_import.inspection import inspect as look_into
-        from ..render import models
+        from ..render import models, models_json
 
         found = look_into(file)
         if json:
-            say(models.text(found, file), sys.stdout)
+            say(models_json.text(found, file), sys.stdout)
             return
         width = columns_of(sys.stdout)
         match found:

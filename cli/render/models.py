@@ -1,10 +1,8 @@
-"""What model files and checkpoints hold, as lines for people and as JSON for scripts."""
+"""What model files and checkpoints hold, as lines for people."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.checkpoint.recognise.layouts import Recognised
 from ...engine.checkpoint.recognise.recognition import Fact, Question
@@ -17,7 +15,6 @@ from ...engine.model.card import (
     Percentiles,
     Window,
     ZScore,
-    card_as_json,
     stated_ranges,
 )
 from ...engine.model.model import Model
@@ -74,7 +71,7 @@ def imported_lines(made: "Imported", output: Path) -> Iterator[str]:
     yield f"Written: {printable(str(output))}, {file_size(len(made.content))}"
 
 
-def proof(found: "Verification") -> str:
+def proof(found: Verification) -> str:
     """A verification that was passed."""
     figures = (
         f"relative error {found.relative_error:.2g} (allowed {TOLERANCE:g}) on a patch of "
@@ -85,7 +82,7 @@ def proof(found: "Verification") -> str:
     return f"computes what it did when it was imported; {figures}, made without the training code"
 
 
-def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
+def model_lines(model: Model, columns: int | None) -> Iterator[str]:
     """A model's card."""
     card = model.card
     yield f"Model {printable(card.name)}"
@@ -139,7 +136,7 @@ def model_lines(model: "Model", columns: int | None) -> Iterator[str]:
     )
 
 
-def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[str]:
+def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str]:
     """A checkpoint's networks, and what an import would say about its generator."""
     checkpoint = found.checkpoint
     yield f"{printable(str(checkpoint.path))}: {checkpoint.kind}, a training checkpoint"
@@ -175,16 +172,16 @@ def checkpoint_lines(found: "HeldCheckpoint", columns: int | None) -> Iterator[s
         yield f"Cannot be imported: {printable(flagged(found.obstacle or ''))}"
 
 
-def _generator(generator: "Recognised", columns: int | None) -> Iterator[str]:
+def _generator(generator: Recognised, columns: int | None) -> Iterator[str]:
     yield f"Generator: {generator.match.layout}"
     yield ""
     yield from _findings(generator.told, generator.defaulted, generator.undecided, columns)
 
 
 def _findings(
-    told: "Sequence[Fact]",
-    assumed: "Sequence[Fact]",
-    undecided: "Sequence[Question]",
+    told: Sequence[Fact],
+    assumed: Sequence[Fact],
+    undecided: Sequence[Question],
     columns: int | None,
 ) -> Iterator[str]:
     for title, findings in (
@@ -214,7 +211,7 @@ def _ranges(card: ModelCard) -> Iterator[tuple[str, str]]:
         yield name.replace("_", " "), str(value)
 
 
-def _facts(facts: "NetworkFacts") -> Iterator[tuple[str, str]]:
+def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
     counts = (f"{kind.replace('_', ' ')} x {count}" for kind, count in facts.layers.items())
     yield "layers", ", ".join(counts)
     reached = f"{_times(facts.receptive_field)} voxels"
@@ -227,7 +224,7 @@ def _facts(facts: "NetworkFacts") -> Iterator[tuple[str, str]]:
         yield "not on CUDA", ", ".join(facts.not_on_cuda)
 
 
-def network_lines(found: "FoundNetwork", columns: int | None) -> Iterator[str]:
+def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:
     """A network in an ONNX file."""
     yield f"{printable(str(found.path))}: {found.kind}, a network"
     yield ""
@@ -266,63 +263,6 @@ def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
 
 
-def text(found: Model | HeldCheckpoint | FoundNetwork, file: Path) -> str:
-    """One JSON object; `kind` tells models, checkpoints and networks apart."""
-    match found:
-        case Model():
-            described = _model(found)
-        case HeldCheckpoint():
-            described = _checkpoint(found)
-        case FoundNetwork():
-            described = _network(found)
-    return json.dumps({"file": str(file), **described}, indent=2)
-
-
-def _model(model: Model) -> dict[str, Any]:
-    return {
-        "kind": "model",
-        "sha256": model.sha256,
-        "established": model.card.established.in_words,
-        "parameters": parameter_count(model.network),
-        "reference_extents": model.reference_input.shape[2:],
-        "network": asdict(network_facts(model.network, model.card.patch)),
-        "card": card_as_json(model.card),
-    }
-
-
-def _network(found: FoundNetwork) -> dict[str, Any]:
-    return {
-        "kind": "network",
-        "sha256": found.sha256,
-        "format": found.kind,
-        "network": asdict(network_facts(found.network)),
-        "told": [_finding(finding) for finding in found.told],
-    }
-
-
-def _checkpoint(found: HeldCheckpoint) -> dict[str, Any]:
-    checkpoint, generator = found.checkpoint, found.generator
-    described: dict[str, Any] = {
-        "kind": "checkpoint",
-        "sha256": checkpoint.sha256,
-        "format": checkpoint.kind,
-        "networks": [asdict(network) for network in found.networks],
-        "set_aside": checkpoint.set_aside,
-        "options": dict(checkpoint.options.values),
-        "obstacle": found.obstacle and flagged(found.obstacle),
-    }
-    if generator:
-        described["generator"] = {
-            "layout": generator.match.layout,
-            "fitting_codes": generator.fitting_codes,
-            "left": [asdict(part) for part in generator.left],
-            "told": [_finding(finding) for finding in generator.told],
-            "assumed": [_finding(finding) for finding in generator.defaulted],
-            "undecided": [_question(question) for question in generator.undecided],
-        }
-    return described
-
-
 def spelled(intensity: IntensityMap) -> str:
     """An intensity map as the options of `model import` take it."""
     match intensity:
@@ -340,12 +280,3 @@ def spelled(intensity: IntensityMap) -> str:
 
 def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
-
-
-def _finding(finding: Fact) -> dict[str, str]:
-    return {**asdict(finding), "reason": flagged(finding.reason)}
-
-
-def _question(question: Question) -> dict[str, Any]:
-    described = asdict(question)
-    return {"field": described.pop("field"), "flag": option(question.field), **described}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from ..cores import usable_cores
@@ -53,11 +53,8 @@ def open_provider_generator(network: Network, provider: str) -> Generator[Sessio
     except Exception as error:  # each provider's library raises what it likes
         raise DeviceUnavailableError(_unusable(provider, error)) from error
     words = f"{provider}{_share(running, provider)}, ONNX Runtime {onnxruntime().__version__}"
-    generator = SessionGenerator(network.graph, running, words)
-    try:
+    with closing(SessionGenerator(network.graph, running, words)) as generator:
         yield generator
-    finally:
-        generator.close()
 
 
 def _unusable(provider: str, error: Exception) -> str:

@@ -1,7 +1,7 @@
 """A generator in ONNX Runtime, in fp32; on the CPU it is the reference for all devices."""
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,11 +35,8 @@ def open_cpu_generator(
     running = session(to_onnx(network), session_options(threads))
     version = onnxruntime().__version__
     words = f"CPU, {threads} threads, ONNX Runtime {version}"
-    generator = SessionGenerator(network.graph, running, words)
-    try:
+    with closing(SessionGenerator(network.graph, running, words)) as generator:
         yield generator
-    finally:
-        generator.close()
 
 
 class SessionGenerator:

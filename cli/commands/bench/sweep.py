@@ -20,11 +20,11 @@ from ....pipelines.errors import SettingsError
 from ...options.config import options_of
 from ...render.bench import json_output
 from ...render.bench.outputs import View
-from ...render.bench.text import BAR, few, milliseconds
+from ...render.bench.text import BAR, milliseconds
 from ...render.terminal.settings import flagged
 from ...render.terminal.spinner import spinner
 from ...render.terminal.tables import Row, TextTable
-from ...render.terminal.text import bar, counted, memory, printable, scaled
+from ...render.terminal.text import bar, counted, digits, memory, printable, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _row(row: Tried, scan: Scan, highest: float) -> Row:
         named(row.setting),
         [
             milliseconds(measured.latency.median),
-            few(measured.patches_per_second),
+            digits(measured.patches_per_second),
             str(row.tiles),
             milliseconds(row.seconds),
             memory(held),

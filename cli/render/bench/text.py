@@ -8,7 +8,7 @@ from ....pipelines.bench.measurement import Bench
 from ....pipelines.bench.rivals import FailedRival, Rival, RivalResult
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
-from ..terminal.text import bar, memory, printable, quantity, scaled, seconds
+from ..terminal.text import bar, digits, memory, printable, quantity, scaled
 
 BAR = 12
 """Columns of the longest bar."""
@@ -28,12 +28,7 @@ def heading(bench: Bench) -> str:
 
 def milliseconds(value: float) -> str:
     """Seconds as milliseconds: 0.056, 5.60, 56.0."""
-    return f"{value * 1e3:.3f}" if value < 0.9995e-3 else seconds(value * 1e3)
-
-
-def few(value: float) -> str:
-    """A rate with three digits or more: 0.12, 4.56, 123."""
-    return seconds(value)
+    return f"{value * 1e3:.3f}" if value < 0.9995e-3 else digits(value * 1e3)
 
 
 def facts(measured: Measured) -> Iterator[str]:
@@ -46,7 +41,7 @@ def facts(measured: Measured) -> Iterator[str]:
         yield _fact("with copies", f"{_latency(measured.call)}; from host memory and back")
     yield _fact(
         "throughput",
-        f"{few(measured.patches_per_second)} patches/s, "
+        f"{digits(measured.patches_per_second)} patches/s, "
         f"{scaled(measured.voxels_per_second)} voxels/s",
     )
     arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
@@ -206,7 +201,7 @@ def _row(result: RivalResult, own: Latency, slowest: float) -> Row:
 
 def _times(latency: Latency, own: Latency) -> list[str]:
     times = [milliseconds(value) for value in (latency.median, latency.p5, latency.p95)]
-    return [*times, seconds(latency.median / own.median)]
+    return [*times, digits(latency.median / own.median)]
 
 
 def _bytes(size: int | None) -> str:

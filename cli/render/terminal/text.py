@@ -14,9 +14,14 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
-def seconds(value: float) -> str:
+def digits(value: float) -> str:
     """Three digits or more: 0.12, 1.23, 12.3, 123."""
-    return _digits(value)
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def seconds(value: float) -> str:
+    """A time without its unit, as `digits`."""
+    return digits(value)
 
 
 def duration(value: float) -> str:
@@ -33,8 +38,8 @@ def scaled(value: float) -> str:
     for letter in "kMG":
         value /= 1000
         if value < 999.5:
-            return f"{_digits(value)}{letter}"
-    return f"{_digits(value / 1000)}T"
+            return f"{digits(value)}{letter}"
+    return f"{digits(value / 1000)}T"
 
 
 def memory(value: int) -> str:
@@ -42,7 +47,7 @@ def memory(value: int) -> str:
     mebibytes = value / 2**20
     if 0 < mebibytes < 1:
         return f"{mebibytes * 1024:.0f} KiB"
-    return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{_digits(mebibytes / 1024)} GiB"
+    return f"{mebibytes:.0f} MiB" if mebibytes < 999.5 else f"{digits(mebibytes / 1024)} GiB"
 
 
 def file_size(value: int) -> str:
@@ -64,10 +69,6 @@ def percent(share: float) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """1 study, 2 studies."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 _FULL, _EIGHTHS = "\N{FULL BLOCK}", " ▏▎▍▌▋▊▉"
