@@ -27,6 +27,7 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     workers = {row.worker for row in rows if row.worker}
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
+    wall = max(ends) - min(starts) if starts and ends else 0.0
     return BatchReport(
         model=ModelName(
             Path(first.model).stem, Path(first.model), first.model_sha256, rows[0].established
@@ -35,8 +36,8 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
         device=", ".join(sorted(workers)),
         output=Path(first.output),
         started=iso_time(rows[0].submitted),
-        seconds=max(ends) - min(starts) if starts and ends else 0.0,
-        use=_use(ended, max(ends) - min(starts) if starts and ends else 0.0, workers),
+        seconds=wall,
+        use=_use(ended, wall, workers),
         studies=tuple(_with_passages(study, row) for study, row in zip(ended, closed, strict=True)),
         skipped=(),
         not_reached=len(rows) - len(ended),
@@ -51,7 +52,7 @@ def _with_passages(study: StudyReport, row: JobRow) -> StudyReport:
 
 
 def _use(studies: Sequence[StudyReport], wall: float, workers: Collection[str]) -> Use:
-    spent = [stages for study in studies if (stages := study.stages)]
+    spent = [study.stages for study in studies]
     busy = sum(seconds for stages in spent for seconds in stages.values())
     computing = sum(stages.get("infer", 0.0) for stages in spent)
     return Use(wall, busy, computing, len(workers))

@@ -79,7 +79,7 @@ class Queue:
         with self._tables.told():
             self._tables.register(scheduling)
             while True:
-                known = self._open_keys()
+                known = self.open_keys()
                 new = [key for key in keys if key not in known]
                 added = {key: f"{batch}/{number:05}" for number, key in enumerate(new, start=1)}
                 rows = [
@@ -177,7 +177,7 @@ class Queue:
             for scheduling in {row.scheduling for row in rows}:
                 self._tables.register(scheduling)
             while True:
-                known = self._open_keys()
+                known = self.open_keys()
                 due = {keys[row.job] or row.job: row for row in rows if keys[row.job] not in known}
                 try:
                     again = self._queue_again(list(due.values()), keys)
@@ -244,14 +244,11 @@ class Queue:
 
     def open_keys(self) -> Mapping[str, str]:
         """The jobs that have not ended, as `<batch>/<number>`, by their work's key."""
-        with self._tables.told():
-            return self._open_keys()
-
-    def _open_keys(self) -> dict[str, str]:
         jobs = self._tables.jobs.c
         key = jobs.deduplication_id
-        rows = self._tables.read(sa.select(key, jobs.workflow_uuid).where(key.isnot(None)))
-        return dict(map(tuple, rows))
+        query = sa.select(key, jobs.workflow_uuid).where(key.isnot(None))
+        with self._tables.told():
+            return dict(map(tuple, self._tables.read(query)))
 
 
 def _received(received: Mapping[str, Moments] | None, key: str) -> dict[str, Any]:
