@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import structs
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.network_features import FEATURES
+from support.poisoned_memory import poison
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory
@@ -68,7 +69,7 @@ def check(name: str, batch: int, precision: str, kernels: Kernels, stream: Strea
         right = reference(patches)
     got = np.empty_like(right)
     with open_program(lowered, plan, own, kernels, stream) as program:
-        program.poison()
+        poison(program)
         stream.upload(program.patches, patches.ctypes.data, patches.nbytes)
         program.launch()
         stream.download(got.ctypes.data, program.translated, got.nbytes)

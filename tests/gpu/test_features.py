@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.network_features import FEATURES, in_torch, patches_for, trained
+from support.poisoned_memory import poison_generator
 
 from cuda_cyclegan.engine.network.architectures import Spec
 from cuda_cyclegan.engine.network.graph import Network
@@ -41,7 +42,7 @@ def test_a_feature_on_the_card(kept: Path, name: str, precision: Precision, widt
     _, network, patches, wanted = expected(name, width)
     options = CudaOptions(EXTENTS, 2, precision, cache=kept, search=SearchSettings("off"))
     with open_cuda_generator(network, options) as generator:
-        generator.poison()
+        poison_generator(generator)
         made = generator(patches)
     error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)
     print(f"{precision} {name}, width {width}: relative error {error:.2e}")

@@ -1,0 +1,26 @@
+"""Device memory full of NaN, so that a test sees what a run leaves unwritten."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from cuda_cyclegan.engine.compiler.steps import PATCHES
+
+if TYPE_CHECKING:
+    from cuda_cyclegan.engine.cuda.generator import CudaGenerator
+    from cuda_cyclegan.engine.cuda.program import Program
+
+
+def poison(program: "Program") -> None:
+    """Set every byte that a run must write before reading to NaN."""
+    placed = program._placed
+    kept = {*placed.lowered.constants, PATCHES}
+    bounds = sorted((o, n in kept) for n, o in placed.plan.offsets.items())
+    for (start, is_kept), (end, _) in pairwise([*bounds, (placed.plan.bytes, True)]):
+        if not is_kept:
+            placed.stream.fill(placed.base + start, 0xFF, end - start)
+
+
+def poison_generator(generator: "CudaGenerator") -> None:
+    """The same for a generator's program."""
+    generator._card.context.use()
+    poison(generator._program)
