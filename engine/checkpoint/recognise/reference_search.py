@@ -135,12 +135,13 @@ class ReferenceSearch:
         core = replace(reading, end="none", adds_input=False)
         try:
             spec = self._match.spec(core)
+            key = spec, core.epsilon if core.norm == "stored" else None
+            if key in self._tried:
+                return self._tried[key]
             build(spec).check_patch(self._extents)
         except (CheckpointError, PatchShapeError):
             return []
-        key = spec, core.epsilon if core.norm == "stored" else None
-        if key not in self._tried:
-            self._tried[key] = list(self._ended(core))
+        self._tried[key] = list(self._ended(core))
         return self._tried[key]
 
     def _ended(self, core: Reading) -> Iterator[ReadingTrial]:

@@ -47,7 +47,6 @@ class Good:
 
     make: Make
     evaluate: bool = True
-    extent: int = 8
 
 
 def resnet(**changes: object) -> Good:
