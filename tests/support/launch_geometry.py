@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-import numpy as np
+from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
@@ -33,9 +33,7 @@ SIZES: Mapping[str, tuple[tuple[Triple, int], ...]] = {
 @cache
 def network(name: str) -> Network:
     """Weights of zeros: geometry depends on their shapes alone."""
-    graph = build(SPECS[name])
-    shapes = graph.weight_shapes()
-    return Network(graph, {key: np.zeros(shape, np.float32) for key, shape in shapes})
+    return zero_network(build(SPECS[name]))
 
 
 def lowered(name: str, wanted: ProgramRequest) -> Lowered:

@@ -14,17 +14,19 @@ from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
-CHIPS = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+OLDEST, NEWEST = (7, 5), (12, 0)
+BETWEEN = [(8, 0), (8, 6), (8, 9), (10, 0)]
+"""But for 9.0, for which kernels are compiled to see how their arguments are laid out."""
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
-    for chip in (CHIPS[0], CHIPS[-1]):
+    for chip in (OLDEST, NEWEST):
         assert compiled(name, precision, chip).startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("chip", CHIPS[1:-1])
+@pytest.mark.parametrize("chip", BETWEEN)
 def test_kernels_compile_for_the_chips_between(chip):
     for name in KERNELS:
         assert compiled(name, "fp16", chip).startswith(b"\x7fELF")
@@ -65,7 +67,7 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeyp
         shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text((FOLDER / f"{name}.cu").read_text() + "\n".join(checks))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
-    assert compiled(name, "fp16", (9, 0))
+    assert compiled(name, "fp16", (9, 0)).startswith(b"\x7fELF")
 
 
 def fields_of(structure: str, source: str) -> list[str]:

@@ -3,12 +3,12 @@ fit.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pytest
 from support.described_cards import DESCRIBED, DescribedCard
-from support.gpu_networks import random_network
+from support.zero_weights import lay_out_once, zero_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import (
     MemoryBudget,
@@ -24,12 +24,19 @@ from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.cards import CudaDevice
 
 NETWORKS = {
-    "ResNet": random_network(build(ResNetSpec(1, 1, 64, 9)), 0),
-    "U-Net": random_network(build(UNetSpec(1, 1, 64, 5)), 0),
+    "ResNet": zero_network(build(ResNetSpec(1, 1, 64, 9))),
+    "U-Net": zero_network(build(UNetSpec(1, 1, 64, 5))),
 }
 PATCH = (128, 128, 128)
 CONTEXT = 600 << 20
 """Bytes that CUDA itself takes of a card."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def laid_out_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        lay_out_once(patch)
+        yield
 
 
 @dataclass(frozen=True)
