@@ -181,14 +181,14 @@ class Deliverer:
         destination = self._destination
         try:
             with sending_to(destination.peer, destination.calling, self._secured()) as link:
-                while ready and self._is_open:
+                # Connecting may have taken long, and meanwhile other results may have become due.
+                while self._is_open and (ready := self._ready()):
                     for result in ready:
                         if self._is_open:
                             self._send(link, result)
-                    ready = self._ready()
         except NetworkError as error:
-            self._hold_on(str(error))
             self._note(ready, str(error))
+            self._hold_on(str(error))
 
     def _send(self, link: Transmission, result: Result) -> None:
         """Send what its destination does not have yet. Raises NetworkError, also for all others."""

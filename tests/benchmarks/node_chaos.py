@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import date
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 from support import queue_postgres
 from support.dicom_judges import conformance_errors
 from support.dicom_pacs import Pacs, orthanc
-from support.node_world import NodeWorld, free_port, phantom
+from support.node_world import NodeWorld, phantom
+from support.ports import reserved_port
 from support.queue_world import children
 
 RESULTS = Path(__file__).parent / "results" / "node_chaos.json"
@@ -76,8 +77,7 @@ class Supervised:
 
 def run(folder: Path, trial: Trial, server: queue_postgres.Server | None = None) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly. server: that has the queue."""
-    port = free_port()
-    with orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
+    with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
         queue = server.url if server else ""
         world = NodeWorld(folder, pacs.dicom_port, port=port, queue=queue)
         world.configure(callers="ORTHANC@127.0.0.1")
@@ -145,7 +145,7 @@ def push(pacs: Pacs, names: Sequence[str]) -> None:
                 answer = pacs.post("/modalities/T1TOT2/store", {"Resources": some, "Timeout": 60})
                 if not answer["FailedInstancesCount"]:
                     break
-            except (URLError, OSError, ValueError):
+            except (HTTPException, OSError, ValueError):
                 pass
             time.sleep(0.2)
 
@@ -158,7 +158,7 @@ def derived_series(pacs: Pacs, trial: Trial) -> int:
     """Series beside those that were pushed."""
     try:
         return int(pacs.ask("/statistics")["CountSeries"]) - trial.series
-    except (URLError, OSError):
+    except (HTTPException, OSError):
         return -1
 
 

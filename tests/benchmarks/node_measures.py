@@ -24,9 +24,10 @@ from typing import Any
 from benchmarks.node_chaos import Trial, derived_series, push, shares_of, wait_for
 from support.dicom_judges import judge
 from support.dicom_network import associate_request, pdu
-from support.dicom_pacs import Pacs, orthanc
+from support.dicom_pacs import Pacs, orthanc, receiver
 from support.dicom_phantoms import Phantom
-from support.node_world import NodeWorld, free_port, phantom
+from support.node_world import NodeWorld, phantom
+from support.ports import reserved_port
 
 from cuda_cyclegan.io.files.disk import flush
 
@@ -54,7 +55,7 @@ def rate(folder: Path, objects: int = 400) -> dict[str, Any]:
 
 
 def _received(folder: Path, parts: list[list[Path]]) -> float:
-    world = NodeWorld(folder, free_port(), 'retry = "1 h"')
+    world = NodeWorld(folder, route='retry = "1 h"')
     try:
         world.start()
         return _together(world, parts)
@@ -87,14 +88,9 @@ def _together(world: NodeWorld, shares: list[list[Path]]) -> float:
 
 
 def _storescp(folder: Path, files: list[Path]) -> float:
-    held, port = folder / "held", str(free_port())
-    held.mkdir()
-    with subprocess.Popen([judge("storescp"), "-od", str(held), port]) as server:
-        time.sleep(1)
-        sending = [judge("storescu"), "127.0.0.1", port, *map(str, files)]
-        spent = _timed(lambda: subprocess.run(sending, check=True))
-        server.kill()
-    return spent
+    with receiver(folder / "held") as port:
+        sending = [judge("storescu"), "127.0.0.1", str(port), *map(str, files)]
+        return _timed(lambda: subprocess.run(sending, check=True))
 
 
 def latency(folder: Path, series: int = 40) -> dict[str, Any]:
@@ -131,8 +127,7 @@ def _one_series(world: NodeWorld, pacs: Pacs, number: int) -> float:
 
 def cost(folder: Path, series: int = 1000) -> dict[str, Any]:
     """Seconds of `submit` and `worker` for the same files as from Orthanc through the node."""
-    port = free_port()
-    with orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
+    with reserved_port() as port, orthanc(folder / "orthanc", {"T1TOT2": port}) as pacs:
         world = NodeWorld(folder, pacs.dicom_port, port=port)
         world.configure(callers="ORTHANC@127.0.0.1")
         for number in range(series):
@@ -178,7 +173,7 @@ def _through_node(pacs: Pacs, series: int) -> None:
 
 def hostile(folder: Path, associations: int = 1000) -> dict[str, Any]:
     """Strangers in numbers, three times, while an honest client sends."""
-    world = NodeWorld(folder, free_port(), 'retry = "1 h"')
+    world = NodeWorld(folder, route='retry = "1 h"')
     honest: list[float] = []
     try:
         process = world.start()

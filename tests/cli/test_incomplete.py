@@ -11,6 +11,7 @@ import pytest
 from support.batch_world import identity_model, scan
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
+from support.waiting import wait_for
 
 from cuda_cyclegan.pipelines.jobs.arrivals import Complaints
 from cuda_cyclegan.pipelines.report.reading import read_report
@@ -107,18 +108,13 @@ def test_nothing_but_damage_is_no_study_and_is_told(world: World) -> None:
 
 def test_a_watched_folder_waits_for_what_is_not_whole(world: World) -> None:
     process = world.watch()
-    assert process.stderr is not None
-    said: list[str] = []
-    for line in process.stderr:
-        said.append(line)
-        if " 1 study queued" in line:
-            world.mend()
-            if sum(" 1 study queued" in each for each in said) == 2:
-                break
+    said = wait_for(process, " 1 study queued")
+    world.mend()
+    said += wait_for(process, " 1 study queued")
     process.send_signal(signal.SIGTERM)
-    process.stderr.close()
-    assert process.wait() == 143
-    assert any("im025 is not queued: it is empty" in line for line in said)
+    process.communicate()
+    assert process.returncode == 143
+    assert "im025 is not queued: it is empty" in said
     world.work()
     assert "a.nii" in world.made()
     assert len(list(world.output.rglob("*.dcm"))) == 28

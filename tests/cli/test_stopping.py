@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan, tiny_model
 from support.io_files import unpacked
-from support.standing import SAVING, STANDS, standing, wait_for
+from support.standing import SAVING, STANDS, standing
+from support.waiting import ENOUGH, wait_for
 
 STUDIES = 6
 COMMAND = [sys.executable, "-m", "cuda_cyclegan", "translate"]
@@ -177,7 +178,7 @@ def test_a_second_signal_does_not_wait_for_the_disk(folders: Folders) -> None:
     wait_for(process, SAVING)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=ENOUGH)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert "2 translated" in out

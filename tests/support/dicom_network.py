@@ -14,7 +14,7 @@ import pynetdicom as _pynetdicom
 from pydicom.uid import ExplicitVRLittleEndian
 from pynetdicom import evt
 from pynetdicom.sop_class import MRImageStorage, Verification
-from support.waiting import eventually
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus
 from cuda_cyclegan.io.dicom_network.limits import Limits
@@ -25,7 +25,8 @@ from cuda_cyclegan.io.dicom_network.sending import Peer
 from cuda_cyclegan.io.dicom_network.storage_commitment import Referenced
 
 pynetdicom: Any = _pynetdicom
-LIMITS = Limits(request_seconds=2.0, pdu_seconds=2.0, idle_seconds=5.0)
+LIMITS = Limits(request_seconds=ENOUGH, pdu_seconds=ENOUGH, idle_seconds=ENOUGH)
+"""No peer of a test is slow, however busy the machine is."""
 
 
 @dataclass
@@ -79,11 +80,11 @@ class Store:
     def wait_for_ends(self, count: int) -> None:
         """Until so many associations are over."""
         with self.over:
-            assert self.over.wait_for(lambda: len(self.ended) >= count, 60)
+            assert self.over.wait_for(lambda: len(self.ended) >= count, ENOUGH)
 
     def wait_until_turned_away(self, count: int) -> None:
         with self.over:
-            assert self.over.wait_for(lambda: len(self.turned_away) >= count, 60)
+            assert self.over.wait_for(lambda: len(self.turned_away) >= count, ENOUGH)
 
     @property
     def leftovers(self) -> list[Path]:
@@ -121,6 +122,7 @@ def archive(
         return status(event.dataset) if callable(status) else status
 
     entity = pynetdicom.AE("PACS")
+    entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
     entity.require_calling_aet = [calling]
     entity.require_called_aet = True
     entity.add_supported_context(sop_class, list(syntaxes or (ExplicitVRLittleEndian,)))
@@ -134,31 +136,35 @@ def archive(
         server.shutdown()
 
 
-def associate(port: int, *classes: str, called: str = "NODE", calling: str = "SENDER") -> Any:
-    """An association by pynetdicom, made or not.
+def associate(
+    port: int, *classes: str, called: str = "NODE", calling: str = "SENDER", **how: Any
+) -> Any:
+    """An association by pynetdicom, made or not. how: further arguments of `AE.associate`.
 
-    Its thread takes an answer for a message out of turn if a request follows the last one so soon
-    that the thread has not gone on yet.
+    Its thread, which is there for the peer's requests, would at times take answers as well, before
+    the method that waits for them.
     """
     entity = pynetdicom.AE(calling)
-    entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = 30
+    entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = ENOUGH
     for sop_class in classes or (MRImageStorage, Verification):
         entity.add_requested_context(sop_class)
-    association = entity.associate("127.0.0.1", port, ae_title=called)
-    store = association.send_c_store
+    association = entity.associate("127.0.0.1", port, ae_title=called, **how)
+    messages = association.dimse
+    take = messages.get_msg
 
-    def store_in_turn(dataset: Any) -> Any:
-        eventually(lambda: not association._is_paused)
-        return store(dataset)
+    def take_if_meant(block: bool = False) -> Any:
+        found = messages.peek_msg()[1]
+        is_request = found and getattr(found, "MessageIDBeingRespondedTo", None) is None
+        return take(block) if block or is_request else (None, None)
 
-    association.send_c_store = store_in_turn
+    messages.get_msg = take_if_meant
     return association
 
 
 @contextmanager
 def raw(port: int) -> Generator[socket.socket]:
     """A connection on which anything may be sent."""
-    with socket.create_connection(("127.0.0.1", port), 30) as link:
+    with socket.create_connection(("127.0.0.1", port), ENOUGH) as link:
         yield link
 
 

@@ -1,19 +1,17 @@
 """Real receivers on loopback, for one test: Orthanc with its own storage, and dcmtk's storescp."""
 
 import json
-import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from support.dicom_judges import judge
-
-SECONDS_TO_START = 60
+from support.ports import reserved_port
+from support.waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -74,22 +72,22 @@ def send_folder(folder: Path, port: int, *options: str) -> None:
 
 
 @contextmanager
-def receiver(folder: Path) -> Generator[int]:
+def receiver(folder: Path, *options: str) -> Generator[int]:
     """Run storescp, which stores what it is sent in `folder`; its port."""
-    program, port = judge("storescp"), _free_port()
     folder.mkdir()
-    command = [program, "--output-directory", folder, str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            until = time.monotonic() + SECONDS_TO_START
+    with ExitStack() as stack:
+        port = stack.enter_context(reserved_port())
+        command = [judge("storescp"), *options, "--output-directory", folder, str(port)]
+        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        stack.callback(process.terminate)
+
+        def answers() -> bool:
+            assert process.poll() is None, "storescp did not start"
             echo = [judge("echoscu"), "127.0.0.1", str(port)]
-            while subprocess.run(echo, capture_output=True, check=False).returncode:
-                if time.monotonic() > until or process.poll() is not None:
-                    raise RuntimeError("storescp did not start")
-                time.sleep(0.05)
-            yield port
-        finally:
-            process.terminate()
+            return not subprocess.run(echo, capture_output=True, check=False).returncode
+
+        eventually(answers)
+        yield port
 
 
 @contextmanager
@@ -99,8 +97,18 @@ def orthanc(folder: Path, peers: Mapping[str, int] | None = None) -> Generator[P
     peers: ports of this machine that it can send to, by their AE titles.
     """
     judge("Orthanc")
-    pacs = Pacs(_free_port(), _free_port())
     folder.mkdir()
+    with reserved_port() as dicom_port, reserved_port() as http_port:
+        pacs = Pacs(dicom_port, http_port)
+        _configure(pacs, folder, peers or {})
+        try:
+            pacs.start(folder)
+            yield pacs
+        finally:
+            pacs.stop()
+
+
+def _configure(pacs: Pacs, folder: Path, peers: Mapping[str, int]) -> None:
     configuration = {
         "StorageDirectory": str(folder / "storage"),
         "IndexDirectory": str(folder / "index"),
@@ -113,33 +121,20 @@ def orthanc(folder: Path, peers: Mapping[str, int] | None = None) -> Generator[P
         "AuthenticationEnabled": False,
         "DicomModalities": {
             title: {"AET": title, "Host": "127.0.0.1", "Port": port}
-            for title, port in (peers or {}).items()
+            for title, port in peers.items()
         },
         "StableAge": 1,
         "Plugins": [],
     }
     (folder / "orthanc.json").write_text(json.dumps(configuration))
-    try:
-        pacs.start(folder)
-        yield pacs
-    finally:
-        pacs.stop()
 
 
 def _wait(pacs: Pacs, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    until = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < until and process.poll() is None:
-        try:
+    def answers() -> bool:
+        assert process.poll() is None, f"Orthanc did not start: {log.read_text()}"
+        with suppress(OSError):
             pacs.ask("/system")
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"Orthanc did not start: {log.read_text()}")
+            return True
+        return False
 
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    eventually(answers)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from pynetdicom.sop_class import MRImageStorage
 from support.batch_world import tiny_model
-from support.dicom_network import associate
-from support.node_world import free_port
+from support.dicom_network import LIMITS, associate
+from support.ports import reserved_port
 from support.waiting import eventually
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
@@ -41,7 +41,8 @@ class NodeInProcess:
     """
 
     def __init__(self, folder: Path, queue: str = "", **of_route: Any) -> None:
-        self.destination = free_port()
+        self._ports = ExitStack()
+        self.destination = self._ports.enter_context(reserved_port())
         self.folder = folder / "node"
         self.place = queue_place(queue or str(folder / "private" / "queue.db"))
         self.route = Route(
@@ -52,7 +53,7 @@ class NodeInProcess:
             destination=Peer("PACS", "127.0.0.1", self.destination),
             **of_route,
         )
-        self.settings = NodeSettings(self.folder, self.place, port=0, reserve=0)
+        self.settings = NodeSettings(self.folder, self.place, port=0, reserve=0, limits=LIMITS)
         self.told: list[NodeEvent] = []
         self.now = time.time()
         self.node: DicomNode
@@ -64,6 +65,7 @@ class NodeInProcess:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        self._ports.close()
 
     def start(self) -> None:
         """Open the node, after a stop too."""

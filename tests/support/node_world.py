@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,11 @@ from typing import Any
 from support.batch_world import tiny_model
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
+from support.ports import reserved_port
 from support.queue_world import COMMAND, children
 from support.waiting import eventually
 
 from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
-
-
-def free_port() -> int:
-    """A port that nobody has at this moment."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def phantom(number: int, slices: int = 8) -> Phantom:
@@ -39,20 +33,23 @@ def phantom(number: int, slices: int = 8) -> Phantom:
 class NodeWorld:
     """One route, T1TOT2, whose results go to PACS at `destination`, a port of this machine.
 
-    queue: the URL of a server, or "" for a file.
+    destination, port: of the node; 0 reserves one. queue: the URL of a server, or "" for a file.
     """
 
     folder: Path
-    destination: int
+    destination: int = 0
     route: str = ""
     options: Sequence[str] = ()
-    port: int = field(default_factory=free_port)
+    port: int = 0
     queue: str = ""
+    _ports: ExitStack = field(default_factory=ExitStack)
     _processes: list["subprocess.Popen[bytes]"] = field(
         default_factory=list["subprocess.Popen[bytes]"]
     )
 
     def __post_init__(self) -> None:
+        self.destination = self.destination or self._ports.enter_context(reserved_port())
+        self.port = self.port or self._ports.enter_context(reserved_port())
         self.model = tiny_model(self.folder / "model.safetensors")
         self.log = self.folder / "node.log"
         self.state = self.folder / "node"
@@ -137,6 +134,7 @@ class NodeWorld:
                     os.kill(child, 9)
                 process.kill()
             process.wait()
+        self._ports.close()
 
     def _listens(self) -> bool:
         with socket.socket() as probe:

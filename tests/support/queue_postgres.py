@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Generator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from support.ports import reserved_port
 from support.processes import descendants, runs
 from support.waiting import eventually
 
@@ -69,19 +69,17 @@ def server(address: str = "127.0.0.1") -> Generator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="queue-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, _account())
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port = probe.getsockname()[1]
     _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", "--no-sync")
     with (folder / "data" / "pg_hba.conf").open("a") as rights:
         rights.write(f"host all all {address}/24 trust\n")
-    found = Server(folder, address, port)
-    found.start()
-    try:
-        yield found
-    finally:
-        found.stop("immediate")
-        shutil.rmtree(folder)
+    with reserved_port(address) as port:
+        found = Server(folder, address, port)
+        found.start()
+        try:
+            yield found
+        finally:
+            found.stop("immediate")
+            shutil.rmtree(folder)
 
 
 def is_installed() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from support.batch_world import SHAPE, scan, tiny_model
 from support.processes import children_of, runs
+from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -22,6 +23,7 @@ from cuda_cyclegan.pipelines.jobs.worker.messages import WorkerEvent, WorkerSett
 from cuda_cyclegan.pipelines.jobs.worker.process import work
 
 COMMAND = [sys.executable, "-m", "cuda_cyclegan"]
+HELD_WORKERS = Path(__file__).parent / "held_workers"
 
 
 class QueueWorld:
@@ -66,9 +68,16 @@ class QueueWorld:
         start_new_session: bool = False,
         home: Path | None = None,
         command: Sequence[str] = COMMAND,
+        go_on: Path | None = None,
     ) -> "subprocess.Popen[str]":
-        """home: of another machine, or container, that has this one's name."""
+        """A command in the background.
+
+        home: of another machine, or container, that has this one's name. go_on: a file before which
+        no worker process of it begins.
+        """
         elsewhere = {"HOME": f"{home}", "XDG_STATE_HOME": f"{home}/state"} if home else {}
+        if go_on:
+            elsewhere |= {"GO_ON": f"{go_on}", "PYTHONPATH": f"{HELD_WORKERS}"}
         process = subprocess.Popen(
             [*command, *arguments],
             stderr=subprocess.PIPE,
@@ -115,6 +124,12 @@ class QueueWorld:
 def children(process: int) -> list[int]:
     """The processes at work for a `worker` command: each holds the lock of its name."""
     return [found for found in _launched(process) if _holds_a_lock(found)]
+
+
+def child_after(process: int, *before: int) -> int:
+    """The one at work for a `worker` command, once it is none of those of before."""
+    eventually(lambda: len(children(process)) == 1 and children(process)[0] not in before)
+    return children(process)[0]
 
 
 def spares(process: int) -> list[int]:

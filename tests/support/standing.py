@@ -1,6 +1,5 @@
 """The command in a process that stands still at a chosen place until it is told to go on."""
 
-import subprocess
 import sys
 
 STANDS = "standing still"
@@ -40,14 +39,3 @@ def standing(
     says as SAVING.
     """
     return [sys.executable, "-c", _PROGRAM, *place, str(call), str(patience), *arguments]
-
-
-def wait_for(process: "subprocess.Popen[str]", words: str) -> None:
-    """Read what a process says on stderr up to a line with these words."""
-    assert process.stderr is not None
-    said = ""
-    for line in process.stderr:
-        if words in line:
-            return
-        said += line
-    raise AssertionError(f"it never said: {words}; but:\n{said}")

@@ -1,5 +1,6 @@
-"""Waiting until threads wait, and for what other processes do."""
+"""Waiting until threads wait, and for what other processes do and say."""
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,21 @@ def eventually(condition: Callable[[], object], seconds: float = ENOUGH) -> None
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.02)
+
+
+def wait_for(process: "subprocess.Popen[str]", words: str, times: int = 1) -> str:
+    """Read what a process says on stderr up to the line with these words; all lines so far.
+
+    times: of lines with them.
+    """
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        times -= words in line
+        if not times:
+            return said
+    raise AssertionError(f"it never said: {words}; but:\n{said}")
 
 
 class ToldCondition(threading.Condition):

@@ -2,12 +2,12 @@
 
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -145,14 +145,14 @@ def _show(folder: Path, *, json: bool) -> None:
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
     from ....pipelines.node.checking import check_routes
-    from ....pipelines.node.node import open_node
+    from ....pipelines.node.node import STEP_SECONDS, open_node
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
     with control, open_node(settings, routes, _log_event) as at_work:
         log(f"listening at {settings.address}:{at_work.port}")
-        while control.goes_on():
-            if control.is_asked_to_read():
+        while (asked := control.asked(STEP_SECONDS)) != "stop":
+            if asked == "read":
                 try:
                     routes = read()
                     check_routes(routes, settings.certificates)
@@ -168,7 +168,9 @@ class _Control:
     """Hears SIGTERM and Ctrl-C, which stop, and SIGHUP, which has the routes read again."""
 
     def __init__(self) -> None:
-        self._stopped, self._read = threading.Event(), threading.Event()
+        # A handler may run within any call of the main thread, also within one of an Event, which
+        # would wait for its own lock.
+        self._heard: SimpleQueue[str] = SimpleQueue()
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
@@ -180,18 +182,15 @@ class _Control:
             signal.signal(number, handler)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        is_to_read = signal.Signals(number).name == "SIGHUP"
-        (self._read if is_to_read else self._stopped).set()
+        self._heard.put(signal.Signals(number).name)
 
-    def goes_on(self) -> bool:
-        """Whether there is no stop, after a moment."""
-        return not self._stopped.wait(STEP_SECONDS)
-
-    def is_asked_to_read(self) -> bool:
-        """Whether the routes are to be read again now."""
-        asked = self._read.is_set()
-        self._read.clear()
-        return asked
+    def asked(self, seconds: float) -> Literal["stop", "read", None]:
+        """What the next signal asks for, which may take so long to come."""
+        try:
+            name = self._heard.get(timeout=seconds)
+        except Empty:
+            return None
+        return "read" if name == "SIGHUP" else "stop"
 
 
 def _checked(routes: "dict[str, Route]", files: "Certificates | None") -> Exit:

@@ -3,13 +3,14 @@
 import subprocess
 import threading
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pydicom as _pydicom
 import pytest
 from pydicom.uid import JPEGLosslessSV1, RLELossless
-from pynetdicom import AE, evt
+from pynetdicom import evt
 from pynetdicom.sop_class import (
     BasicTextSRStorage,
     CTImageStorage,
@@ -18,12 +19,20 @@ from pynetdicom.sop_class import (
     Verification,
 )
 from support.dicom_judges import judge
-from support.dicom_network import associate, associate_request, closed_by_peer, listening, pdu, raw
+from support.dicom_network import (
+    LIMITS,
+    associate,
+    associate_request,
+    closed_by_peer,
+    listening,
+    pdu,
+    raw,
+)
 from support.node_world import phantom
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.dicom.pixels import decode
 from cuda_cyclegan.io.dicom_network.commands import DimseStatus
-from cuda_cyclegan.io.dicom_network.limits import Limits
 
 pydicom: Any = _pydicom
 
@@ -128,7 +137,7 @@ def test_an_object_for_which_there_is_no_room_is_refused_and_the_next_is_taken(
 
 
 def test_limits_of_objects_and_bytes_on_one_association(tmp_path: Path) -> None:
-    for limits in (Limits(objects=2), Limits(bytes=4000)):
+    for limits in (replace(LIMITS, objects=2), replace(LIMITS, bytes=4000)):
         with listening(tmp_path, limits) as (store, port):
             association = associate(port)
             statuses = [association.send_c_store(sent).Status for sent in slices(3)]
@@ -166,7 +175,7 @@ def test_who_is_not_known_is_rejected_with_the_standards_reasons(tmp_path: Path)
 
 
 def test_more_associations_than_are_allowed_are_told_to_come_later(tmp_path: Path) -> None:
-    with listening(tmp_path, Limits(associations=1)) as (store, port):
+    with listening(tmp_path, replace(LIMITS, associations=1)) as (store, port):
         first = associate(port)
         with raw(port) as link:
             link.sendall(associate_request())
@@ -188,11 +197,11 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         return 0, None
 
     with listening(tmp_path) as (_, port):
-        entity: Any = AE("SENDER")
-        entity.add_requested_context(MRImageStorage)
-        entity.add_requested_context(StorageCommitmentPushModel)
-        association = entity.associate(
-            "127.0.0.1", port, ae_title="NODE", evt_handlers=[(evt.EVT_N_EVENT_REPORT, hear)]
+        association = associate(
+            port,
+            MRImageStorage,
+            StorageCommitmentPushModel,
+            evt_handlers=[(evt.EVT_N_EVENT_REPORT, hear)],
         )
         sent, missing = slices(2)
         assert association.send_c_store(sent).Status == 0
@@ -207,7 +216,7 @@ def test_storage_commitment_reports_what_is_held_and_what_is_not(tmp_path: Path)
         model = StorageCommitmentPushModel
         status, _ = association.send_n_action(asked, 1, model, "1.2.840.10008.1.20.1.1")
         assert status.Status == 0
-        assert heard.wait(30)
+        assert heard.wait(ENOUGH)
         association.release()
     [(event, told)] = reports
     assert event == 2

@@ -1,6 +1,5 @@
 """Objects sent to pynetdicom and dcmtk: confirmed one by one, in an encoding that they take."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,10 @@ import pydicom as _pydicom
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 from pynetdicom.sop_class import CTImageStorage
-from support.dicom_judges import judge
 from support.dicom_network import archive
-from support.node_world import free_port, phantom
-from support.waiting import eventually
+from support.dicom_pacs import receiver
+from support.node_world import phantom
+from support.ports import reserved_port
 
 from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError, RefusedError
 from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
@@ -78,36 +77,21 @@ def test_a_rejection_names_the_title_that_is_not_known(
 
 
 def test_a_peer_that_is_not_there_is_named() -> None:
-    peer = Peer("PACS", "127.0.0.1", free_port())
     with (
+        reserved_port() as port,
         pytest.raises(ConnectionLostError, match="Connection refused"),
-        sending_to(peer, "NODE"),
+        sending_to(Peer("PACS", "127.0.0.1", port), "NODE"),
     ):
         pass
 
 
 def test_dcmtk_takes_what_is_sent(files: list[Path], tmp_path: Path) -> None:
-    held, port = tmp_path / "held", free_port()
-    held.mkdir()
-    peer = Peer("PACS", "127.0.0.1", port)
-    with subprocess.Popen(
-        [judge("storescp"), "-od", str(held), "-aet", "PACS", str(port)], stderr=subprocess.DEVNULL
-    ) as server:
-        try:
-            eventually(lambda: _answers(peer))
-            with sending_to(peer, "NODE") as link:
-                for file in files:
-                    link.store(file)
-        finally:
-            server.kill()
+    held = tmp_path / "held"
+    with (
+        receiver(held, "-aet", "PACS") as port,
+        sending_to(Peer("PACS", "127.0.0.1", port), "NODE") as link,
+    ):
+        for file in files:
+            link.store(file)
     found = {pydicom.dcmread(file).SOPInstanceUID for file in held.iterdir()}
     assert found == {pydicom.dcmread(file).SOPInstanceUID for file in files}
-
-
-def _answers(peer: Peer) -> bool:
-    try:
-        with sending_to(peer, "NODE") as link:
-            link.echo()
-    except ConnectionLostError:
-        return False
-    return True

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.node_world import NodeWorld, free_port, phantom
+from support.node_world import NodeWorld, phantom
 
 IN_A_SMALL_WORLD = "mount -t tmpfs -o size=400k none {state} || exit 99; exec "
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeWorld]:
-    found = NodeWorld(tmp_path, free_port(), options=("--reserve", "0.001MB"))
+    found = NodeWorld(tmp_path, options=("--reserve", "0.001MB"))
     try:
         yield found
     finally:

@@ -13,8 +13,9 @@ import pytest
 from support.dicom_judges import judge
 from support.dicom_network import archive
 from support.dicom_phantoms import PATIENT, PATIENT_ID
-from support.node_world import NodeWorld, free_port, phantom
-from support.waiting import eventually
+from support.node_world import NodeWorld, phantom
+from support.ports import reserved_port
+from support.waiting import ENOUGH, eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -24,7 +25,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "node.md"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[NodeWorld]:
-    found = NodeWorld(tmp_path, free_port())
+    found = NodeWorld(tmp_path)
     try:
         yield found
     finally:
@@ -157,7 +158,7 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert (series["state"], series["images"]) == ("queued", 8)
     assert list(series["stages"]) == ["receive", "translate"]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(ENOUGH) == 0, world.said()
     shown = world.run("node", "--status")
     assert "1 series: 1 queued" in shown.stdout
     assert "No node is running here." in shown.stdout
@@ -192,7 +193,8 @@ def test_systemd_takes_the_unit_of_the_page(tmp_path: Path) -> None:
 def test_the_page_s_routes_are_understood(tmp_path: Path) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     file = tmp_path / "node.toml"
-    file.write_text(text.replace("10.0.0.9:104", f"127.0.0.1:{free_port()}"))
-    done = CliRunner().invoke(app, ["--config", str(file), "node", "--check"])
+    with reserved_port() as port:
+        file.write_text(text.replace("10.0.0.9:104", f"127.0.0.1:{port}"))
+        done = CliRunner().invoke(app, ["--config", str(file), "node", "--check"])
     assert done.exit_code == 1
     assert "(T1TOT2): nothing answers" in done.stdout

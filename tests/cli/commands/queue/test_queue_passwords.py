@@ -15,6 +15,7 @@ from psycopg import sql
 from support import queue_postgres
 from support.batch_world import scan, tiny_model
 from support.queue_world import COMMAND
+from support.waiting import eventually
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
@@ -183,11 +184,21 @@ def locked_server() -> Generator[queue_postgres.Server]:
             known = rights.read_text()
             rights.write_text(f"host jobs keeper {server.address}/32 scram-sha-256\n{known}")
             admin.execute("SELECT pg_reload_conf()")
+        eventually(lambda: not lets_in_without_a_password(server))
         yield server
 
 
 def address_of(server: queue_postgres.Server, password: str = "") -> str:
     return f"postgresql://keeper{password}@{server.address}:{server.port}/jobs"
+
+
+def lets_in_without_a_password(server: queue_postgres.Server) -> bool:
+    """As it does until it has read its rules again."""
+    try:
+        psycopg.connect(address_of(server)).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("kept", ["in the address", "in a file"])

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.batch_world import scan
 from support.dicom_phantoms import Phantom
 from support.queue_world import QueueWorld
-from support.waiting import eventually
+from support.waiting import wait_for
 
 from cuda_cyclegan.pipelines.jobs.queue.liveness import life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
@@ -55,13 +55,14 @@ def test_a_watched_folder_becomes_jobs(world: QueueWorld) -> None:
     world.inputs.mkdir()
     paths = ["--model", str(world.model), "--output", str(world.output)]
     watch = world.start("watch", str(world.inputs), *paths, "--settle", "0.5")
-    scan(world.inputs / "a.nii")
-    eventually(lambda: world.run("jobs").stdout.count(" 1 ") == 1)
-    scan(world.inputs / "b.nii")
-    eventually(lambda: len(world.did("jobs").splitlines()) == 5)
+    log = ""
+    for name in ("a.nii", "b.nii"):
+        scan(world.folder / name).rename(world.inputs / name)  # whole at once
+        log += wait_for(watch, "1 study queued")
+    assert len(world.did("jobs").splitlines()) == 5
     watch.terminate()
-    _, log = watch.communicate()
-    assert log.count("1 study queued") == 2
+    _, last = watch.communicate()
+    assert "queued" not in last
     assert log.splitlines()[0].endswith(f" watching {world.inputs}")
     world.work()
     assert world.made() == {"a.nii", "b.nii"}
