@@ -50,6 +50,10 @@ class Outcomes:
         return replace(row, seconds=sum(stages.values()))
 
 
+_DEAF_SECONDS = 0.5
+"""That a signal waits at most: the system may give it to another thread, which wakes none here."""
+
+
 class BatchEvents:
     """Events from the threads where they happen to the one that listens.
 
@@ -83,9 +87,9 @@ class BatchEvents:
         end = monotonic() + seconds
         while not self.is_over and (left := end - monotonic()) > 0:
             try:
-                heard = self._heard.get(timeout=left)
+                heard = self._heard.get(timeout=min(left, _DEAF_SECONDS))
             except Empty:
-                return
+                continue
             if heard is None:
                 self.is_over = True
             elif not isinstance(heard, BaseException):

@@ -1,6 +1,7 @@
 """Signals, as far as the system knows them."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +14,8 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
     if hasattr(signal, name)  # a closed terminal sends Windows' programs none
 )
 """By which a user, a service manager or a terminal asks a program to end."""
+
+_AGAIN_SECONDS = 0.05
 
 Interrupter: TypeAlias = Callable[[], None]
 """Has a KeyboardInterrupt raised in the main thread, after the time it was made for."""
@@ -27,7 +30,10 @@ def interrupter(seconds: float) -> AbstractContextManager[Interrupter]:
 def _by_alarm(seconds: float) -> Generator[Interrupter]:
     """Ends whatever call of the system the main thread waits in."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(_number: int, frame: FrameType | None) -> None:
+        if _is_dropped(frame):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+            return
         raise KeyboardInterrupt
 
     def later() -> None:
@@ -49,7 +55,7 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
     is_due = threading.Event()
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if is_due.is_set():
+        if is_due.is_set() and not _is_dropped(frame):
             is_due.clear()
             raise KeyboardInterrupt
         if callable(before):
@@ -75,3 +81,13 @@ def _by_thread(seconds: float) -> Generator[Interrupter]:
             timer.join()
         is_due.clear()
         signal.signal(signal.SIGINT, before)
+
+
+def _is_dropped(frame: FrameType | None) -> bool:
+    """Whether Python would drop what is raised there, in its hook for what it has dropped."""
+    hook = getattr(sys.unraisablehook, "__code__", None)
+    while frame is not None:
+        if frame.f_code is hook:
+            return True
+        frame = frame.f_back
+    return False

@@ -9,27 +9,30 @@ ENOUGH = 300.0
 """Seconds that only a test that fails waits; machines may be busy."""
 
 
-def eventually(condition: Callable[[], object], seconds: float = ENOUGH) -> None:
-    """Ask until it holds. What this process does itself says so by an event instead."""
+def eventually(
+    condition: Callable[[], object],
+    seconds: float = ENOUGH,
+    evidence: Callable[[], object] = lambda: "",
+) -> None:
+    """Ask until it holds. What this process does itself says so by an event instead.
+
+    evidence: what a failure shows, such as a log.
+    """
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it never came to that"
+        assert time.monotonic() < end, f"it never came to that\n{evidence()}"
         time.sleep(0.02)
 
 
-def wait_for(process: "subprocess.Popen[str]", words: str, times: int = 1) -> str:
-    """Read what a process says on stderr up to the line with these words; all lines so far.
-
-    times: of lines with them.
-    """
+def wait_for(process: "subprocess.Popen[str]", *words: str) -> str:
+    """Read what a process says on stderr until each of these was in some line; all lines so far."""
     assert process.stderr is not None
     said = ""
     for line in process.stderr:
         said += line
-        times -= words in line
-        if not times:
+        if all(each in said for each in words):
             return said
-    raise AssertionError(f"it never said: {words}; but:\n{said}")
+    raise AssertionError(f"it never said all of {words}; but:\n{said}")
 
 
 class ToldCondition(threading.Condition):

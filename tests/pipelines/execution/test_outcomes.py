@@ -1,9 +1,14 @@
 """What became of studies, from events in any order of ends; and how events reach the listener."""
 
+import signal
 import threading
+import time
 from pathlib import Path, PurePosixPath
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.execution.outcomes import BatchEvents, Outcomes
@@ -71,6 +76,32 @@ def test_an_outcome_is_kept_before_its_event_is_heard() -> None:
     events.end()
     assert list(events.listen()) == [DONE]
     assert events.is_over
+
+
+def test_a_signal_that_another_thread_receives_ends_the_wait_for_events() -> None:
+    """As at the end of a stop by SIGSTOP, or while another signal is on its way."""
+    waits = threading.Event()
+
+    class Told(SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            waits.set()
+            return super().get(block, timeout)
+
+    def receive() -> None:
+        assert waits.wait(ENOUGH)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    events = BatchEvents(Outcomes())
+    events._heard = Told()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        begin = time.monotonic()
+        threading.Thread(target=receive).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(events.listen(2 * ENOUGH))
+        assert time.monotonic() - begin < ENOUGH
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_fault_is_raised_and_what_follows_can_still_be_heard() -> None:
