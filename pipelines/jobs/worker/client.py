@@ -33,22 +33,30 @@ class TakenJob:
 
 
 class Outage:
-    """Tells that the queue does not answer, once until it does again."""
+    """Tells that the queue does not answer, once until it does again; any thread may call.
+
+    failures: how often it did not answer.
+    """
 
     def __init__(self, tell: Tell) -> None:
+        self.failures = 0
         self._tell = tell
         self._is_told = False
+        self._lock = threading.Lock()
 
     def wait(self, error: QueueLostError) -> None:
         """Pause, for the queue did not answer."""
-        if not self._is_told:
-            self._is_told = True
-            self._tell(Waiting(str(error)))
+        with self._lock:
+            self.failures += 1
+            if not self._is_told:
+                self._is_told = True
+                self._tell(Waiting(str(error)))
         time.sleep(PAUSE_SECONDS)
 
-    def end(self) -> None:
-        """The queue answers."""
-        self._is_told = False
+    def end(self, failures: int) -> None:
+        """The queue answered what was asked after so many failures, if there was none since."""
+        with self._lock:
+            self._is_told = self._is_told and failures != self.failures
 
 
 class JobClient:
@@ -147,9 +155,10 @@ class JobClient:
     def _claim(self) -> Claim | None:
         if not self.is_open or self.hindrance():
             return None
+        failures = self.outage.failures
         taken = (self._claims.take(scheduling) for scheduling in self._open_classes())
         claim = next(filter(None, taken), None)
-        self.outage.end()
+        self.outage.end(failures)
         return claim
 
     def _open_classes(self) -> list[SchedulingClass]:
@@ -169,12 +178,13 @@ class JobClient:
     def _record(self, step: Callable[[], object]) -> None:
         """Tell the queue what became of a job, for as long as it takes."""
         while True:
+            failures = self.outage.failures
             try:
                 step()
             except QueueLostError as error:
                 self.outage.wait(error)
             else:
-                return self.outage.end()
+                return self.outage.end(failures)
 
 
 def _is_open(scheduling: SchedulingClass) -> bool:
