@@ -32,8 +32,10 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Measurements of tests stay out of the user's cache."""
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user has of this program changes no test, nor does another run of them beside it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        for kind in ("cache", "config", "state"):
+            folder = tmp_path_factory.mktemp(kind)
+            patch.setenv(f"XDG_{kind.upper()}_HOME", str(folder))
         yield

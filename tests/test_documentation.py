@@ -20,6 +20,7 @@ from support.bench_batches import write_model
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
 from support.onnx_files import tiny, written
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.app import app
 
@@ -132,7 +133,7 @@ def run(words: list[str], workplace: Path) -> "subprocess.CompletedProcess[str]"
         env=os.environ | own,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=ENOUGH,
         check=False,
     )
 

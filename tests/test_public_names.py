@@ -68,11 +68,14 @@ def test_importing_it_loads_nothing() -> None:
         "import cuda_cyclegan; seconds = time.process_time() - start\n"
         "print(seconds, *sorted({*sys.modules} - before))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    seconds, *loaded = done.stdout.split()
-    assert [name for name in loaded if "cuda_cyclegan" in name] == ["cuda_cyclegan"]
-    assert "numpy" not in loaded
-    assert float(seconds) < MOST_SECONDS
+    spent: list[float] = []
+    for _ in range(5):  # a busy machine slows some of them down
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        seconds, *loaded = done.stdout.split()
+        assert [name for name in loaded if "cuda_cyclegan" in name] == ["cuda_cyclegan"]
+        assert "numpy" not in loaded
+        spent.append(float(seconds))
+    assert min(spent) < MOST_SECONDS
 
 
 def test_what_it_gives_is_typed() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.engine.model.reference import verify
@@ -30,7 +31,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(SAMPLE)]
     command += ["--model", str(SAMPLE / "model.safetensors"), "--output", str(output)]
     command += ["--device", "cpu", "--report", str(output / "report.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=ENOUGH)
     return output
 
 

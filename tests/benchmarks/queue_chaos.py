@@ -72,53 +72,89 @@ class Watched:
 
 def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     """Figures of one run; kills are spread over it evenly."""
-    for number in range(trial.studies):
-        scan(world.inputs / f"{number:03}.nii", number, (64, 64, 48))
-    direct = world.folder / "direct"
-    paths = [str(world.inputs), "--model", str(world.model), "--output", str(direct)]
-    world.did("translate", *paths)
-    batch = world.submit()
+    work = Work(world, trial.studies)
     workers = [
         Watched(world.start("worker", "--tries", "1000", command=TELLING_COMMAND))
         for _ in range(trial.workers)
     ]
-    for worker in workers:
-        threading.Thread(target=worker.listen, daemon=True).start()
+    listeners = [threading.Thread(target=worker.listen, daemon=True) for worker in workers]
+    for listener in listeners:
+        listener.start()
     begin, moments = time.monotonic(), random.Random(1)
     for killed in range(1, trial.kills + 1):
         due = trial.studies * killed / (trial.kills + 1)
         _wait_for(lambda due=due: len(world.made()) >= due)
-        _kill_one_at_work(workers, moments)
+        _kill_one_at_work(workers, work, moments)
         if trial.server and killed == (trial.kills + 1) // 2:
             trial.server.stop("immediate")
             time.sleep(trial.outage_seconds)
             trial.server.start()
-    _wait_for(lambda: {row["state"] for row in world.jobs(batch)} == {"done"})
+    _wait_for(lambda: {row["state"] for row in work.rows()} == {"done"})
     seconds = time.monotonic() - begin
     for worker in workers:
         worker.process.terminate()
-    for worker in workers:
+    for worker, listener in zip(workers, listeners, strict=True):
         worker.process.wait()
+        listener.join()
     return {
-        "studies": trial.studies,
+        "studies": work.studies,
         "kills": sum(len(worker.lost) for worker in workers),
         "seconds": round(seconds, 1),
-        **_outcome(world, direct),
-        **_accounts(world, world.jobs(batch), workers),
+        **_outcome(world, work.direct()),
+        **_accounts(world, work.rows(), workers),
     }
 
 
-def _kill_one_at_work(workers: list[Watched], moments: random.Random) -> None:
-    """Kill a random worker process that has jobs in hand when it comes to it."""
+class Work:
+    """Studies that are queued; more of them whenever none is left before the last kill."""
+
+    def __init__(self, world: QueueWorld, studies: int) -> None:
+        self.studies = 0
+        self._world, self._portion = world, studies
+        self._batches: list[str] = []
+        self.add()
+
+    def add(self) -> None:
+        """Queue as many studies as at first."""
+        for number in range(self.studies, self.studies + self._portion):
+            scan(self._world.inputs / f"{number:03}.nii", number, (64, 64, 48))
+        self.studies += self._portion
+        self._batches.append(self._world.submit())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Of all jobs."""
+        return [row for batch in self._batches for row in self._world.jobs(batch)]
+
+    def direct(self) -> Path:
+        """The folder of what `translate` makes of the same scans."""
+        folder = self._world.folder / "direct"
+        paths = [str(self._world.inputs), "--model", str(self._world.model)]
+        self._world.did("translate", *paths, "--output", str(folder))
+        return folder
+
+
+def _kill_one_at_work(workers: list[Watched], work: Work, moments: random.Random) -> None:
+    """Kill a random worker process while it has a job in hand, by the queue and by its log."""
     while True:
         time.sleep(moments.uniform(0.0, 0.05))
         victim = moments.choice(workers)
         deaths = len(victim.lost)
-        if victim.in_hand and (found := children(victim.process.pid)):
-            with suppress(ProcessLookupError):
-                os.kill(found[0], signal.SIGKILL)
-                break
+        if any(_is_killed(process, victim, work) for process in children(victim.process.pid)):
+            break
+        if all(row["state"] == "done" for row in work.rows()):
+            work.add()
     _wait_for(lambda: len(victim.lost) > deaths)
+
+
+def _is_killed(process: int, of: Watched, work: Work) -> bool:
+    """Have a process stand still, and end there if it has a job in hand."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGSTOP)
+        running = {row["job"] for row in work.rows() if row["state"] == "running"}
+        is_at_work = not running.isdisjoint(of.in_hand)
+        os.kill(process, signal.SIGKILL if is_at_work else signal.SIGCONT)
+        return is_at_work
+    return False
 
 
 def _outcome(world: QueueWorld, direct: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402
 from support.model_cards import model_parts, random_network  # noqa: E402
+from support.waiting import ENOUGH  # noqa: E402
 
 from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window, ZScore  # noqa: E402
 from cuda_cyclegan.engine.model.model import encode_model, load_model  # noqa: E402
@@ -23,7 +24,6 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec  # n
 MEMORY = 3 << 30
 """Of addresses, most of them of libraries that are mapped and never touched."""
 
-SECONDS = 60
 ANSWERS = (
     "--source T1 --target CT --intensity-in minmax --intensity-out minmax --axes RAS "
     "--spacing native --patch 32,32,32 --direction AtoB"
@@ -41,7 +41,7 @@ def run(*words: object) -> "subprocess.CompletedProcess[str]":
         [sys.executable, "-m", "cuda_cyclegan", *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=ENOUGH,
         preexec_fn=limited,
         check=False,
     )

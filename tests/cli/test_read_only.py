@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.batch_world import scan
 from support.translate_world import World
+from support.waiting import ENOUGH
 
 READ_ONLY = """
 set -e
@@ -41,7 +42,7 @@ def run(
     world: World, *words: object, home: str = "HOME=/nonexistent"
 ) -> "subprocess.CompletedProcess[str]":
     command = [*NAMESPACE, str(world.output), home, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=ENOUGH)
 
 
 def told(world: World, *words: object, status: int = 0, home: str = "HOME=/nonexistent") -> str:

@@ -63,13 +63,14 @@ class Folders:
     def start_and_stand(
         self, place: tuple[str, str], call: int, patience: float = 1, command: str = "translate"
     ) -> "subprocess.Popen[str]":
-        """A run that has come to a place in the program and waits there.
+        """A run that waits at a place in the program, which all studies before it have left behind.
 
         patience: seconds that it waits for results to get stored once it is stopped.
         """
         line = standing(place, call, command, *self._arguments(command), patience=patience)
         process = self._open(line)
-        wait_for(process, STANDS)
+        before = [f"[{call - 1}/{STUDIES}] "] if call > 1 else []
+        wait_for(process, STANDS, *before)
         return process
 
     def start_and_drop(self) -> "subprocess.Popen[str]":
@@ -129,7 +130,7 @@ def test_a_signal_stops_in_order_and_the_next_run_does_the_rest(
         assert len(folders.parts()) == 1
     process.send_signal(number)
     out, errors = process.communicate()
-    assert process.returncode == status
+    assert process.returncode == status, errors
     assert "Traceback" not in errors
     told = re.search(r"Stopped with 2 of 6 studies done; to go on:\n  cuda-cyclegan (.+)", errors)
     assert told is not None

@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
+from support.waiting import eventually
 
 from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer, Stream
 
@@ -59,18 +59,9 @@ def test_our_own_use_hinders_nothing(watched):
 def test_memory_of_another_process_is_seen_and_its_end_too(watched):
     with other_program(2048, busy=False):
         assert "other programs hold" in (watched.hindrance() or "")
-    assert _soon(lambda: watched.hindrance() is None)
+    eventually(lambda: watched.hindrance() is None)
 
 
 def test_load_of_another_process_is_seen(watched):
     with other_program(64, busy=True):
-        assert _soon(lambda: "busy" in (watched.hindrance() or ""))
-
-
-def _soon(condition) -> bool:
-    end = time.monotonic() + 10
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.2)
-    return True
+        eventually(lambda: "busy" in (watched.hindrance() or ""))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.gpu_networks import untrained_network
 from support.numerics_models import through
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
@@ -134,7 +135,7 @@ def test_two_arrays_at_once_take_what_was_planned_for_two(options: Any, account:
         def meet(_: int) -> None:
             if not getattr(met, "done", False):
                 met.done = True
-                both.wait(60)
+                both.wait(ENOUGH)
 
         threads = [threading.Thread(target=_through, args=(generator, meet)) for _ in range(2)]
         for thread in threads:

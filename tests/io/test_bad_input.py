@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti, study_of
 from support.io_users import open_folder, ordinary_user
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
@@ -75,11 +76,11 @@ print(json.dumps([said, peak() - before]))
 
 def refusal(path: Path, kind: type[ScanError] = UnreadableScanError) -> str:
     """What the reader says of `path`, having checked that it is one sentence of that class."""
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ScanError) as caught:
         read_file(path)
     message = str(caught.value)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert type(caught.value) is kind, message
     assert str(path.parent) in message or "/dev/zero" in message
     assert message.endswith(".")
@@ -281,7 +282,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(stored)
     asked = json.dumps([(str(tmp_path / name), kind) for name, (_, kind) in files.items()])
     command = [sys.executable, "-c", MEMORY_PROBE, asked]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=ENOUGH)
     said, grown = json.loads(answer.stdout)
     assert len(said) == 4
     assert sum("holds more than its header promises" in message for message in said) == 3

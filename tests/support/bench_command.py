@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -115,7 +116,8 @@ def _samples(
                 int(fields["Threads"]),
                 device_bytes(),
             )
-        time.sleep(every)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(every)
 
 
 def device_bytes() -> int:

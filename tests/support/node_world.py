@@ -79,8 +79,8 @@ class NodeWorld:
             process = subprocess.Popen(asked, stdout=log, stderr=log, env=self._environment())
         self._processes.append(process)
         if not command and wait:
-            eventually(lambda: self._listens() or process.poll() is not None)
-            assert process.poll() is None, self.log.read_text()
+            eventually(lambda: self._listens() or process.poll() is not None, evidence=self.said)
+            assert process.poll() is None, self.said()
         return process
 
     def worker(self) -> "subprocess.Popen[bytes]":
@@ -125,6 +125,10 @@ class NodeWorld:
     def said(self) -> str:
         """The log of all processes."""
         return self.log.read_text("utf-8")
+
+    def wait_for(self, words: str) -> None:
+        """Until the log has them."""
+        eventually(lambda: words in self.said(), evidence=self.said)
 
     def close(self) -> None:
         """End all processes at once."""

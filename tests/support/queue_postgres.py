@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from support.ports import reserved_port
 from support.processes import descendants, runs
-from support.waiting import eventually
+from support.waiting import ENOUGH, eventually
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"postgresql://worker@{self.address}:{self.port}/jobs"
+        """Of its queue; who connects is as patient as a test."""
+        where = f"{self.address}:{self.port}"
+        return f"postgresql://worker@{where}/jobs?connect_timeout={ENOUGH:.0f}"
 
     @property
     def _login(self) -> dict[str, Any]:
@@ -69,7 +71,8 @@ def server(address: str = "127.0.0.1") -> Generator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="queue-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, _account())
-    _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", "--no-sync")
+    made = ("--no-sync", "--no-locale", "--encoding=UTF8")
+    _run("initdb", "-D", str(folder / "data"), "-U", "worker", "-A", "trust", *made)
     with (folder / "data" / "pg_hba.conf").open("a") as rights:
         rights.write(f"host all all {address}/24 trust\n")
     with reserved_port(address) as port:
@@ -99,6 +102,5 @@ def _account() -> str:
 
 def _run(name: str, *arguments: str) -> None:
     command = [_program(name) or name, *arguments]
-    if os.getuid() == 0:
-        command = ["runuser", "-u", _account(), "--", *command]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+    account = _account() if os.getuid() == 0 else None
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", user=account)

@@ -27,7 +27,7 @@ from cuda_cyclegan.pipelines.doctor import installation as installed
 from cuda_cyclegan.pipelines.doctor import queue as queue_check
 from cuda_cyclegan.pipelines.doctor.self_test import MODEL
 from cuda_cyclegan.pipelines.host import control_groups
-from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE
+from cuda_cyclegan.pipelines.jobs.queue.location import VARIABLE, queue_place
 
 
 def findings(folder: Path, status: int = 0, queue: str = "") -> dict[str, dict[str, Any]]:
@@ -206,7 +206,7 @@ def test_a_queue_on_a_server_is_counted_and_an_empty_database_is_told_apart(
         world.scans(1)
         world.submit()
         found = findings(tmp_path, 0, server.url)["Queue"]
-    assert found["words"] == f"{server.url}: 1 waiting, 0 running"
+    assert found["words"] == f"{queue_place(server.url)}: 1 waiting, 0 running"
 
 
 def test_a_queue_on_a_network_disk_is_a_warning(

@@ -1,13 +1,14 @@
 """A measurement's process: whatever becomes of it, the caller gets a row."""
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.bench_tasks import Task
+from support.processes import processes_left
+from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.devices import choose_device
@@ -25,7 +26,7 @@ TINY = Bench(
 )
 
 
-def failed(end: str, seconds: float = 30.0) -> str:
+def failed(end: str, seconds: float = ENOUGH) -> str:
     task: Any = Task(end)
     found = in_child(task, seconds)
     assert isinstance(found, FailedRival)
@@ -35,7 +36,7 @@ def failed(end: str, seconds: float = 30.0) -> str:
 
 def test_it_runs_elsewhere() -> None:
     task: Any = Task("well")
-    assert in_child(task, 30.0) != os.getpid()
+    assert in_child(task, ENOUGH) != os.getpid()
 
 
 def test_every_bad_end_has_its_reason() -> None:
@@ -46,26 +47,25 @@ def test_every_bad_end_has_its_reason() -> None:
 
 
 def test_one_that_hangs_is_ended_in_time() -> None:
-    begin = time.perf_counter()
     assert failed("hang", 2.0) == "took longer than 2 s"
-    assert time.perf_counter() - begin < 10
+    assert processes_left() == []
 
 
 def test_pytorch_is_measured_on_the_same_network() -> None:
     pytest.importorskip("torch")
     own = measure(TINY)
-    found = in_child(PytorchTask("eager fp32", TINY, own.output), 60.0)
+    found = in_child(PytorchTask("eager fp32", TINY, own.output), ENOUGH)
     assert isinstance(found, Rival), found
     assert found.difference < 1e-4
     assert found.latency.median > 0
-    other = in_child(PytorchTask("eager fp32", TINY, own.output[..., ::-1]), 60.0)
+    other = in_child(PytorchTask("eager fp32", TINY, own.output[..., ::-1]), ENOUGH)
     assert isinstance(other, Rival)
     assert other.difference > 0.1
 
 
 def test_a_library_that_cannot_be_loaded_is_a_row(tmp_path: Path) -> None:
     (tmp_path / "libcudnn.so.9").write_bytes(b"no library")
-    found = in_child(CudnnTask(tmp_path, TINY, np.zeros((1, 1, 1, 1, 1), np.float32)), 60.0)
+    found = in_child(CudnnTask(tmp_path, TINY, np.zeros((1, 1, 1, 1, 1), np.float32)), ENOUGH)
     assert isinstance(found, FailedRival)
     assert str(tmp_path) in found.reason
     assert "cannot be loaded" in found.reason

@@ -131,7 +131,7 @@ def test_a_signal_while_a_worker_is_replaced_stops_them_all() -> None:
         [sys.executable, "-c", STOPPED],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=ENOUGH,
         check=False,
         cwd=worker_targets.__file__.rsplit("/", 2)[0],
     )

@@ -42,13 +42,13 @@ def test_what_does_not_fit_is_refused_and_what_was_taken_stays(world: NodeWorld)
     process = world.start(prefix=("unshare", "--mount", "sh", "-c", f'{script} "$@"', "sh"))
     files = phantom(0, 300).write(world.folder / "sources")
     assert world.send(files) != 0
-    assert "refused" in world.said()
+    world.wait_for("refused")
     held = int(inside(process.pid, "sh", "-c", f"ls {world.state}/inbox/*/* | wc -l").stdout)
     assert 0 < held < 300
     assert inside(process.pid, "ls", f"{world.state}/incoming").stdout == ""
     grown = inside(process.pid, "mount", "-o", "remount,size=64m", str(world.state))
     assert grown.returncode == 0, grown.stderr
-    assert world.send(files) == 0
+    assert world.send(files) == 0, world.said()
     shown = inside(process.pid, *world.command("node", "--status", "--json"))
     found: Any = json.loads(shown.stdout)
     assert found["running"] is True

@@ -24,6 +24,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Emptied,
     GaveUp,
     LeftOut,
+    NodeEvent,
     NotSent,
     Queued,
     Received,
@@ -177,6 +178,25 @@ def test_a_pacs_that_is_down_for_a_day_gets_all_of_it_once(world: NodeInProcess)
         world.wait_for_sends(1)
     assert set(instances(held).values()) == {1}
     assert len(held) == 8
+
+
+def test_why_a_result_was_not_sent_is_on_record_before_it_is_told(tmp_path: Path) -> None:
+    reasons: list[str] = []
+
+    class Told(list[NodeEvent]):
+        def append(self, event: NodeEvent) -> None:
+            if isinstance(event, NotSent):
+                reasons.append(status_of(world.folder).studies[0].series[0].reason)
+            super().append(event)
+
+    world = NodeInProcess(tmp_path)
+    world.told = Told()
+    with world:
+        world.send(slices())
+        world.queue_up()
+        world.translate()
+        eventually(lambda: world.events(NotSent))
+    assert "nothing answers" in reasons[0]
 
 
 def give_up(world: NodeInProcess) -> None:

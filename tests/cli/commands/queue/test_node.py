@@ -1,11 +1,13 @@
 """`node`: what it says of wrong routes, destinations and folders, its signals, and its state."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ from support.dicom_network import archive
 from support.dicom_phantoms import PATIENT, PATIENT_ID
 from support.node_world import NodeWorld, phantom
 from support.ports import reserved_port
-from support.waiting import ENOUGH, eventually
+from support.waiting import ENOUGH
 from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.cli.commands.queue.node import _Control
 
 PAGE = Path(__file__).parents[4] / "docs" / "node.md"
 
@@ -135,7 +138,7 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     world: NodeWorld,
 ) -> None:
     process = world.start()
-    eventually(lambda: "listening at 127.0.0.1" in world.said())
+    world.wait_for("listening at 127.0.0.1")
     second = world.run("node")
     assert second.returncode == 2
     assert "Another node is running with" in second.stderr
@@ -143,14 +146,14 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert world.send(files, title="OTHER") != 0
     world.config.write_text(world.config.read_text().replace("route.T1TOT2", "route.OTHER"))
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: "1 route read again" in world.said())
-    assert world.send(files, title="OTHER") == 0
+    world.wait_for("1 route read again")
+    assert world.send(files, title="OTHER") == 0, world.said()
     sound = world.config.read_text()
     world.config.write_text("[route.OTHER]\n")
     process.send_signal(signal.SIGHUP)
-    eventually(lambda: "the routes stay as they were" in world.said())
+    world.wait_for("the routes stay as they were")
     world.config.write_text(sound)
-    eventually(lambda: "queued as" in world.said())
+    world.wait_for("queued as")
     found = world.status()
     assert found["schema"] == "cuda-cyclegan/node/1"
     assert found["running"] is True
@@ -164,6 +167,21 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
     assert "No node is running here." in shown.stdout
     for secret in (PATIENT, PATIENT_ID, "Jane", phantom(0).study):
         assert secret not in world.said() + shown.stdout + json.dumps(found)
+
+
+def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
+    control = _Control()
+    with control:
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.raise_signal(number)
+        assert [control.asked(0) for _ in range(3)] == ["read", "stop", None]
+
+
+def test_a_signal_ends_the_wait_for_one() -> None:
+    control = _Control()
+    with control, ThreadPoolExecutor(1) as thread:
+        thread.submit(os.kill, os.getpid(), signal.SIGINT)
+        assert control.asked(ENOUGH) == "stop"
 
 
 def test_status_of_a_folder_without_a_node_says_so(world: NodeWorld) -> None:

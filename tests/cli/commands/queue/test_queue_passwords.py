@@ -189,7 +189,7 @@ def locked_server() -> Generator[queue_postgres.Server]:
 
 
 def address_of(server: queue_postgres.Server, password: str = "") -> str:
-    return f"postgresql://keeper{password}@{server.address}:{server.port}/jobs"
+    return f"postgresql://keeper{password}@{server.address}:{server.port}/jobs?connect_timeout=300"
 
 
 def lets_in_without_a_password(server: queue_postgres.Server) -> bool:
