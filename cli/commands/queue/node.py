@@ -145,7 +145,7 @@ def _show(folder: Path, *, json: bool) -> None:
 
 def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> None:
     from ....pipelines.node.checking import check_routes
-    from ....pipelines.node.node import STEP_SECONDS, open_node
+    from ....pipelines.node.node import open_node
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
