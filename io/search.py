@@ -11,6 +11,7 @@ from .files.own_files import identity, is_record
 from .files.parts import is_part
 from .formats.nifti import header_beside
 from .links import LinkRule, is_of_system, leads_into_system
+from .maps import IS_MAP, is_map_name
 from .volume import Format
 
 SUFFIXES: dict[str, Format] = {
@@ -82,6 +83,9 @@ class FileSearch:
         if leads_into_system(named):
             self._skip(named, "it leads into a folder of the system", missed=True)
             return
+        if is_map_name(named.name):
+            self._skip(named, IS_MAP)
+            return
         if is_folder(named):
             self._walk(named)
             return
@@ -146,7 +150,9 @@ class FileSearch:
         linked: list[Path] = []
         for path in paths:
             mode = _mode(path, follow_symlinks=False)
-            if stat.S_ISLNK(mode):
+            if is_map_name(path.name):
+                self._skip(path, IS_MAP)
+            elif stat.S_ISLNK(mode):
                 linked.append(path)
             elif not stat.S_ISDIR(mode):
                 self._meet_in_folder(path)

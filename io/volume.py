@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .maps import MapMark
+
 Format: TypeAlias = Literal["nifti", "nrrd", "metaimage", "dicom"]
 AnyArray: TypeAlias = npt.NDArray[Any]
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
@@ -63,7 +65,7 @@ class Derivation:
     """How a result came about, for the formats that record it.
 
     source, target: contrasts in words. fingerprint: equal for equal input bytes, model, settings
-    and program, and for nothing else.
+    and program, and for nothing else. shows: what a map is; None for the result itself.
     """
 
     model: str
@@ -71,6 +73,7 @@ class Derivation:
     target: str
     program: str
     fingerprint: str
+    shows: MapMark | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from .formats.nifti import (
     scaling_of,
 )
 from .formats.spm import mat_beside
+from .maps import MapKind, map_name
+from .search import SUFFIXES, suffix_of
 from .volume import Derivation, Volume
 
 nibabel: Any = _nibabel  # typed only in part
@@ -110,6 +112,15 @@ def places(target: Path) -> tuple[Path, ...]:
     if target.name.lower().endswith((".hdr", ".hdr.gz")):
         return target, image_beside(target), mat_beside(target)
     return target, *(target.with_suffix(voxels) for voxels in _VOXELS_BESIDE.get(suffix, ()))
+
+
+def map_beside(target: Path, kind: MapKind) -> Path:
+    """Where a map about the result at `target` stands: a file or folder as the result is.
+
+    No result can have its place, as `discover` takes nothing of such a name for a scan.
+    """
+    suffix = target.name[-len(found) :] if (found := suffix_of(target)) in SUFFIXES else ""
+    return target.with_name(map_name(target.name.removesuffix(suffix), kind, suffix))
 
 
 def _header_for(volume: Volume, target: Path) -> Header:

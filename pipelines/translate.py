@@ -51,6 +51,7 @@ from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
+from .study.maps.asked_for import maps_asked_for
 from .study.modality import for_model
 
 
@@ -139,6 +140,7 @@ class Job:
             options.overwrite,
             options.preview,
             self.model.known_as,
+            maps_asked_for(options),
         )
 
     def plan(self) -> tuple[PlannedStudy, ...]:

@@ -168,7 +168,7 @@ MAY_IMPORT = {
     "io.contrasts": "",
     "io.conversion": "io.errors io.formats io.volume",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
-    "io.dicom.derived": "io.contrasts io.dicom io.errors io.volume",
+    "io.dicom.derived": "io.contrasts io.dicom io.errors io.maps io.volume",
     "io.dicom_network": "io.dicom",
     "io.discovery": (
         "io.choice io.dicom io.errors io.formats io.links io.search io.volume io.writing"
@@ -177,13 +177,16 @@ MAY_IMPORT = {
     "io.files": "io.errors io.volume",
     "io.formats": "io.errors io.files io.volume",
     "io.links": "",
+    "io.maps": "",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
     "io.identity": "io.dicom io.files io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
     "io.sidecar": "io.contrasts io.files io.search io.volume",
-    "io.search": "io.files io.formats io.links io.volume",
-    "io.volume": "",
-    "io.writing": "io.dicom io.dicom.derived io.errors io.files io.formats io.volume",
+    "io.search": "io.files io.formats io.links io.maps io.volume",
+    "io.volume": "io.maps",
+    "io.writing": (
+        "io.dicom io.dicom.derived io.errors io.files io.formats io.maps io.search io.volume"
+    ),
     "pipelines": "",
     "pipelines.api": (
         "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "
@@ -237,7 +240,7 @@ MAY_IMPORT = {
         "engine.options engine.recovery io.discovery io.errors io.files io.volume "
         "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
         "pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate"
+        "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.compiler "
@@ -261,8 +264,8 @@ MAY_IMPORT = {
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
-        "io.reading io.search io.volume io.writing pipelines.errors pipelines.report "
-        "pipelines.study"
+        "io.maps io.reading io.search io.volume io.writing pipelines.errors pipelines.report "
+        "pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -270,8 +273,10 @@ MAY_IMPORT = {
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.choice "
         "io.contrasts io.discovery io.errors io.reading io.sidecar io.volume io.writing "
-        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.voxels"
+        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
+        "pipelines.study.voxels"
     ),
+    "pipelines.study.maps": "io.maps io.volume pipelines.settings",
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
     ),
@@ -280,7 +285,7 @@ MAY_IMPORT = {
         "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.decisions "
         "pipelines.execution pipelines.host pipelines.moments pipelines.progress "
         "pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study"
+        "pipelines.settings pipelines.study pipelines.study.maps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -7,6 +7,9 @@ MADE_BY = "cuda-cyclegan"
 IS_RESULT = "it was made by this program"
 """Manufacturer of every object that this program makes, by which it knows them again."""
 
+MAP_TYPE, MAP_MODALITY = "MAP", "OT"
+"""What marks a map beside a result: a value of ImageType, and Modality's word for others."""
+
 NO_IMAGE = "it holds no image"
 NO_PLACE = "its images do not say where in the patient they lie"
 
@@ -82,6 +85,8 @@ def obstacle(dataset: DataSet) -> str | None:
 
 def _obstacle_of_pixels(dataset: DataSet) -> str | None:
     image_type = words(dataset, "ImageType")
+    if MAP_TYPE in image_type and is_result(dataset):
+        return "it is a map beside a result"
     if "LOCALIZER" in image_type:
         return "it is a localizer"
     if "MOSAIC" in image_type:

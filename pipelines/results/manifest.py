@@ -90,6 +90,19 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class MapRecord:
+    """A map beside an output.
+
+    kind: as in `MapMark`. recipe: with what it was made besides what the output was made with.
+    files: states of its files; none while it is being written.
+    """
+
+    kind: str
+    recipe: str
+    files: tuple[FileState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestEntry:
     """One line: an output's place below the output folder, and how it came about.
 
@@ -98,7 +111,8 @@ class ManifestEntry:
 
     status: how far it came. program: version that made it. recipe: what it was made with. inputs:
     states of the files before they were read. outputs: of those that were written; of "writing",
-    those that may stand there, none in lines of version 0.1.
+    those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
+    those that may stand there, with their files among the outputs.
     """
 
     output: str
@@ -107,6 +121,12 @@ class ManifestEntry:
     recipe: Recipe
     inputs: tuple[FileState, ...]
     outputs: tuple[FileState, ...] = ()
+    maps: tuple[MapRecord, ...] = ()
+
+    @property
+    def files(self) -> tuple[FileState, ...]:
+        """All of the outputs and of the maps."""
+        return *self.outputs, *(state for each in self.maps for state in each.files)
 
 
 def load(output: Path) -> dict[str, ManifestEntry]:
@@ -203,7 +223,10 @@ class Manifest:
 
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
-        line = json.dumps({"version": VERSION, **asdict(entry)}).encode() + b"\n"
+        fields = asdict(entry)
+        if not entry.maps:
+            del fields["maps"]  # which programs from before there were any do not understand
+        line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
             self._end_torn_line()
             end = os.fstat(self._descriptor).st_size

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ...io.discovery import Discovery
+from ...io.maps import is_map_name
 from ...io.search import SUFFIXES, suffix_of
 from ...io.volume import Study
 from ..errors import SettingsError
@@ -20,7 +21,8 @@ def is_result_file(output: Path) -> bool:
 def named_result(found: Discovery, target: Path) -> Discovery:
     """The one study that was found, under the name of its result.
 
-    Raises SettingsError for several studies, and for a suffix that cannot hold this one.
+    Raises SettingsError for several studies, for a suffix that cannot hold this one, and for the
+    name of a map.
     """
     if not found.studies:
         return found
@@ -37,6 +39,10 @@ def named_result(found: Discovery, target: Path) -> Discovery:
 
 
 def _check_suffix(study: Study, target: Path) -> None:
+    if is_map_name(target.name):
+        raise SettingsError(
+            f"{target} has the name of a map beside a result; choose another setting output."
+        )
     wanted, own = suffix_of(target), suffix_of(study.files[0])
     if wanted == own or (wanted in _NIFTI and not own.startswith(".hdr")):
         return

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
+from ...io.maps import MapKind, MapMark
 from ...io.volume import Study
-from ...io.writing import files_at, places
+from ...io.writing import files_at, map_beside, places
 from ..report.report import Failure, StudyReport
 from .content import content_of
-from .manifest import FileState, ManifestEntry, Recipe
+from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
 """Of what is kept, a preview that is asked for and not there is drawn from the files."""
@@ -34,10 +35,11 @@ class PlannedStudy:
     reason: why an older result is made anew, or why the study is refused; None if there is nothing
     to say. replaces: whether what stands at the target may be replaced. refreshed: the manifest's
     entry with new marks, if files were touched or moved but hold the same bytes. stale: a preview
-    of the older result, which would not show the new one. aliases: the same scan under other names,
-    for which the result is stored again. study: its files. target: place of the result. action:
-    what will be done. earlier: of the files that are known to be ours. kept: what the manifest says
-    of a result that is up to date.
+    of the older result, which would not show the new one. stale_maps: those of the older result
+    that are not made again. aliases: the same scan under other names, for which the result is
+    stored again. study: its files. target: place of the result. action: what will be done. earlier:
+    of the files that are known to be ours. kept: what the manifest says of a result that is up to
+    date.
     """
 
     study: Study
@@ -47,6 +49,7 @@ class PlannedStudy:
     replaces: bool = False
     refreshed: ManifestEntry | None = None
     stale: Path | None = None
+    stale_maps: tuple[Path, ...] = ()
     aliases: "tuple[PlannedStudy, ...]" = ()
     earlier: tuple[FileState, ...] = ()
     kept: ManifestEntry | None = None
@@ -90,9 +93,9 @@ class Planner:
     """Judges studies against an output folder and its manifest; changes nothing.
 
     overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
-    result is to have one. output: the folder. entries: the newest of every output. recipe: what
-    results are made with now. models: further hashes by which results of the same network are
-    recorded.
+    result is to have one. maps: that each is to have beside it. output: the folder. entries: the
+    newest of every output. recipe: what results are made with now. models: further hashes by which
+    results of the same network are recorded.
     """
 
     output: Path
@@ -101,6 +104,7 @@ class Planner:
     overwrite: bool
     preview: bool = False
     models: tuple[str, ...] = ()
+    maps: tuple[MapMark, ...] = ()
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
         """One plan a study, in their order."""
@@ -136,10 +140,17 @@ class Planner:
         entry = self.entries.get(str(study.name))
         if study.obstacle:
             return PlannedStudy(study, target, "refuse", study.obstacle.reason)
-        earlier = entry.outputs if entry else ()
-        stale = self._stale(target, entry)
-        due = PlannedStudy(study, target, "translate", stale=stale, earlier=earlier)
-        wanted = (*places(target), preview_of(target)) if self.preview else places(target)
+        earlier = entry.files if entry else ()
+        due = PlannedStudy(
+            study,
+            target,
+            "translate",
+            stale=self._stale(target, entry),
+            stale_maps=self._stale_maps(target, entry),
+            earlier=earlier,
+        )
+        wanted = [*places(target), *map_places(target, [mark.kind for mark in self.maps])]
+        wanted += [preview_of(target)] if self.preview else []
         standing = [file for file in wanted if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
             reason = f"{inputs[0]} is itself an input; choose another output folder"
@@ -185,11 +196,52 @@ class Planner:
             return ours  # reading it will say what is wrong
         if _hashes(inputs) != _hashes(entry.inputs):
             return replace(ours, reason="the input changed")
+        judged = self._judge_maps(ours, entry)
+        if isinstance(judged, PlannedStudy):
+            return judged
         draws = self.preview and not is_drawn
-        now = replace(entry, inputs=inputs, outputs=outputs if draws else (*outputs, *unasked))
+        written = outputs if draws else (*outputs, *unasked)
+        now = replace(entry, inputs=inputs, outputs=written, maps=judged)
         refreshed = now if now != entry else None
         action = "preview" if draws else "keep"
         return replace(ours, action=action, refreshed=refreshed, kept=now)
+
+    def _judge_maps(
+        self, ours: PlannedStudy, entry: ManifestEntry
+    ) -> "PlannedStudy | tuple[MapRecord, ...]":
+        """The maps of a result that is up to date, those asked for with new marks; or what is to be
+        done if one of them is not as it should be.
+        """
+        known = {record.kind: record for record in entry.maps}
+        for mark in self.maps:
+            record, place = known.get(mark.kind), map_beside(ours.target, mark.kind)
+            if record is None:
+                for standing in filter(os.path.lexists, places(place)):
+                    return _refused(ours, standing, _FOREIGN)
+                return replace(ours, reason=f"it has no map {mark.kind} yet")
+            try:
+                files = _again(record.files, files_at(place))
+            except OSError as error:
+                return _refused(ours, place, f"cannot be checked ({error.strerror})")
+            if len(files) < len(record.files):
+                return replace(ours, reason="a map beside its result was deleted")
+            if _hashes(files) != _hashes(record.files):
+                return _refused(ours, place, "was changed after this program wrote it")
+            if record.recipe != mark.recipe:
+                return replace(ours, reason="the settings of a map changed")
+            known[mark.kind] = replace(record, files=files)
+        return tuple(known.values())
+
+    def _stale_maps(self, target: Path, entry: ManifestEntry | None) -> tuple[Path, ...]:
+        """Maps of an earlier run, unless this one replaces them or a user changed them."""
+        made = {mark.kind for mark in self.maps}
+        return tuple(
+            place
+            for record in (entry.maps if entry else ())
+            if record.kind not in made
+            for place in map_places(target, [record.kind])
+            if entry and os.path.lexists(place) and not _foreign([place], entry.files)
+        )
 
     def _stale(self, target: Path, entry: ManifestEntry | None) -> Path | None:
         """The preview of an earlier run, unless this one replaces it or a user changed it."""
@@ -201,6 +253,12 @@ class Planner:
                 if state.name == picture.name and state.again(picture).sha256 == state.sha256:
                     return picture
         return None
+
+
+def map_places(target: Path, kinds: Iterable[str]) -> tuple[Path, ...]:
+    """Every file or folder that maps of these kinds may make beside a result."""
+    targets = (map_beside(target, cast("MapKind", kind)) for kind in kinds)
+    return tuple(place for target in targets for place in places(target))
 
 
 _FOREIGN = "was not made by this program"

@@ -11,16 +11,17 @@ from typing import Protocol, TypeAlias
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
 from ...io.files.atomic import advice
-from ...io.files.parts import Gate
+from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation
-from ...io.writing import files_at, places, write
+from ...io.writing import files_at, map_beside, places, write
 from ..errors import OccupiedError
 from ..report.writing import program_version
+from ..study.maps.study_map import StudyMap
 from ..study.translation import Translated
-from .manifest import FileState, ManifestEntry, Recipe
+from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .output_file import save
 from .record_folder import OutputPlace
-from .resume import PlannedStudy, preview_of
+from .resume import PlannedStudy, map_places, preview_of
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Passed by each step that makes a part of a result appear, or appear whole."""
@@ -70,9 +71,12 @@ class Store:
             inputs=(),
         )
         place, target = self.record.place, planned.target
-        gate = self._gate(replace(entry, outputs=planned.earlier), place, barrier)
-        files = (*places(target), preview_of(target)) if made.preview else places(target)
-        appeared = [file for file in files if os.path.lexists(file)]
+        marks = [each.mark for each in made.maps]
+        kinds = [mark.kind for mark in marks]
+        maps = tuple(MapRecord(mark.kind, mark.recipe) for mark in marks)
+        gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
+        beside = (*map_places(target, kinds), *([preview_of(target)] if made.preview else []))
+        appeared = [file for file in (*places(target), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
                 f"{appeared[0]} appeared while the study was translated; move it away or use "
@@ -82,14 +86,19 @@ class Store:
             place.check()
             if planned.stale:
                 planned.stale.unlink(missing_ok=True)
+            for old in planned.stale_maps:
+                remove(old)
             if made.preview:
                 save(preview_of(target), made.preview, gate)
-            hashes = write(made.volume, target, self._derivation(inputs), gate)
+            derivation = self._derivation(inputs)
+            maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
+            hashes = write(made.volume, target, derivation, gate)
             pictures = [preview_of(target)] if made.preview else []
             written = [*files_at(target), *pictures]
             outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
             place.check()
-            self.record.append(replace(entry, status="written", inputs=inputs, outputs=outputs))
+            entry = replace(entry, inputs=inputs, outputs=outputs, maps=maps)
+            self.record.append(replace(entry, status="written"))
             return outputs
         except OSError as error:
             raise WriteError(f"{target} was not stored: {advice(error)}.") from error
@@ -97,9 +106,20 @@ class Store:
             if not os.path.lexists(target):
                 with suppress(OSError, WriteError):
                     place.check()  # else the result may be there, where the folder is now
-                    if made.preview:
-                        preview_of(target).unlink(missing_ok=True)
+                    for file in beside:
+                        remove(file)
                     self.record.append(replace(entry, status="failed"))
+
+    def _put_map(
+        self, made: StudyMap, result: Path, derivation: Derivation, gate: Gate
+    ) -> MapRecord:
+        """Write a map beside its result; raises WriteError and OSError."""
+        mark, target = made.mark, map_beside(result, made.mark.kind)
+        parts = derivation.fingerprint, mark.kind, mark.recipe
+        own = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        hashes = write(made.volume, target, replace(derivation, fingerprint=own, shows=mark), gate)
+        states = tuple(FileState.of(file, hashes.get(file.name)) for file in files_at(target))
+        return MapRecord(mark.kind, mark.recipe, states)
 
     def _gate(self, writing: ManifestEntry, place: OutputPlace, barrier: Barrier) -> Gate:
         """What tells the record of files before they appear, and refuses an output folder that is

@@ -16,6 +16,7 @@ from ...io.writing import notes_of_result
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish
+from .maps.study_map import StudyMap
 from .plan import StudyPlan, plan_study
 from .preparation import Prepared, prepare
 from .seam_score import SeamScore
@@ -68,13 +69,15 @@ class InferredStudy:
 class Translated:
     """A volume in the source's grid, how much work it was, and what was asked for besides.
 
-    preview: a PNG. tiles: how many there were. seams: the score, if it was asked for.
+    preview: a PNG. tiles: how many there were. seams: the score, if it was asked for. maps: to be
+    stored beside the result.
     """
 
     volume: Volume
     tiles: int
     preview: bytes | None
     seams: SeamScore | None
+    maps: tuple[StudyMap, ...] = ()
 
 
 def read_study(

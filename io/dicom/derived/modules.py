@@ -100,6 +100,9 @@ def _plain(text: str) -> str:
 
 def series_text(derivation: Derivation) -> str:
     """SeriesDescription of a result: what it is, made by which model, and what it is not for."""
+    if derivation.shows:
+        text = f"Map: {derivation.shows.words}, not for diagnosis; synthetic {derivation.target}"
+        return text[:LONGEST_DESCRIPTION]
     text = f"Synthetic {derivation.target} ({derivation.model}), not for diagnosis"
     if len(text) <= LONGEST_DESCRIPTION:
         return text
@@ -115,6 +118,8 @@ def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | N
         f"{NOTICE} {derivation.source} to {derivation.target} with the model {derivation.model} "
         f"by {MADE_BY} {derivation.program}."
     )
+    if derivation.shows:
+        made.DerivationDescription += f" A map, not an image: {derivation.shows.words}."
     if uneven:
         made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
     made.DerivationCodeSequence = derivation_codes(uneven)

@@ -1,10 +1,13 @@
 """What all objects of a derived series share: identifiers, modality, and elements of the source."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 from ...contrasts import Contrasts
+from ...maps import MapKind, MapMark
 from ...volume import Derivation, Volume
 from ..instance import DataSet, number
+from ..kinds import MAP_MODALITY
 from ..library import pydicom
 from ..reading import DicomHeader
 from ..series import HASH_DIGITS, Series
@@ -63,8 +66,13 @@ class DerivedSeries:
 
 
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
-    """The series that a translated volume becomes, of the target's modality where that is known."""
+    """The series that a translated volume becomes, of the target's modality where that is known.
+
+    A map is of no modality, so that nobody takes its values for those of a scan.
+    """
     modality = Contrasts.named_in(derivation.target).modality or header.series.modality
+    if derivation.shows:
+        modality = MAP_MODALITY
     # Zero may be padding in an MR, and is water in a CT.
     padding = header.padding if modality == header.series.modality else None
     return DerivedSeries(
@@ -81,7 +89,7 @@ def shared_elements(result: DerivedSeries) -> DataSet:
     dataset.update(derivation_elements(source, result.derivation, series.uneven))
     dataset.Modality = result.modality
     dataset.SeriesInstanceUID = result.series_uid
-    dataset.SeriesNumber = derived_number(series)
+    dataset.SeriesNumber = derived_number(series, result.derivation.shows)
     dataset.SeriesDescription = series_text(result.derivation)
     dataset.update(_pixel_elements(result.stored))
     return dataset
@@ -109,13 +117,17 @@ def derived_uid(derivation: Derivation, *parts: str) -> str:
     return made_uid(derivation.fingerprint, *parts)
 
 
-def derived_number(series: Series) -> int:
-    """A SeriesNumber that says which series it comes from and that no series of its study has."""
+def derived_number(series: Series, shows: MapMark | None = None) -> int:
+    """A SeriesNumber that says which series it comes from and that no series of its study has.
+
+    shows: what a map is; each kind has numbers of its own.
+    """
+    first = FIRST_DERIVED_NUMBER * (2 + get_args(MapKind).index(shows.kind) if shows else 1)
     last = series.label.rpartition("-")[2]
     part = int(last) if len(last) < HASH_DIGITS else 0
-    wanted = FIRST_DERIVED_NUMBER + 100 * max(series.number, 0) + part
+    wanted = first + 100 * max(series.number, 0) + part
     if wanted > LARGEST_NUMBER:
-        wanted = FIRST_DERIVED_NUMBER
+        wanted = first
     while wanted in series.study_numbers:
         wanted += 1
     return wanted

@@ -8,6 +8,7 @@ from pydicom.uid import CTImageStorage, MRImageStorage, SecondaryCaptureImageSto
 from ...errors import WriteError
 from ...volume import Derivation, Volume
 from ..instance import DataSet, Frame, number, word
+from ..kinds import MAP_TYPE
 from ..library import Template, pydicom
 from ..reading import DicomHeader
 from .mending import kept
@@ -70,6 +71,8 @@ def _template(result: DerivedSeries) -> DataSet:
     dataset.SOPClassUID = _CLASSES.get(result.modality, SecondaryCaptureImageStorage)
     dataset.SOPInstanceUID = result.series_uid  # a stand-in, as every object has its own
     dataset.ImageType = ["DERIVED", "SECONDARY", "AXIAL" if result.modality == "CT" else "OTHER"]
+    if shows := result.derivation.shows:
+        dataset.ImageType += [MAP_TYPE, shows.kind.replace("-", "_").upper()]
     center, width = window(result.stored, result.modality)
     dataset.WindowCenter, dataset.WindowWidth = as_decimal(center), as_decimal(width)
     scale = result.stored.scale
@@ -93,6 +96,7 @@ def _of_class(sop_class: str, source: DataSet) -> DataSet:
         dataset.update(kept(source, ["MRAcquisitionType"]))  # whether it is sampled in 2D or 3D
     else:
         dataset.ConversionType = "WSD"
+        dataset.PatientOrientation = None  # demanded, as the class demands no plane
     return dataset
 
 

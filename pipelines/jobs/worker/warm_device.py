@@ -31,6 +31,7 @@ from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import TranslateOptions
+from ...study.maps.asked_for import maps_asked_for
 from ...study.modality import held_against
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of
@@ -112,6 +113,7 @@ class WarmDevice:
             job.options.overwrite,
             job.options.preview,
             known.names,
+            maps_asked_for(job.options),
         )
         [planned] = planner.plan([study])
         if planned.refreshed:

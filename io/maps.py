@@ -1,0 +1,37 @@
+"""Maps: volumes about a result that stand beside it, such as how far it may be off."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+MapKind: TypeAlias = Literal["spread-mean", "spread-sd"]
+"""Ends the name of a map's file; a DICOM series has it in ImageType."""
+
+_MARK = ".map-"
+_NAME = re.compile(r".+\.map-[a-z]+(-[a-z]+)*(\.[a-z]+){0,2}", re.IGNORECASE)
+
+IS_MAP = "its name is that of a map beside a result; rename it if it is a scan"
+"""Why a path is not searched for scans."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapMark:
+    """What a map is, and with what it was made besides the result.
+
+    kind: of map. words: what its values are, for a series description. recipe: the same text for
+    the same choices, another for others.
+    """
+
+    kind: MapKind
+    words: str
+    recipe: str
+
+
+def is_map_name(name: str) -> bool:
+    """Whether a file or folder of this name is a map, which is no scan and no result."""
+    return bool(_NAME.fullmatch(name))
+
+
+def map_name(stem: str, kind: MapKind, suffix: str) -> str:
+    """The name of a map beside the result that is called `stem` and `suffix`."""
+    return f"{stem}{_MARK}{kind}{suffix}"
