@@ -21,7 +21,8 @@ class PatchGrid:
     extents: of the array, patch: of each patch. origins: ascending along each axis, of the
     patches' first voxels; below 0 where the array is smaller than the patch. axes: which of the
     network's axes (0 for D, 1 for H, 2 for W) each of the array's axes is. flips: which of them run
-    against the network's. voxel_bytes: of the array as it is stored.
+    against the network's. voxel_bytes: of the array as it is stored. mirrored: along which of the
+    network's axes each patch is mirrored before the network, and back after it.
     """
 
     extents: Triple
@@ -30,6 +31,7 @@ class PatchGrid:
     axes: Triple
     flips: tuple[bool, bool, bool] = (False, False, False)
     voxel_bytes: int = 4
+    mirrored: tuple[bool, bool, bool] = (False, False, False)
 
     @property
     def patch_steps(self) -> Triple:
@@ -37,7 +39,7 @@ class PatchGrid:
         _, height, width = (self.patch[self.axes.index(axis)] for axis in range(3))
         step = height * width, width, 1
         first, second, third = (
-            -step[axis] if flip else step[axis]
+            -step[axis] if flip != self.mirrored[axis] else step[axis]
             for axis, flip in zip(self.axes, self.flips, strict=True)
         )
         return first, second, third

@@ -276,7 +276,7 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
         "pipelines.study.voxels"
     ),
-    "pipelines.study.maps": "io.maps io.volume pipelines.settings",
+    "pipelines.study.maps": "engine.network io.maps io.volume pipelines.settings",
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
     ),

@@ -15,6 +15,7 @@ from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch
 from .blending import BlendedSlab, Blender, patch_weights
+from .maps.flips import UNFLIPPED, Flip, flipped, flipped_in_memory
 from .tiling import Tile, Tiling
 from .voxels.orientation import memory_order
 from .voxels.statistics import extremes
@@ -34,12 +35,14 @@ _STAGES: dict[Phase, Stage] = {
 class SlidingWindow:
     """How an array is gone over; padding: how one smaller than the patch grows.
 
-    tiling: where the tiles lie. blend: their weights where they overlap.
+    tiling: where the tiles lie. blend: their weights where they overlap. flip: how each patch is
+    mirrored before the network, and back after it; where it lies stays the same.
     """
 
     tiling: Tiling
     blend: Blend
     padding: SmallVolumePadding
+    flip: Flip = UNFLIPPED
 
 
 def translate_array(
@@ -96,9 +99,9 @@ def _tile_by_tile(
     cutter = Cutter(source, tiling, window.padding)
     for tile in tiling:
         with watch.time("blend"):
-            patch = cutter.cut(tile)
+            patch = flipped_in_memory(cutter.cut(tile), window.flip)
         with watch.time("infer"):
-            [result] = generator(patch)
+            [result] = flipped(generator(patch), window.flip)
         with watch.time("blend"):
             slab = blender.add(tile, result)
             if slab is not None:
@@ -134,6 +137,7 @@ def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:
         voxel_bytes=grid.voxel_bytes,
         weights=patch_weights(window.tiling, window.blend, grid.axes),
         padding=window.padding,
+        mirrored=window.flip,
     )
 
 

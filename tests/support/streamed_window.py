@@ -1,14 +1,25 @@
 """Streamed sliding windows over a fake card's queues."""
 
 import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from support.fake_card import Card, FakeBuffer, FakeEvent, FakeKernels, FakeProgram
+from support import cuda_on_cpu
+from support.fake_card import (
+    Card,
+    FakeBuffer,
+    FakeEvent,
+    FakeKernels,
+    FakeProgram,
+    FakeStream,
+)
 from support.numerics_models import FunctionGenerator
 
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.ring_buffers import laid_out
 from cuda_cyclegan.engine.cuda import streamed_window, window_buffers
 from cuda_cyclegan.engine.scaling import Stored
@@ -18,6 +29,17 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translat
 
 IN_NUMPY = FakeKernels()
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
+
+
+@dataclass(frozen=True)
+class KernelsOnCpu:
+    """The kernels themselves, thread by thread; a folder is where they are compiled."""
+
+    folder: Path
+
+    def launch(self, stream: FakeStream, launch: Launch) -> None:
+        kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))
+        stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
 
 
 class FakeGenerator(FunctionGenerator):

@@ -1,20 +1,18 @@
 """The order of copies, runs and blends: right whichever way the card's queues are run."""
 
 import shutil
-from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import cuda_on_cpu
-from support.fake_card import Card, FakeStream
+from support.fake_card import Card
 from support.numerics_models import FunctionGenerator, through, translated
 from support.streamed_window import (
     FakeGenerator,
+    KernelsOnCpu,
     bent,
     edges,
     replace_buffers,
@@ -22,7 +20,6 @@ from support.streamed_window import (
     streamed,
 )
 
-from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.cuda import window_buffers
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.engine.model.card import SmallVolumePadding
@@ -42,17 +39,6 @@ patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_buffers(monkeypatch)
-
-
-@dataclass(frozen=True)
-class KernelsOnCpu:
-    """The kernels themselves, thread by thread; a folder is where they are compiled."""
-
-    folder: Path
-
-    def launch(self, stream: FakeStream, launch: Launch) -> None:
-        kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))
-        stream.queue.append(lambda: cuda_on_cpu.run(kept, "fp32", self.folder, kept.grid))
 
 
 @settings(deadline=None, max_examples=60)
