@@ -21,7 +21,8 @@ class Choice:
     uneven spacing or tilt are resampled instead of refused. show_phi: whether a series' own text
     stands in what is told of it. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
-    take_results: whether series that this program made are taken as any other.
+    take_results: whether series that this program made are taken as any other. take_maps: whether
+    the maps beside results are.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -33,6 +34,7 @@ class Choice:
     keep_private: bool = False
     links: Links = "inside"
     take_results: bool = False
+    take_maps: bool = False
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

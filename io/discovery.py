@@ -54,7 +54,8 @@ def discover(inputs: Sequence[Path], output: Path | None, choice: Choice = EVERY
         if not os.path.lexists(path):
             raise ScanError(f"{path} does not exist; check the path and that its disk is mounted.")
     rule = LinkRule.among(choice.links, named)
-    search = FileSearch(Path(os.path.realpath(output)) if output else None, rule)
+    results = Path(os.path.realpath(output)) if output else None
+    search = FileSearch(results, rule, choice.take_maps)
     apart = [path for path in named if Path(os.path.realpath(path)) != search.output] or named
     for path in apart:
         search.meet(path)

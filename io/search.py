@@ -59,14 +59,15 @@ class FileSearch:
     """What has been met so far.
 
     output: the real path of the folder whose files are results, not scans, if there is one. rule:
-    which links are followed. unnamed: files whose names say no kind, as those of DICOM often do.
-    by_name: those of them that were asked for. unopened: those that cannot be opened. closed:
-    folders that cannot. ignored: how many files are no scans. files: those that may be scans.
-    skipped: those that were asked for and are none.
+    which links are followed. takes_maps: whether maps beside results are scans. unnamed: files
+    whose names say no kind, as those of DICOM often do. by_name: those of them that were asked for.
+    unopened: those that cannot be opened. closed: folders that cannot. ignored: how many files are
+    no scans. files: those that may be scans. skipped: those that were asked for and are none.
     """
 
     output: Path | None
     rule: LinkRule
+    takes_maps: bool = False
     files: list[Path] = field(default_factory=list[Path])
     unnamed: list[Path] = field(default_factory=list[Path])
     by_name: set[Path] = field(default_factory=set[Path])
@@ -83,7 +84,7 @@ class FileSearch:
         if leads_into_system(named):
             self._skip(named, "it leads into a folder of the system", missed=True)
             return
-        if is_map_name(named.name):
+        if self._is_map(named):
             self._skip(named, IS_MAP)
             return
         if is_folder(named):
@@ -150,7 +151,7 @@ class FileSearch:
         linked: list[Path] = []
         for path in paths:
             mode = _mode(path, follow_symlinks=False)
-            if is_map_name(path.name):
+            if self._is_map(path):
                 self._skip(path, IS_MAP)
             elif stat.S_ISLNK(mode):
                 linked.append(path)
@@ -208,6 +209,9 @@ class FileSearch:
 
     def _is_result(self, path: Path) -> bool:
         return bool(self.output) and Path(os.path.realpath(path)).is_relative_to(self.output)
+
+    def _is_map(self, path: Path) -> bool:
+        return not self.takes_maps and is_map_name(path.name)
 
     def _skip(self, path: Path, reason: str, *, missed: bool = False) -> None:
         self.skipped.append(Skipped(path, reason, missed))

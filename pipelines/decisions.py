@@ -11,7 +11,7 @@ from .errors import SettingsError
 from .host.memory import available_memory
 from .patch_memory import check_patch_memory
 from .precision import chosen_precision
-from .settings import MOST_OVERLAP, Blend, TranslateOptions
+from .settings import FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOptions
 
 
 def decided(
@@ -71,6 +71,11 @@ def _check_said(options: TranslateOptions) -> None:
             raise SettingsError(
                 f"{said!r} is no {setting}; known are {', '.join(filter(None, known))}."
             )
+    if options.spread and not FEWEST_FLIPS <= options.spread <= MOST_FLIPS:
+        raise SettingsError(
+            f"A spread over {options.spread} flips cannot be measured; from {FEWEST_FLIPS} to "
+            f"{MOST_FLIPS} can, and 0 measures none."
+        )
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
 

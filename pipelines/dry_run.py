@@ -41,7 +41,7 @@ class DryRow:
     it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
     None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
     tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
-    computed a second time, on the CPU.
+    computed a second time, on the CPU. passes: how many times each tile is translated.
     """
 
     planned: PlannedStudy
@@ -52,10 +52,11 @@ class DryRow:
     work: Work | None = None
     failure: Failure | None = None
     again: int = 0
+    passes: int = 1
 
     @property
     def tiles(self) -> int:
-        return prod(map(len, self.grid.origins)) if self.grid else 0
+        return self.passes * prod(map(len, self.grid.origins)) if self.grid else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,11 @@ class _Foresight:
         known = [size for size in on_card if size is not None]
         notes = *notes, *_padding(plan.tiling)
         again = self._again(planned, study)
-        work = self._work(planned, volume.voxels.size, len(plan.tiling), again)
+        passes = job.options.passes
+        work = self._work(planned, volume.voxels.size, passes * len(plan.tiling), again)
         device_bytes = max(known, default=None)
         peak = plan.footprint.peak
-        return DryRow(planned, notes, grid, peak, device_bytes, work, again=again)
+        return DryRow(planned, notes, grid, peak, device_bytes, work, again=again, passes=passes)
 
     def _again(self, planned: PlannedStudy, study: PreparedStudy) -> int:
         prepared, count = study.prepared, self._job.options.verify
@@ -167,7 +169,7 @@ class _Foresight:
         )
 
     def _work(self, planned: PlannedStudy, voxels: int, tiles: int, again: int) -> Work | None:
-        host = self._cache.get(HostRates, *self._job.host_keys(planned.study))
+        host = self._cache.get(HostRates, *self._job.known_host_keys(planned.study))
         network, verifying = self._on_device(tiles), self.verifying(again)
         if host is None or network is None or verifying is None:
             return None

@@ -15,6 +15,9 @@ Blend: TypeAlias = Literal["gaussian", "linear", "constant"]
 MOST_OVERLAP = 0.9
 """Of tiles: with more, nearly all of the work is done again and again."""
 
+FEWEST_FLIPS, MOST_FLIPS = 2, 8
+"""Ways to mirror patches over which a spread is measured; to leave them as they are is one."""
+
 METHOD = 1
 """Raised whenever the program begins to make other voxels from equal settings."""
 
@@ -24,6 +27,7 @@ ADDED: dict[str, int | None] = {
     "verify": 2,
     "any_modality": 3,
     "nan_to": 3,
+    "spread": 4,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -68,6 +72,8 @@ class TranslateOptions:
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. verify: tiles of each study that are computed a
     second time. any_modality: whether a scan of another modality than the model's source is taken.
+    spread: over how many ways of mirroring the patches a mean and a standard deviation are made; 0
+    makes none.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
     blend, volume_index, keep_private, nan_to: as in TranslateSettings. output_format,
     fewest_slices, allow_uneven, links: as in Choice.
@@ -89,6 +95,12 @@ class TranslateOptions:
     verify: int = 0
     any_modality: bool = False
     nan_to: float | None = None
+    spread: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How many times each tile of a study is translated."""
+        return max(self.spread, 1)
 
     def settings(self) -> TranslateSettings:
         """What changes a result. Raises ValueError while patch or precision is left open."""

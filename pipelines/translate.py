@@ -128,7 +128,14 @@ class Job:
 
     def host_keys(self, study: Study) -> tuple[str, str]:
         """Under which the speed of reading and writing such studies is remembered."""
-        return host_keys(study, self.model.sha256, self.options.output_format)
+        options = self.options
+        maps = f" with {options.spread} flips" if options.spread else ""
+        return host_keys(study, self.model.sha256, f"{options.output_format}{maps}")
+
+    def known_host_keys(self, study: Study) -> tuple[str, ...]:
+        """Under which it may be known, the best first: without maps it is nearly the same."""
+        plain = host_keys(study, self.model.sha256, self.options.output_format)
+        return tuple(dict.fromkeys((*self.host_keys(study), *plain)))
 
     def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
         """What judges studies against an output folder with these entries in its manifest."""

@@ -174,7 +174,8 @@ def test_the_readme_links_every_page() -> None:
 def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
     (workplace / "scans" / "link.nii").symlink_to("nowhere")
     asked = "translate scans --model t1-to-t2.safetensors --output out --report r.json --device cpu"
-    assert run([*asked.split(), "--seam-score", "--verify", "1"], workplace).returncode == 1
+    more = ["--seam-score", "--verify", "1", "--spread", "2"]
+    assert run([*asked.split(), *more], workplace).returncode == 1
     report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
     page = (ROOT / "docs" / "reports.md").read_text("utf-8").partition("| field |")[2]
     cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
@@ -249,6 +250,19 @@ def test_evaluation_is_as_near_to_other_programs_as_its_page_says() -> None:
     told = f"{mae} in MAE, {psnr} in PSNR and {ms_ssim} in MS-SSIM"
     assert told in page
     assert found["synthrad2025"]["mae"]["cases"] == found["pytorch_msssim"]["cases"] == 50
+
+
+def test_a_spread_foretells_what_its_page_says() -> None:
+    page = (ROOT / "docs" / "translation.md").read_text("utf-8")
+    found = json.loads((RESULTS / "spread_of_the_sample.json").read_text())["flips"]
+    for count in ("2", "4", "8"):
+        flips = found[count]
+        rhos = " | ".join(f"{flips[f'rho of {of}']:.2f}" for of in ("voxels", "blocks"))
+        errors = " | ".join(f"{flips[f'mae of the {of}']:.3f}" for of in ("result", "mean"))
+        assert f"| {count} | {rhos} | {errors} | {flips['seconds of the network']:.0f} |" in page
+    alone = found["0"]
+    error, seconds = alone["mae of the result"], alone["seconds of the network"]
+    assert f"| 1 | | | {error:.3f} | | {seconds:.0f} |" in page
 
 
 def test_the_node_is_as_fast_as_its_page_says() -> None:

@@ -223,7 +223,8 @@ MAY_IMPORT = {
     "pipelines.moments": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.files io.formats pipelines.host pipelines.progress pipelines.report pipelines.results "
+        "io.files io.formats io.writing pipelines.host pipelines.progress pipelines.report "
+        "pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
@@ -260,7 +261,8 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options io.errors io.files "
-        "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study"
+        "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.study.maps"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
@@ -272,11 +274,14 @@ MAY_IMPORT = {
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.choice "
-        "io.contrasts io.discovery io.errors io.reading io.sidecar io.volume io.writing "
+        "io.contrasts io.discovery io.errors io.maps io.reading io.sidecar io.volume io.writing "
         "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
         "pipelines.study.voxels"
     ),
-    "pipelines.study.maps": "engine.network io.maps io.volume pipelines.settings",
+    "pipelines.study.maps": (
+        "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
+        "pipelines.study.voxels"
+    ),
     "pipelines.study.voxels": (
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
     ),

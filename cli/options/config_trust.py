@@ -23,9 +23,9 @@ _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch blend blocks check data-range device dry-run fail-on-error "
         "format json levels min-slices modality model name nan-to ngf only overlap patch patience "
-        "precision preview priority protocol quiet scan seam-score seconds series settle status "
-        "sweep tries tune tune-seconds until-empty verify volume vram-limit wait window yield-load "
-        "yield-memory yield-to-others"
+        "precision preview priority protocol quiet scan seam-score seconds series settle spread "
+        "status sweep tries tune tune-seconds until-empty verify volume vram-limit wait window "
+        "yield-load yield-memory yield-to-others"
     ),
     _WRITES: "csv folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",

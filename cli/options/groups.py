@@ -21,6 +21,7 @@ from .translate import (
     Blending,
     DeviceName,
     Filters,
+    Flips,
     KeepPrivate,
     MinSlices,
     Modality,
@@ -40,7 +41,7 @@ from .translate import (
     VolumeIndex,
     VramLimit,
 )
-from .values import checked_device, checked_value, cuda_limits, parsed_patch
+from .values import checked_device, checked_flips, checked_value, cuda_limits, parsed_patch
 
 if TYPE_CHECKING:
     from ...pipelines.translate import Request
@@ -84,6 +85,7 @@ class StudyOptions:
     keep_private_tags: KeepPrivate = False
     seam_score: Seams = False
     verify: VerifiedTiles = 0
+    spread: Flips = 0
 
     def request(
         self,
@@ -123,6 +125,7 @@ class StudyOptions:
             preview=self.preview,
             seam_score=self.seam_score,
             verify=self.verify,
+            spread=checked_flips(self.spread),
             keep_private=self.keep_private_tags,
             links=links,
             any_modality=self.any_modality,

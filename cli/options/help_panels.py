@@ -23,6 +23,7 @@ _RARE = {
         "blend",
         "seam_score",
         "verify",
+        "spread",
         "vram_limit",
         "batch",
         "tune",

@@ -11,7 +11,7 @@ import typer
 from ...engine.options import Effort, Precision
 from ...io.choice import Choice, OutputFormat
 from ...io.links import Links
-from ...pipelines.settings import MOST_OVERLAP, Blend
+from ...pipelines.settings import MOST_FLIPS, MOST_OVERLAP, Blend
 from .help_panels import DICOM, INPUT, REPORTS, RESULT, SPEED
 
 DEVICES = ("auto", "cpu", "gpu", "cuda", "cuda:0")
@@ -180,6 +180,17 @@ VerifiedTiles: TypeAlias = Annotated[
         metavar="N",
         min=0,
         help="Compute N tiles of each study again on the CPU; a study whose result differs fails.",
+        rich_help_panel=RESULT,
+    ),
+]
+Flips: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--spread",
+        metavar="2..8",
+        min=0,
+        max=MOST_FLIPS,
+        help="Translate with N of the 8 flips; store mean and standard deviation as maps.",
         rich_help_panel=RESULT,
     ),
 ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from ...engine.options import CudaLimits, Effort, device_name
+from ...pipelines.settings import FEWEST_FLIPS
 
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*(MiB|GiB|MB|GB)")
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "MB": 10**6, "GB": 10**9}
@@ -33,6 +34,15 @@ def parsed_patch(text: str | None, option: str = "--patch") -> tuple[int, int, i
         )
     depth, height, width = extents
     return depth, height, width
+
+
+def checked_flips(count: int) -> int:
+    """Over how many flips a spread is measured; none, or at least as many as differ."""
+    if 0 < count < FEWEST_FLIPS:
+        raise typer.BadParameter(
+            f"the spread of {count} is 0; take {FEWEST_FLIPS} or more.", param_hint="'--spread'"
+        )
+    return count
 
 
 def parsed_size(option: str, text: str | None) -> int | None:

@@ -71,6 +71,11 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_verified is not None:
         yield "Off by: relative error of tiles against the CPU, which computed them a second time."
+    if report.worst_spread is not None:
+        yield (
+            "Spread: mean over the foreground of the standard deviation between mirrored "
+            "translations, in the result's unit; it says nothing of errors that all of them make."
+        )
     if report.worst_seam is not None:
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
 
@@ -94,6 +99,7 @@ def failures(report: BatchReport) -> Iterator[str]:
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
     seams = report.worst_seam is not None
     verified = report.worst_verified is not None
+    spread = report.worst_spread is not None
     total = [
         *("" for _ in shown),
         seconds(report.use.wall),
@@ -101,6 +107,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
         peak_text(report.peak_memory),
         *([score_text(report.worst_seam)] if seams else []),
         *([error_text(report.worst_verified)] if verified else []),
+        *([spread_text(report.worst_spread)] if spread else []),
         "",
     ]
     return TextTable(
@@ -110,6 +117,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                 *(*shown, "seconds", "voxels/s", "peak RAM"),
                 *(["seam"] if seams else []),
                 *(["off by"] if verified else []),
+                *(["spread"] if spread else []),
                 "status",
             ],
         ),
@@ -123,6 +131,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     peak_text(row.peak_memory),
                     *([score_text(row.seams and row.seams.worst)] if seams else []),
                     *([error_text(row.verified and row.verified.error)] if verified else []),
+                    *([spread_text(row.spread and row.spread.deviation)] if spread else []),
                     "redone" if row.status == "translated" and row.due else STATUS[row.status],
                 ],
             )
@@ -140,6 +149,11 @@ def score_text(score: float | None) -> str:
 def error_text(error: float | None) -> str:
     """Of tiles against the CPU; nothing where they were not verified."""
     return "" if error is None else f"{error:.1e}"
+
+
+def spread_text(deviation: float | None) -> str:
+    """Of mirrored translations; nothing where it was not measured."""
+    return "" if deviation is None else f"{deviation:.3g}"
 
 
 def peak_text(peak: PeakMemory | None) -> str:

@@ -23,7 +23,7 @@ from .instance import (
     word,
     words,
 )
-from .kinds import NO_PLACE, is_directory, is_enhanced, is_result, modality_in, obstacle
+from .kinds import NO_PLACE, is_directory, is_enhanced, is_map, is_result, modality_in, obstacle
 from .library import PARSING_ERRORS, read_partial, tag_of
 
 _TAGS = (
@@ -164,6 +164,7 @@ def _instance(path: Path, dataset: DataSet) -> Instance | None:
         frames=frames,
         obstacle=why_not,
         is_result=is_result(dataset),
+        is_map=is_map(dataset),
     )
 
 

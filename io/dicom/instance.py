@@ -81,7 +81,7 @@ class Instance:
     None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
     SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: InstanceNumber.
     modality: such as MR. frames: one, unless it is enhanced. is_result: whether this program made
-    it.
+    it. is_map: whether it made it as a map beside a result.
     """
 
     file: Path
@@ -97,6 +97,7 @@ class Instance:
     obstacle: str | None = None
     cut: str | None = None
     is_result: bool = False
+    is_map: bool = False
 
 
 def numbers(dataset: DataSet, keyword: str, count: int) -> tuple[float, ...]:

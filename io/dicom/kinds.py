@@ -10,6 +10,8 @@ IS_RESULT = "it was made by this program"
 MAP_TYPE, MAP_MODALITY = "MAP", "OT"
 """What marks a map beside a result: a value of ImageType, and Modality's word for others."""
 
+IS_MAP = "it is a map beside a result"
+
 NO_IMAGE = "it holds no image"
 NO_PLACE = "its images do not say where in the patient they lie"
 
@@ -71,6 +73,11 @@ def is_result(dataset: DataSet) -> bool:
     return word(dataset, "Manufacturer") == MADE_BY
 
 
+def is_map(dataset: DataSet) -> bool:
+    """Whether this program made the object as a map beside a result."""
+    return is_result(dataset) and MAP_TYPE in words(dataset, "ImageType")
+
+
 def obstacle(dataset: DataSet) -> str | None:
     """Why this object cannot be part of a volume; None if it may."""
     modality = word(dataset, "Modality").upper()
@@ -85,8 +92,6 @@ def obstacle(dataset: DataSet) -> str | None:
 
 def _obstacle_of_pixels(dataset: DataSet) -> str | None:
     image_type = words(dataset, "ImageType")
-    if MAP_TYPE in image_type and is_result(dataset):
-        return "it is a map beside a result"
     if "LOCALIZER" in image_type:
         return "it is a localizer"
     if "MOSAIC" in image_type:

@@ -11,7 +11,7 @@ from ..choice import Choice
 from ..search import DICOM_SUFFIXES
 from .file_starts import Unreadable, naming
 from .instance import Instance
-from .kinds import IS_RESULT
+from .kinds import IS_MAP, IS_RESULT
 
 
 @dataclass(eq=False)
@@ -48,13 +48,19 @@ class Members:
 
 
 def asked_for(instances: Iterable[Instance], choice: Choice) -> list[Instance]:
-    """The images; those that this program made are no slices, unless results are asked for."""
+    """The images; those that this program made are no slices, unless they are asked for."""
     return [
-        replace(instance, obstacle=IS_RESULT, frames=())
-        if instance.is_result and not instance.obstacle and not choice.take_results
+        replace(instance, obstacle=why_not, frames=())
+        if not instance.obstacle and (why_not := _not_asked_for(instance, choice))
         else instance
         for instance in instances
     ]
+
+
+def _not_asked_for(instance: Instance, choice: Choice) -> str | None:
+    if instance.is_map:
+        return None if choice.take_maps else IS_MAP
+    return IS_RESULT if instance.is_result and not choice.take_results else None
 
 
 def members_of(

@@ -14,6 +14,7 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator, shared_generator
+from ...io.writing import map_beside
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
@@ -35,6 +36,7 @@ from ..study.translation import (
     PreparedStudy,
     Translated,
     finish_study,
+    infer_spread,
     infer_study,
     plan_read_study,
     prepare_study,
@@ -278,18 +280,25 @@ class StudyStages:
         generator: SharedGenerator,
         on_tiles: OnTiles,
     ) -> InferredStudy:
-        task = self._task
+        task, watch, empty = self._task, ticket.watch, self._arrays.empty
+        mirrored, told = None, list[str]()
+
+        def opened(network: Generator) -> OpenModel:
+            return OpenModel(task.model, network, task.options)
+
+        if task.options.spread:
+            # By itself: what a mirrored patch needs of precision must not change the result.
+            of_flips = generator.do(
+                lambda network: infer_spread(study, opened(network), watch, on_tiles, empty),
+                task.precision,
+            )
+            mirrored = of_flips.result
+            told += [f"of its spread: {note}" for note in (*of_flips.notes, *mirrored.notes)]
         outcome = generator.do(
-            lambda network: infer_study(
-                study,
-                OpenModel(task.model, network, task.options),
-                ticket.watch,
-                on_tiles,
-                self._arrays.empty,
-            ),
+            lambda network: infer_study(study, opened(network), watch, on_tiles, empty, mirrored),
             task.precision,
         )
-        notes = *ticket.row.notes, *outcome.notes, *outcome.result.notes
+        notes = *ticket.row.notes, *told, *outcome.notes, *outcome.result.notes
         ticket.row = replace(ticket.row, notes=notes)
         return replace(outcome.result, precision=outcome.precision)
 
@@ -313,6 +322,8 @@ class StudyStages:
             tiles=made.tiles,
             preview=self._preview_of(ticket.planned),
             seams=made.seams,
+            maps=tuple(map_beside(ticket.planned.target, each.mark.kind) for each in made.maps),
+            spread=made.spread,
             source_content=content_of(ticket.inputs),
             output_content=content_of(result_files(outputs, ticket.planned.target)),
         )

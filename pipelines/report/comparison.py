@@ -131,7 +131,9 @@ def _extras(batch: BatchReport) -> str:
     """What the batch made besides its results, which took time too."""
     made = batch.translated()
     previews = ["previews"] if any(row.preview for row in made) else []
-    return ", ".join([*previews, *(["seam scores"] if any(row.seams for row in made) else [])])
+    seams = ["seam scores"] if any(row.seams for row in made) else []
+    flips = sorted({row.spread.flips for row in made if row.spread})
+    return ", ".join([*previews, *seams, *(f"spread of {count} flips" for count in flips)])
 
 
 def _ratio(first: float, second: float) -> float | None:

@@ -13,6 +13,7 @@ from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
+from ..study.maps.spread_figures import SpreadFigures
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
 from .report import (
@@ -70,6 +71,11 @@ class _Verified(Struct, frozen=True):
     seconds: _Amount
 
 
+class _Spread(Struct, frozen=True):
+    flips: _Count
+    deviation: _Amount
+
+
 class _Content(Struct, frozen=True):
     files: _Count
     bytes: _Count
@@ -96,6 +102,8 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     preview: str | None = None
     seam_score: _Seams | None = None
     verified: _Verified | None = None
+    maps: tuple[Path, ...] = ()
+    spread: _Spread | None = None
     preview_drawn: bool = False
     source_content: _Content | None = None
     output_content: _Content | None = None
@@ -292,6 +300,8 @@ def _study(stored: _Study) -> StudyReport:
         preview=Path(stored.preview) if stored.preview else None,
         seams=_seams(stored.seam_score),
         verified=_verified(stored.verified),
+        maps=stored.maps,
+        spread=stored.spread and SpreadFigures(stored.spread.flips, stored.spread.deviation),
         failure=_failure(stored),
         notes=stored.notes,
         drawn=stored.preview_drawn,

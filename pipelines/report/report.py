@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
+from ..study.maps.spread_figures import SpreadFigures
 from ..study.seam_score import SeamScore
 from ..study.verified import Verified
 
@@ -66,7 +67,8 @@ class StudyReport:
     it. tiles: how many were translated. seams: their score, if it was asked for. verified: what a
     second computation came to, if it was asked for. failure: why there is no result. drawn: whether
     a preview was drawn of a result that was up to date. source_content, output_content: the bytes
-    of the scan and of the result, without its preview; None where they are not known.
+    of the scan and of the result, without its preview; None where they are not known. maps: those
+    beside the result. spread: what it comes to, if it was measured.
     """
 
     name: str
@@ -90,6 +92,8 @@ class StudyReport:
     drawn: bool = False
     source_content: Content | None = None
     output_content: Content | None = None
+    maps: tuple[Path, ...] = ()
+    spread: SpreadFigures | None = None
 
     @property
     def is_done(self) -> bool:
@@ -246,6 +250,11 @@ class BatchReport:
     def worst_verified(self) -> float | None:
         """The largest error of any study that was verified."""
         return max((row.verified.error for row in self.studies if row.verified), default=None)
+
+    @property
+    def worst_spread(self) -> float | None:
+        """The largest mean deviation of any study whose spread was measured."""
+        return max((row.spread.deviation for row in self.studies if row.spread), default=None)
 
     @property
     def peak_memory(self) -> PeakMemory | None:

@@ -89,6 +89,8 @@ def _newest(
         before,
         preview=now.preview or before.preview,
         drawn=now.drawn,
+        maps=now.maps,
+        spread=now.spread or before.spread,
         source_content=now.source_content or before.source_content,
         output_content=now.output_content or before.output_content,
     )

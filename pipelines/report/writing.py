@@ -112,6 +112,8 @@ def _study(row: StudyReport) -> JsonObject:
         "preview_drawn": row.drawn,
         "seam_score": _seams(row.seams),
         "verified": row.verified and asdict(row.verified),
+        "maps": [str(place) for place in row.maps],
+        "spread": row.spread and asdict(row.spread),
         "source_content": row.source_content and asdict(row.source_content),
         "output_content": row.output_content and asdict(row.output_content),
     }
@@ -133,6 +135,7 @@ def _totals(report: BatchReport) -> JsonObject:
         "tiles": sum(row.tiles for row in rows),
         **_peak(report.peak_memory),
         "worst_seam_score": report.worst_seam,
+        "worst_spread": report.worst_spread,
     }
 
 

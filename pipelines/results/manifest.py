@@ -21,6 +21,7 @@ from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..errors import OutputFolderError
+from ..study.maps.spread_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
 ASIDE = "manifest.unreadable"
@@ -112,7 +113,8 @@ class ManifestEntry:
     status: how far it came. program: version that made it. recipe: what it was made with. inputs:
     states of the files before they were read. outputs: of those that were written; of "writing",
     those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
-    those that may stand there, with their files among the outputs.
+    those that may stand there, with their files among the outputs. spread: what it came to, if it
+    was measured.
     """
 
     output: str
@@ -122,6 +124,7 @@ class ManifestEntry:
     inputs: tuple[FileState, ...]
     outputs: tuple[FileState, ...] = ()
     maps: tuple[MapRecord, ...] = ()
+    spread: SpreadFigures | None = None
 
     @property
     def files(self) -> tuple[FileState, ...]:
@@ -224,8 +227,9 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        if not entry.maps:
-            del fields["maps"]  # which programs from before there were any do not understand
+        for name in ("maps", "spread"):
+            if not fields[name]:
+                del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"
         with self._one_at_a_time, self._alone():
             self._end_torn_line()

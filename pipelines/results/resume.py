@@ -80,6 +80,10 @@ class PlannedStudy:
             row,
             source_content=content_of(self.kept.inputs),
             output_content=content_of(result_files(self.kept.outputs, self.target)),
+            maps=tuple(
+                map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
+            ),
+            spread=self.kept.spread,
         )
 
     def begun_again(self, why: str) -> "PlannedStudy":

@@ -71,11 +71,10 @@ class Store:
             inputs=(),
         )
         place, target = self.record.place, planned.target
-        marks = [each.mark for each in made.maps]
-        kinds = [mark.kind for mark in marks]
-        maps = tuple(MapRecord(mark.kind, mark.recipe) for mark in marks)
+        maps = tuple(MapRecord(each.mark.kind, each.mark.recipe) for each in made.maps)
         gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
-        beside = (*map_places(target, kinds), *([preview_of(target)] if made.preview else []))
+        beside = [*map_places(target, [each.mark.kind for each in made.maps])]
+        beside += [preview_of(target)] if made.preview else []
         appeared = [file for file in (*places(target), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
@@ -84,22 +83,10 @@ class Store:
             )
         try:
             place.check()
-            if planned.stale:
-                planned.stale.unlink(missing_ok=True)
-            for old in planned.stale_maps:
-                remove(old)
-            if made.preview:
-                save(preview_of(target), made.preview, gate)
-            derivation = self._derivation(inputs)
-            maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
-            hashes = write(made.volume, target, derivation, gate)
-            pictures = [preview_of(target)] if made.preview else []
-            written = [*files_at(target), *pictures]
-            outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
+            written = self._write(planned, made, replace(entry, inputs=inputs), gate)
             place.check()
-            entry = replace(entry, inputs=inputs, outputs=outputs, maps=maps)
-            self.record.append(replace(entry, status="written"))
-            return outputs
+            self.record.append(written)
+            return written.outputs
         except OSError as error:
             raise WriteError(f"{target} was not stored: {advice(error)}.") from error
         finally:
@@ -109,6 +96,25 @@ class Store:
                     for file in beside:
                         remove(file)
                     self.record.append(replace(entry, status="failed"))
+
+    def _write(
+        self, planned: PlannedStudy, made: Translated, entry: ManifestEntry, gate: Gate
+    ) -> ManifestEntry:
+        """Write all files of a study, the result last, so that it never stands without the others.
+
+        Returns the entry as it is to be recorded. Raises WriteError and OSError.
+        """
+        target, derivation = planned.target, self._derivation(entry.inputs)
+        for old in (*([planned.stale] if planned.stale else []), *planned.stale_maps):
+            remove(old)
+        if made.preview:
+            save(preview_of(target), made.preview, gate)
+        maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
+        hashes = write(made.volume, target, derivation, gate)
+        pictures = [preview_of(target)] if made.preview else []
+        written = [*files_at(target), *pictures]
+        outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
+        return replace(entry, status="written", outputs=outputs, maps=maps, spread=made.spread)
 
     def _put_map(
         self, made: StudyMap, result: Path, derivation: Derivation, gate: Gate

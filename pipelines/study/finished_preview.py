@@ -10,8 +10,11 @@ from ...io.discovery import discover
 from ...io.errors import UnreadableScanError
 from ...io.reading import read
 from ...io.volume import Empty, Study
+from ...io.writing import map_beside
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
+from .maps.asked_for import maps_asked_for
+from .maps.study_map import is_shown
 from .slices import mid_slices
 from .translation import read_study
 
@@ -24,21 +27,27 @@ def preview_from_files(
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> bytes:
-    """A PNG of a scan and of its result at `target`, one of which is held at a time.
+    """A PNG of a scan, of its result at `target` and of the maps beside that which the options ask
+    for, one of which is held at a time.
 
     Raises ScanError and PreparationError.
     """
     given = mid_slices(read_study(study, options, watch, empty))
     with watch.time("read"):
         made = mid_slices(read(_result_at(target), None, empty))
+        maps = [
+            (mark, mid_slices(read(_result_at(map_beside(target, mark.kind)), None, empty)))
+            for mark in maps_asked_for(options)
+            if is_shown(mark)
+        ]
     with watch.time("finish"):
         from .preview import draw_preview  # late, as it takes a library for pictures
 
-        return draw_preview(given, made, card)
+        return draw_preview(given, made, card, maps)
 
 
 def _result_at(target: Path) -> Study:
-    found = discover([target], None, Choice(take_results=True, fewest_slices=2))
+    found = discover([target], None, Choice(take_results=True, take_maps=True, fewest_slices=2))
     if len(found.studies) != 1:
         raise UnreadableScanError(
             f"{target} cannot be read as a result; make it anew with setting overwrite."

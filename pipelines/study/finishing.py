@@ -1,17 +1,20 @@
 """A translation back onto its scan's own grid, and the memory that it is made in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...engine.cores import beside_each_other
 from ...engine.network.layers import FloatArray
-from ...engine.scaling import Stored
+from ...engine.scaling import Scaling, Stored
 from ...io.volume import Empty, Volume
 from .preparation import Prepared, lying_alike
 from .voxels.planes import Slab, rows, slabs
 from .voxels.statistics import Range, extremes
 from .voxels.voxel_type import ENOUGH_STEPS, Demand, VoxelType, choose_voxel_type, voxel_type_of
+
+_MAP_VOXELS = VoxelType(np.dtype(np.float32))
+"""Of every map: what integers of the result would round away is what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,25 @@ def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
         volume, target = _blank(prepared, plan.voxel_type, empty)
         return Canvas(target, volume)
     return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
+
+
+def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
+    """An empty one for network intensities of a map: a volume's own voxels on the scan's grid."""
+    if prepared.plan.resampling is None:
+        volume, target = _blank(prepared, _MAP_VOXELS, empty)
+        return Canvas(Stored(target.values), volume)
+    return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
+
+
+def finish_map(
+    prepared: Prepared, made: Canvas, scaling: Scaling, empty: Empty = np.empty
+) -> Volume:
+    """A map as a volume of float32 on exactly the scan's grid; scaling: to the map's values."""
+    volume, target = made.volume, made.target
+    if volume is None:
+        volume, target = _blank(prepared, _MAP_VOXELS, empty)
+    _scatter(made.target.values[0], prepared, replace(target, scaling=scaling))
+    return volume
 
 
 def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> Volume:

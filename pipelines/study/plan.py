@@ -17,6 +17,8 @@ from .voxels.resampling import Resampling, resampling
 from .voxels.voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 
 _INTENSITY = np.dtype(np.float32).itemsize
+_MAPS = 2
+"""Of a spread: mean and standard deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,13 @@ def plan_study(
     stride: Triple,
     *,
     in_network: bool = False,
+    spreads: bool = False,
 ) -> StudyPlan:
     """The plan of a scan, of which no voxel is looked at.
 
     stride: the network's, see `Graph.stride`. in_network: have network intensities on the host
-    even where they need not be. Raises PreparationError if the affine or the grid is unusable, or
-    if the model takes more than one channel.
+    even where they need not be. spreads: have maps of several translations. Raises PreparationError
+    if the affine or the grid is unusable, or if the model takes more than one channel.
     """
     _check_channels(card)
     turned = orientation(volume.affine, card.axes)
@@ -86,7 +89,15 @@ def plan_study(
         keeps_voxels and card.input_range != "0..1" and is_taken_as_stored(volume.voxels.dtype)
     )
     voxel_type = foreseen_voxel_type(voxel_type_of(volume), card.intensity_out, card.output_range)
-    is_made = keeps_voxels and voxel_type is not None and is_taken_as_stored(voxel_type.dtype)
+    is_made = (
+        keeps_voxels
+        and not spreads
+        and voxel_type is not None
+        and is_taken_as_stored(voxel_type.dtype)
+    )
+    footprint = _footprint(volume, tiling, voxel_type, is_given=is_given, is_made=is_made)
+    if spreads:
+        footprint = _with_maps(footprint, volume, tiling, is_resampled=resample is not None)
     return StudyPlan(
         orientation=turned,
         resampling=resample,
@@ -95,7 +106,7 @@ def plan_study(
         voxel_type=voxel_type,
         is_made_as_stored=is_made,
         keeps_unit=card.keeps_unit,
-        footprint=_footprint(volume, tiling, voxel_type, is_given=is_given, is_made=is_made),
+        footprint=footprint,
     )
 
 
@@ -112,6 +123,19 @@ def _footprint(
         read=scan + (0 if is_given else array),
         translated=given + made + blended,
         finished=given + made + (0 if is_made else result),
+    )
+
+
+def _with_maps(
+    footprint: Footprint, volume: Volume, tiling: Tiling, *, is_resampled: bool
+) -> Footprint:
+    """With maps, which are made on the model's grid: as they are stored where it is the scan's."""
+    made = _MAPS * prod(tiling.extents) * _INTENSITY
+    stored = _MAPS * volume.voxels.size * _INTENSITY if is_resampled else 0
+    return Footprint(
+        read=footprint.read,
+        translated=footprint.translated + made,
+        finished=footprint.finished + made + stored,
     )
 
 

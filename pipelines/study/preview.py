@@ -13,6 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ...engine.model.card import IntensityMap, ModelCard, Window
 from ...engine.network.layers import FloatArray
+from ...io.maps import MapMark
 from ...io.volume import NOTICE, DoubleArray
 from .slices import Slice
 from .voxels.statistics import Range
@@ -22,6 +23,9 @@ Rgb: TypeAlias = npt.NDArray[np.uint8]
 _OUTLIERS = 0.5
 """Percent of pixels left outside a window at either end, so that one bright vessel does not
 darken all the rest."""
+
+_DARKEST = 1e-9
+"""Upper end of the window of a map that is 0 throughout."""
 
 _LESS = np.array([64, 156, 255], np.float32)
 _MORE = np.array([255, 140, 40], np.float32)
@@ -87,14 +91,21 @@ class Column:
     shades: Shades
 
 
-def draw_preview(given: Sequence[Slice], made: Sequence[Slice], card: ModelCard) -> bytes:
+def draw_preview(
+    given: Sequence[Slice],
+    made: Sequence[Slice],
+    card: ModelCard,
+    maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
+) -> bytes:
     """A PNG with a row a direction and columns for input, output and difference, marked synthetic.
 
-    given, made: slices of one grid. Proportions are the patient's own, and each column has its
-    window of values written below. Where the output is in the input's unit both share a window and
-    the difference is in that unit; elsewhere it is one of grey values, in percent.
+    given, made: slices of one grid. maps: slices of it, a column each. Proportions are the
+    patient's own, and each column has its window of values written below. Where the output is in
+    the input's unit both share a window and the difference is in that unit; elsewhere it is one of
+    grey values, in percent.
     """
     columns = _columns([s.values for s in given], [s.values for s in made], card)
+    columns += [_of_map(mark, [plane.values for plane in planes]) for mark, planes in maps]
     return drawn(given, columns)
 
 
@@ -141,6 +152,12 @@ def _columns(
         Column(f"synthetic {_short(card.target)}", made, after),
         Column(title, changes, difference_shades(changes)),
     ]
+
+
+def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:
+    """From 0, where all is as it should be, to white."""
+    largest = max(_spread(planes).high, _DARKEST)
+    return Column(mark.words, planes, grey_shades(planes, Range(0.0, largest)))
 
 
 def _fixed(intensity: IntensityMap) -> Range | None:

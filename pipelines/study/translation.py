@@ -10,13 +10,17 @@ import numpy as np
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
+from ...engine.scaling import Scaling
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .finishing import Canvas, canvas, finish
-from .maps.study_map import StudyMap
+from .finishing import Canvas, canvas, finish, finish_map, map_canvas
+from .maps.flips import UNFLIPPED, Flip, flips
+from .maps.spread import SpreadMoments, mean_in_foreground
+from .maps.spread_figures import SpreadFigures, spread_marks
+from .maps.study_map import StudyMap, is_shown
 from .plan import StudyPlan, plan_study
 from .preparation import Prepared, prepare
 from .seam_score import SeamScore
@@ -56,21 +60,38 @@ class PreparedStudy:
 class InferredStudy:
     """A study and what the network made of it; notes: what a user should know of how.
 
-    made: what the network filled. precision: in which it was computed in the end.
+    made: what the network filled. precision: in which it was computed in the end. spread: of this
+    and of what mirrored patches gave, if it was asked for.
     """
 
     study: PreparedStudy
     made: Canvas
     notes: tuple[str, ...] = ()
     precision: Precision = "fp32"
+    spread: "InferredSpread | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class InferredSpread:
+    """What mirrored patches of a study gave. notes: what a user should know of how.
+
+    spread: of their translations, kept in the canvases `mean` and `deviation`. room: in which they
+    were made, one after another, and in which the result is made next.
+    """
+
+    spread: SpreadMoments
+    mean: Canvas
+    deviation: Canvas
+    room: Canvas
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
     """A volume in the source's grid, how much work it was, and what was asked for besides.
 
-    preview: a PNG. tiles: how many there were. seams: the score, if it was asked for. maps: to be
-    stored beside the result.
+    preview: a PNG. tiles: how many were translated. seams: the score, if it was asked for. maps: to
+    be stored beside the result. spread: figures of it, if it was asked for.
     """
 
     volume: Volume
@@ -78,6 +99,7 @@ class Translated:
     preview: bytes | None
     seams: SeamScore | None
     maps: tuple[StudyMap, ...] = ()
+    spread: SpreadFigures | None = None
 
 
 def read_study(
@@ -99,7 +121,14 @@ def plan_read_study(
     """What is to be done with a scan; no option is left open. Raises PreparationError."""
     with watch.time("prepare"):
         settings, stride = options.settings(), model.network.graph.stride
-        return plan_study(volume, model.card, settings, stride, in_network=options.seam_score)
+        return plan_study(
+            volume,
+            model.card,
+            settings,
+            stride,
+            in_network=options.seam_score,
+            spreads=options.spread > 0,
+        )
 
 
 def prepare_study(
@@ -116,30 +145,80 @@ def prepare_study(
         return PreparedStudy(prepared, mid_slices(volume) if options.preview else ())
 
 
+def infer_spread(
+    study: PreparedStudy,
+    opened: OpenModel,
+    watch: Stopwatch,
+    on_tiles: OnTiles,
+    empty: Empty = np.empty,
+) -> InferredSpread:
+    """Run the network on mirror images of a study's patches, all but the patches as they lie.
+
+    Raises EngineError and PreparationError.
+    """
+    mean, deviation = map_canvas(study.prepared, empty), map_canvas(study.prepared, empty)
+    room, notes = canvas(study.prepared, empty), list[str]()
+    spread = SpreadMoments(mean.target.values[0], deviation.target.values[0])
+    _, *mirrored = flips(opened.options.spread, opened.model.card.axes)
+    for done, flip in enumerate(mirrored):
+        notes += _run(study, opened, room, _Pass(flip, done), watch, on_tiles)
+        with watch.time("finish"):
+            spread.add(room.target.values[0])
+    return InferredSpread(spread, mean, deviation, room, tuple(dict.fromkeys(notes)))
+
+
 def infer_study(
     study: PreparedStudy,
     opened: OpenModel,
     watch: Stopwatch,
     on_tiles: OnTiles,
     empty: Empty = np.empty,
+    mirrored: InferredSpread | None = None,
 ) -> InferredStudy:
-    """Run the network on a study. Raises EngineError and PreparationError."""
+    """Run the network on a study; mirrored: what came out of its patches' mirror images.
+
+    Raises EngineError and PreparationError.
+    """
+    made = mirrored.room if mirrored else canvas(study.prepared, empty)
+    last = _Pass(UNFLIPPED, opened.options.passes - 1)
+    notes = _run(study, opened, made, last, watch, on_tiles)
+    if mirrored:
+        with watch.time("finish"):
+            mirrored.spread.add(made.target.values[0])
+    return InferredStudy(study, made, notes, spread=mirrored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One translation of a study. flip: of its patches. done: passes before it."""
+
+    flip: Flip
+    done: int
+
+
+def _run(
+    study: PreparedStudy,
+    opened: OpenModel,
+    made: Canvas,
+    one: _Pass,
+    watch: Stopwatch,
+    on_tiles: OnTiles,
+) -> tuple[str, ...]:
+    """Fill a canvas; returns what a user should know of how."""
     tiling = study.prepared.plan.tiling
+    done, total = one.done * len(tiling), opened.options.passes * len(tiling)
     watch.stage = "infer"
-    on_tiles(0, len(tiling))
-    done = 0
+    on_tiles(done, total)
 
     def on_more(tiles: int) -> None:
         nonlocal done
         done += tiles
-        on_tiles(done, len(tiling))
+        on_tiles(done, total)
 
-    card = opened.model.card
-    window = SlidingWindow(tiling, opened.options.blend, card.small_volume_padding)
-    made = canvas(study.prepared, empty)
+    padding = opened.model.card.small_volume_padding
+    window = SlidingWindow(tiling, opened.options.blend, padding, one.flip)
     given, generator = study.prepared.given, opened.generator
-    notes = translate_array(given, made.target, generator, window, watch, on_more)
-    return InferredStudy(study, made, notes)
+    return translate_array(given, made.target, generator, window, watch, on_more)
 
 
 def finish_study(
@@ -149,19 +228,41 @@ def finish_study(
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> Translated:
-    """Bring a translation back onto the scan's grid, and make preview and seam score, if asked for.
+    """Bring a translation and its maps back onto the scan's grid, and make preview and seam score,
+    if asked for.
 
     Raises EngineError.
     """
     study, tiling = inferred.study, inferred.study.prepared.plan.tiling
     with watch.time("finish"):
         volume = finish(study.prepared, inferred.made, empty)
-        preview = seams = None
+        preview = seams = figures = None
+        maps = ()
+        if inferred.spread:
+            maps, figures = _finish_spread(study.prepared, inferred.spread, empty)
         if options.preview:
             from .preview import draw_preview  # late, as it takes a library for pictures
 
-            preview = draw_preview(study.slices, mid_slices(volume), model.card)
+            shown = [(each.mark, mid_slices(each.volume)) for each in maps if is_shown(each.mark)]
+            preview = draw_preview(study.slices, mid_slices(volume), model.card, shown)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
-        return Translated(volume, len(tiling), preview, seams)
+        tiles = options.passes * len(tiling)
+        return Translated(volume, tiles, preview, seams, maps, figures)
+
+
+def _finish_spread(
+    prepared: Prepared, inferred: InferredSpread, empty: Empty
+) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
+    """The maps of a spread, in the unit of the result, and what it comes to."""
+    spread, outward = inferred.spread, prepared.outward
+    of_deviation = Scaling(0.0, abs(outward.radius))
+    spread.end()
+    in_foreground = mean_in_foreground(spread.deviation, prepared.given)
+    figures = SpreadFigures(spread.count, of_deviation.radius * in_foreground)
+    mean = finish_map(prepared, inferred.mean, outward, empty)
+    deviation = finish_map(prepared, inferred.deviation, of_deviation, empty)
+    volumes = mean, replace(deviation, keeps_unit=False)
+    marks = spread_marks(spread.count)
+    return tuple(map(StudyMap, marks, volumes)), figures

@@ -42,3 +42,15 @@ def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:
     one_study = 96**3 * (2 + 4 + 4)
     # The first studies still load code; one array a study kept would add twenty studies' worth.
     assert max(found[20:]) - max(found[:10]) < 3 * one_study
+
+
+def test_a_spread_takes_what_its_plan_says_however_many_flips_there_are(tmp_path: Path) -> None:
+    extents, patch = (160, 160, 160), ("--patch", "64,64,64")
+    scan(tmp_path / "scans" / "b.nii", shape=extents)
+    for name in "acdefg":
+        scan(tmp_path / "scans" / f"{name}.nii")
+    two, eight = (peaks(tmp_path, *patch, "--overwrite", "--spread", count) for count in ("2", "8"))
+    assert abs(eight["b.nii"] - two["b.nii"]) < 160**3 * 4
+    # The scan as it is stored, what comes out of one flip, the two maps and the result.
+    foreseen = 160**3 * (2 + 4 + 2 * 4 + 4)
+    assert foreseen / 2 < eight["b.nii"] - eight["g.nii"] < foreseen + 16 * MEBIBYTE

@@ -57,6 +57,7 @@ class PipelineWorld:
         opened: Callable[[Precision, Progress], Any],
         concurrency: Concurrency | None = None,
         precision: Precision = "fp32",
+        spread: int = 0,
     ) -> list[StudyReport]:
         self.events.clear()
         graph = FunctionGenerator().graph
@@ -68,7 +69,7 @@ class PipelineWorld:
             planned = planner.plan(discover([self.root / "scans"], output).studies)
             task = StudyTask(
                 model,
-                replace(OPTIONS, precision=precision),
+                replace(OPTIONS, precision=precision, spread=spread),
                 opened_for_a_batch(opened, ("fp16", "bf16", "fp32")),
                 Store(manifest, RECIPE, CARD),
             )

@@ -9,7 +9,7 @@ from ....pipelines.report.comparison import Comparison, compare, conditions
 from ....pipelines.report.previews import small_preview
 from ....pipelines.report.reading import StoredReport
 from ....pipelines.report.report import BatchReport, StudyReport
-from ..batch_summary import STATUS, error_text, peak_text, score_text, unproven
+from ..batch_summary import STATUS, error_text, peak_text, score_text, spread_text, unproven
 from ..progress_lines import failure_text
 from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
@@ -215,7 +215,9 @@ def _studies(batch: BatchReport) -> Element:
     longest = max((sum(row.stages.values()) for row in rows), default=0.0)
     seams = batch.worst_seam is not None
     verified = batch.worst_verified is not None
+    spread = batch.worst_spread is not None
     asked = [*(["seam"] if seams else []), *(["off by"] if verified else [])]
+    asked += ["spread"] if spread else []
     head = ["study", "stages", "seconds", "voxels/s", "peak", *asked, ""]
     return table(
         head,
@@ -228,6 +230,7 @@ def _studies(batch: BatchReport) -> Element:
                 peak_text(row.peak_memory),
                 *([score_text(row.seams and row.seams.worst)] if seams else []),
                 *([error_text(row.verified and row.verified.error)] if verified else []),
+                *([spread_text(row.spread and row.spread.deviation)] if spread else []),
                 element("span", STATUS[row.status], class_=f"status {row.status}"),
             ]
             for row in rows

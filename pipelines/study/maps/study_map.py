@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from ....io.maps import MapMark
+from ....io.maps import MapKind, MapMark
 from ....io.volume import Volume
+
+_LIKE_RESULTS: tuple[MapKind, ...] = ("spread-mean",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,3 +14,8 @@ class StudyMap:
 
     mark: MapMark
     volume: Volume
+
+
+def is_shown(mark: MapMark) -> bool:
+    """Whether a preview shows the map beside the result; one that looks like it tells nothing."""
+    return mark.kind not in _LIKE_RESULTS

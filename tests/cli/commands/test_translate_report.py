@@ -81,6 +81,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
             "worst_seam_score": "NoneType",
+            "worst_spread": "NoneType",
         },
         "studies": "list",
         "skipped": "list",
@@ -92,6 +93,8 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
         **dict.fromkeys(
             ["class", "reason", "failed_in", "due", "preview", "seam_score", "verified"], "NoneType"
         ),
+        "maps": "list",
+        "spread": "NoneType",
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),
         **dict.fromkeys(["voxels", "tiles", "peak_host_bytes"], "int"),
         "stages": STAGES,
