@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .cuda.plan_cache import Progress, cache_folder, unheard
-from .errors import DeviceUnavailableError, UnsupportedLayerError
+from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
 from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
     from .cuda.generator import CudaOptions
     from .generator import Generator
-    from .network.graph import Graph, Network
+    from .network.graph import Network
     from .network.layers import Triple
 
 _PROVIDER = "onnxruntime:"
@@ -74,24 +74,6 @@ def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, 
     raise DeviceUnavailableError(
         f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
     )
-
-
-def able_devices(devices: tuple[Device, ...], asked: str, graph: "Graph") -> tuple[Device, ...]:
-    """The chosen devices, if they compute this network; for "auto" the CPU if a card does not.
-
-    Raises UnsupportedLayerError for a card that was asked for.
-    """
-    from .compiler.supported import check_supported
-
-    if devices[0].kind != "cuda":
-        return devices
-    try:
-        check_supported(graph)
-    except UnsupportedLayerError as error:
-        if asked != "auto":
-            raise
-        return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {error.reason}"),)
-    return devices
 
 
 def other_providers() -> tuple[Device, ...]:

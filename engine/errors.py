@@ -4,7 +4,6 @@ EngineError
 ├── CheckpointError        a weights file cannot be imported: hostile, unknown or ambiguous
 ├── ModelFileError         a model file is damaged, of another version, or fails its own proof
 ├── PatchShapeError        a patch does not fit the network
-├── UnsupportedLayerError  a device does not compute a layer of the network
 ├── DeviceUnavailableError a device or an installed library is missing, or not to be trusted
 ├── CudaError              a call of the CUDA driver, NVRTC or cuDNN failed
 ├── DeviceMemoryError      device memory, or pinned memory of the host, does not suffice
@@ -33,14 +32,6 @@ class ModelFileError(EngineError):
 
 class PatchShapeError(EngineError):
     """A patch's extents do not fit the network's stride, kernels or padding."""
-
-
-class UnsupportedLayerError(EngineError):
-    """The network has layers that no card computes; reason: which."""
-
-    def __init__(self, operators: Iterable[str]) -> None:
-        self.reason = f"the CUDA engine does not compute {listed(operators)} of this network"
-        super().__init__(f"{self.reason[0].upper()}{self.reason[1:]}; use setting device=cpu.")
 
 
 class DeviceUnavailableError(EngineError):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-from ..engine.devices import Device, able_devices, choose_devices
+from ..engine.devices import Device, choose_devices
 from ..engine.model.model import Model
 from ..engine.options import CudaLimits, Precision, device_name
 from .errors import SettingsError
@@ -19,11 +19,10 @@ def decided(
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
     """The devices behind a name, and the options with nothing left open.
 
-    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError,
-    UnsupportedLayerError or SettingsError where model, devices and options do not fit each other.
+    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError
+    or SettingsError where model, devices and options do not fit each other.
     """
-    chosen = choose_devices(_known_device(device), limits)
-    devices = able_devices(chosen, device, model.network.graph)
+    devices = choose_devices(_known_device(device), limits)
     options = with_precision(options, devices, device)
     patch = options.patch or model.card.patch
     check_model(model, patch, devices[0])

@@ -158,8 +158,7 @@ class Job:
 def open_job(request: Request) -> Job:
     """Check a request against model and device, and find its studies; reads no scan.
 
-    Raises ModelFileError, PatchShapeError, DeviceUnavailableError, UnsupportedLayerError,
-    SettingsError or ScanError.
+    Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
     model = load_model(request.model)
     devices, options = decided(model, request.device, request.limits, request.options)

@@ -220,8 +220,6 @@ def _facts(facts: NetworkFacts) -> Iterator[tuple[str, str]]:
     yield "stride", _times(facts.stride)
     yield "parameters", scaled(facts.parameters)
     yield f"FLOPs of {_times(facts.patch)}", scaled(facts.flops)
-    if facts.not_on_cuda:
-        yield "not on CUDA", ", ".join(facts.not_on_cuda)
 
 
 def network_lines(found: FoundNetwork, columns: int | None) -> Iterator[str]:

@@ -117,9 +117,8 @@ def least_bytes(step: Step) -> int:
     match step:
         case Convolve(shape=shape, source=source):
             size = NUMBER_BYTES[shape.precision]
-            weight = prod(shape.kernel) * shape.source_channels * shape.target_channels
             target = shape.batch * prod(shape.target_extents) * shape.target_channels
-            return source.bytes + (weight + target) * size
+            return source.bytes + (shape.weights + target) * size
         case ConvolvePatches(target=target, channels=channels, extents=extents, kernel=kernel):
             weight = prod(kernel) * channels * target.channels
             patches = target.batch * channels * prod(extents) * _FLOAT

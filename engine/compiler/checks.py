@@ -49,7 +49,7 @@ NOISE = NumberSet("usual numbers", Filling("noise"), Filling("noise"))
 
 def depth_of_sum(shape: Convolution) -> int:
     """Products that an element of the result is the sum of, at most."""
-    return prod(shape.kernel) * shape.source_channels
+    return prod(shape.kernel) * shape.summed_channels
 
 
 def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
@@ -57,8 +57,8 @@ def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
 
     Signs: each tap of each channel counts, at every border and in every patch, in a sum near 0.
     Cancellation: half of the channels sum up to hundreds of times what is left once the others have
-    taken it away again. Of split fp16, the low parts have signs, too: those of the source, then
-    those of the weight.
+    taken it away again; an odd number of channels has no halves. Of split fp16, the low parts have
+    signs, too: those of the source, then those of the weight.
     """
     source = Filling("signs", 0.75)
     weight = kernel_numbers(shape, source)
@@ -69,6 +69,8 @@ def exposing_sets(shape: Convolution) -> tuple[NumberSet, ...]:
             NumberSet("low parts of the source", source, signs[0].weight),
             NumberSet("low parts of the weight", signs[0].source, weight),
         ]
+    if shape.summed_channels % 2:
+        return tuple(signs)
     few = min(0.75, 2 * _VARIANCE / (_HIGHEST_SQUARED * depth_of_sum(shape)))
     return (
         *signs,

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Literal, TypeAlias
 
-from ..network.layers import Downsample, FloatArray, PadMode, Triple, Upsample
+from ..network.layers import Downsample, FloatArray, PadMode, Pool, Triple, Upsample
 from ..options import Precision
 from .card_properties import CardProperties
 
@@ -89,22 +89,32 @@ class WeightTable:
         return 2 * self.patches * self.channels * 4
 
 
-Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu"]
+Curve: TypeAlias = Literal["linear", "tanh", "sigmoid", "elu", "softplus", "clip"]
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
     """Of x below 0, linear gives slope * x and elu slope * (exp(x) - 1); x itself above.
 
-    curve: tanh and sigmoid are those of x. A value that is not finite leaves every activation as
-    not finite.
+    curve: tanh, sigmoid and softplus are those of x, clip keeps it from low to high. slopes: name
+    of a float32 constant [stored channels] with linear's slope of each channel, in place of the one
+    slope. A value that is not finite leaves every activation as not finite.
     """
 
     slope: float = 1.0
     curve: Curve = "linear"
+    low: float = -inf
+    high: float = inf
+    slopes: str | None = None
 
 
 IDENTITY = Activation()
+
+Combination: TypeAlias = Literal["add", "subtract", "multiply"]
+"""What becomes of two tensors of one shape, voxel by voxel."""
+
+Sampling: TypeAlias = Upsample | Downsample | Pool
+"""What a pass over voxels does between grids of different extents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +198,10 @@ class Convolution:
     transposed: source and target change places, as in the gradient with respect to the input.
     before, after: zero padding of the forward convolution, on each side of each axis. split_fp16:
     source and weight are stored as fp16 pairs; such a convolution is neither transposed nor
-    dilated. batch: patches. source_extents, target_extents, kernel, stride, dilation: along D, H
-    and W. source_channels, target_channels: as stored, filled up. precision: of source and weight.
+    dilated, nor has it groups. groups: into which the channels fall, either of one channel or of
+    whole vectors of both source and target. batch: patches. source_extents, target_extents, kernel,
+    stride, dilation: along D, H and W. source_channels, target_channels: as stored, filled up.
+    precision: of source and weight.
     """
 
     batch: int
@@ -205,15 +217,31 @@ class Convolution:
     transposed: bool = False
     split_fp16: bool = False
     dilation: Triple = (1, 1, 1)
+    groups: int = 1
+
+    @property
+    def summed_channels(self) -> int:
+        """Channels of the source that each of the target is made of."""
+        return self.source_channels // self.groups
+
+    @property
+    def weights(self) -> int:
+        """Numbers of the weight."""
+        return prod(self.kernel) * self.summed_channels * self.target_channels
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel is convolved by itself."""
+        return 1 < self.groups == self.source_channels == self.target_channels
 
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
     """Source * weight * scale -> region of target.
 
-    weight: [K, kD, kH, kW, C], C the forward input's. scale: 1 but for split fp16, of which it
-    takes the powers of two away. layer: its name. shape: extents and channels of a run. source:
-    read whole.
+    weight: [K, kD, kH, kW, C / groups], C the forward input's. scale: 1 but for split fp16, of
+    which it takes the powers of two away. layer: its name. shape: extents and channels of a run.
+    source: read whole.
     """
 
     layer: str
@@ -259,8 +287,9 @@ class Statistics:
 class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
-    It is after(activation(source * factor + summand) + residual), `after` only with a residual.
-    The channels of the table repeat where the source has more of them.
+    It is after(activation(source * factor + summand) + residual), `after` only with a residual;
+    combination says what stands for the second +. The channels of the table repeat where the source
+    has more of them.
 
     extents: those of the value after sampling and before padding. Target voxel t holds the value at
     t + origin, continued past its border by mode. patches: which of the batch. first_channel: of
@@ -277,8 +306,9 @@ class Pointwise:
     table: WeightTable | None = None
     activation: Activation = IDENTITY
     residual: TensorView | None = None
-    sampling: Upsample | Downsample | None = None
+    sampling: Sampling | None = None
     after: Activation = IDENTITY
+    combination: Combination = "add"
 
 
 @dataclass(frozen=True, slots=True)

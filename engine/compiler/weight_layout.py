@@ -27,6 +27,15 @@ def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> Fl
     return filled
 
 
+def block_diagonal(weight: FloatArray, groups: int) -> FloatArray:
+    """[K, C / groups, kD, kH, kW] -> [K, C, kD, kH, kW], with zeros between the groups."""
+    first, each, *kernel = weight.shape
+    filled = np.zeros((groups, first // groups, groups, each, *kernel), np.float32)
+    own = np.arange(groups)
+    filled[own, :, own] = weight.reshape(groups, first // groups, each, *kernel)
+    return filled.reshape(first, groups * each, *kernel)
+
+
 def taps_as_inputs(weight: FloatArray, source: int, target: int) -> FloatArray:
     """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], input channel (c, i, j)."""
     outputs, channels, depth, height, width = weight.shape
@@ -94,7 +103,7 @@ def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
 
 def can_be_subpixels(conv: ConvTranspose3d) -> bool:
     """Whether a transposed convolution doubles its input in a way that sub-pixels can follow."""
-    if conv.stride != (2, 2, 2):
+    if conv.stride != (2, 2, 2) or conv.dilation != (1, 1, 1) or conv.groups > 1:
         return False
     sizes = zip(conv.kernel, conv.padding, conv.output_padding, strict=True)
     return all(kernel - 2 * padding + extra == 2 for kernel, padding, extra in sizes) and all(

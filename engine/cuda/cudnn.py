@@ -159,7 +159,8 @@ def _graph(handle: int, shape: Convolution) -> Any:
         return graph.tensor(dim=dims, stride=strides, data_type=stored, uid=uid)
 
     source = tensor(shape.batch, source_channels, shape.source_extents, _SOURCE)
-    weight = tensor(outputs, inputs, shape.kernel, _WEIGHT)
+    # That there are groups, cuDNN tells by the channels that the weight lacks.
+    weight = tensor(outputs, inputs // shape.groups, shape.kernel, _WEIGHT)
     settings: dict[str, Any] = {
         "pre_padding": list(shape.before),
         "post_padding": list(shape.after),

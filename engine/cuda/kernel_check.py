@@ -279,8 +279,7 @@ def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:
 
 
 def _weight_bytes(shape: Convolution) -> int:
-    numbers = prod(shape.kernel) * shape.source_channels * shape.target_channels
-    return numbers * NUMBER_BYTES[shape.precision]
+    return shape.weights * NUMBER_BYTES[shape.precision]
 
 
 def _grown(extents: Triple, kernel: Triple) -> Triple:

@@ -46,7 +46,7 @@ def open_bench(stream: Stream, shape: Convolution, workspace: int) -> Generator[
     item = NUMBER_BYTES[shape.precision]
     source = shape.batch * prod(shape.source_extents) * shape.source_channels * item
     target = shape.batch * prod(shape.target_extents) * shape.target_channels * item
-    weight = prod(shape.kernel) * shape.source_channels * shape.target_channels * item
+    weight = shape.weights * item
     sizes = (source, weight, target, workspace)
     places, end = list[int](), GUARD
     for size in sizes:

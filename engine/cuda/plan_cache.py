@@ -30,6 +30,9 @@ def unheard(_what: str, _share: float | None) -> None:
 _KEPT_AS = {"split_fp16": "halves"}
 """Names of fields in the caches of version 0.1, which stay valid."""
 
+_USUAL = {"dilation": (1, 1, 1), "groups": 1}
+"""Values of fields that came later, by which keys leave them out."""
+
 OWN = "own kernel"
 """The algorithm that needs no cuDNN plan."""
 
@@ -112,10 +115,11 @@ class Measurements:
 
 
 def key_of(shape: "Convolution") -> str:
-    """Under which the findings of a convolution are kept: without a dilation of 1, as ever."""
+    """Under which the findings of a convolution are kept: without what is 1, as ever."""
     values = asdict(shape)
-    if shape.dilation == (1, 1, 1):
-        del values["dilation"]
+    for name, usual in _USUAL.items():
+        if values[name] == usual:
+            del values[name]
     return " ".join(f"{_KEPT_AS.get(name, name)}={value}" for name, value in values.items())
 
 

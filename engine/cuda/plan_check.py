@@ -217,7 +217,7 @@ class PlanCheck:
     def _fill(self, shape: Convolution, numbers: NumberSet) -> None:
         places, card = self._bench.places, self._kernels.card
         source, _ = lone_tensors(shape)
-        self._launch(checks.fill_tensor(source, numbers.source, places.source, card))
+        self._launch(checks.fill_tensor(source, numbers.source, places.source, card, shape.groups))
         self._launch(checks.fill_weight(shape, numbers.weight, places.weight, card))
 
     def _launch(self, launch: Launch) -> None:

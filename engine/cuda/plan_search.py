@@ -196,7 +196,8 @@ class PlanSearch:
         """What a candidate's proof must be to need no other."""
         if plan != OWN:
             return VERSION
-        source = SPLIT_KERNEL if shape.split_fp16 else "convolve"
+        source = "convolve_depthwise" if shape.is_depthwise else "convolve"
+        source = SPLIT_KERNEL if shape.split_fp16 else source
         return f"{VERSION} {self._kernels.image_key(source)}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
@@ -259,7 +260,7 @@ class PlanSearch:
         fast = worth_keeping([candidate for candidate, _ in found.values()])
         self._keep(trial, fast)
         self._strike_out(trial, [found[one.plan][1] for one in fast if one.is_near(fast[0])])
-        if trial.shape.precision == "fp32" and effort != "off":
+        if effort != "off" and _own_may_be_fastest(trial.shape):
             self._measure_own(trial)
         return bool(found) or self._cache.best(trial.shape, trial.workspace, effort) is not None
 
@@ -308,6 +309,11 @@ class PlanSearch:
         return self._cache.get(key_of(shape))
 
 
+def _own_may_be_fastest(shape: Convolution) -> bool:
+    """Without matrix units, which sum the products of groups of one channel to no purpose."""
+    return shape.precision == "fp32" or shape.is_depthwise
+
+
 def _unless_refused(attempt: Callable[[], _Result]) -> _Result | None:
     """What comes of it; None where the library or memory refuses, but no context is broken."""
     try:
@@ -342,4 +348,6 @@ def _described(shape: Convolution) -> str:
     extents = "x".join(str(extent) for extent in shape.source_extents)
     kernel = "x".join(str(k) for k in shape.kernel)
     channels = f"{shape.source_channels} to {shape.target_channels} channels"
+    if shape.groups > 1:
+        channels += f" in {shape.groups} groups"
     return f"{kind} {kernel}, {channels}, {shape.batch} x {extents}"

@@ -17,8 +17,7 @@ from ...engine.checkpoint.recognise.recognition import (
     setting,
 )
 from ...engine.checkpoint.recognise.reference_proof import resolve
-from ...engine.compiler.supported import unsupported
-from ...engine.errors import CheckpointError, listed
+from ...engine.errors import CheckpointError
 from ...engine.model.card import Established, NetworkRange
 from ...engine.model.reference import TOLERANCE, relative_error
 from ...engine.network.architectures import Architecture
@@ -141,8 +140,6 @@ def _facts(file: OnnxFile, network: Network, reason: str) -> Iterator[Fact]:
     if graph.patch:
         why = f"{reason}; export it with open extents for others"
         yield Fact("patch", f"{times(graph.patch)} and no other", why)
-    if missing := unsupported(graph):
-        yield Fact("CUDA", "not supported", f"it does not compute {listed(missing)}; the CPU does")
 
 
 def _proof(network: Network, reference: ReferencePair) -> Fact:

@@ -10,7 +10,6 @@ from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
 from ...engine.checkpoint.recognise.layouts import Recognised, recognise
 from ...engine.checkpoint.recognise.networks import networks
 from ...engine.checkpoint.recognise.recognition import NetworkChoices
-from ...engine.compiler.supported import unsupported
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents
@@ -54,7 +53,7 @@ class NetworkFacts:
     layers: how often each kind occurs. receptive_field: voxels along D, H and W that convolutions
     reach. sees_whole_patch: whether norms make every voxel depend on all others besides. stride:
     of which patches must be multiples. patch: (D, H, W), whose `flops` these are. parameters:
-    numbers that it learned. not_on_cuda: operators that no card computes.
+    numbers that it learned.
     """
 
     layers: dict[str, int]
@@ -64,7 +63,6 @@ class NetworkFacts:
     patch: Triple
     flops: int
     parameters: int
-    not_on_cuda: tuple[str, ...]
 
 
 def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts:
@@ -80,7 +78,6 @@ def network_facts(network: Network, patch: Triple | None = None) -> NetworkFacts
         patch=patch,
         flops=flops(graph, patch),
         parameters=parameter_count(network),
-        not_on_cuda=unsupported(graph),
     )
 
 

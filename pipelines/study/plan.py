@@ -84,10 +84,7 @@ def plan_study(
     _check_extents(volume, extents)
     tiling = tile(extents, settings.patch, settings.overlap, stride)
     keeps_voxels = resample is None and not in_network
-    # What is clipped at 0 is mapped on the host: a card clips at -1.
-    is_given = (
-        keeps_voxels and card.input_range != "0..1" and is_taken_as_stored(volume.voxels.dtype)
-    )
+    is_given = keeps_voxels and is_taken_as_stored(volume.voxels.dtype)
     voxel_type = foreseen_voxel_type(voxel_type_of(volume), card.intensity_out, card.output_range)
     is_made = (
         keeps_voxels

@@ -1,10 +1,9 @@
 """Which device is taken for what was asked."""
 
 import pytest
-from support.gpu_networks import CPU_GRAPHS, ODD_GRAPHS
 
 from cuda_cyclegan.engine import devices
-from cuda_cyclegan.engine.errors import DeviceUnavailableError, UnsupportedLayerError
+from cuda_cyclegan.engine.errors import DeviceUnavailableError
 from cuda_cyclegan.engine.options import CudaLimits
 from cuda_cyclegan.engine.probe.cards import CudaDevice
 
@@ -55,25 +54,6 @@ def test_only_auto_falls_back_on_the_cpu():
     assert "no NVIDIA driver" in devices.choose_device("auto").note
     with pytest.raises(DeviceUnavailableError, match="no NVIDIA driver is installed"):
         devices.choose_device("cuda")
-
-
-@pytest.mark.usefixtures("with_cards")
-def test_a_network_that_no_card_computes_goes_to_the_cpu_only_under_auto():
-    graph = CPU_GRAPHS["pooling"]
-    cards = devices.choose_devices("cuda")
-    with pytest.raises(UnsupportedLayerError) as refusal:
-        devices.able_devices(cards, "cuda", graph)
-    assert str(refusal.value) == (
-        "The CUDA engine does not compute AveragePool, MaxPool of this network; use setting "
-        "device=cpu."
-    )
-    [found] = devices.able_devices(cards, "auto", graph)
-    assert found.kind == "cpu"
-    assert found.note == (
-        "no CUDA device is used: the CUDA engine does not compute AveragePool, MaxPool of this "
-        "network"
-    )
-    assert devices.able_devices(cards, "cuda", ODD_GRAPHS["one norm"]) == cards
 
 
 @pytest.mark.usefixtures("with_cards")

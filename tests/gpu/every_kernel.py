@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 from msgspec import structs
-from support.gpu_networks import ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
 from support.network_features import FEATURES
 from support.poisoned_memory import poison
 
@@ -36,7 +36,7 @@ GRAPHS = {
     "zero": (build(structs.replace(RESNET, padding="zero", norm="instance_affine")), (8, 8, 8)),
     "nearest": (build(structs.replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
     "trilinear": (build(structs.replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
-    **{name: (graph, (4, 6, 8)) for name, graph in ODD_GRAPHS.items()},
+    **{name: (graph, ODD_PATCH) for name, graph in ODD_GRAPHS.items()},
     **{name: (build(spec), (16, 16, 24)) for name, spec in FEATURES.items()},
 }
 

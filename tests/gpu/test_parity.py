@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from support.gpu_networks import ODD_GRAPHS, random_network, untrained_network
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network, untrained_network
 from support.poisoned_memory import poison_generator
 
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
@@ -84,7 +84,7 @@ def test_generators(check, name, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ODD_GRAPHS)
 def test_unusual_graphs(check, name, precision):
-    check(random_network(ODD_GRAPHS[name], seed=1), (4, 6, 8), 2, precision)
+    check(random_network(ODD_GRAPHS[name], seed=1), ODD_PATCH, 2, precision)
 
 
 @pytest.mark.parametrize("batch", [2, 3])

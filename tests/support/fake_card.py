@@ -165,7 +165,8 @@ def store_voxels(p: arguments.StoreVoxelsArguments, _: int) -> None:
 
 
 def scaling_of(p: Any) -> Scaling:
-    return Scaling(p.scaling.centre, p.scaling.radius, bool(p.scaling.clips))
+    given = p.scaling
+    return Scaling(given.centre, given.radius, bool(given.clips), given.lowest)
 
 
 def patches_at(p: Any, channels: int) -> Any:

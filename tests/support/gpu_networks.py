@@ -1,6 +1,7 @@
 """Graphs and random networks for the parity tests of the compiled program."""
 
 import numpy as np
+from msgspec import structs
 
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import (
@@ -12,6 +13,7 @@ from cuda_cyclegan.engine.network.layers import (
     Conv3d,
     ConvTranspose3d,
     Crop,
+    Elu,
     InstanceNorm,
     Layer,
     LeakyRelu,
@@ -20,6 +22,7 @@ from cuda_cyclegan.engine.network.layers import (
     Pool,
     PRelu,
     Relu,
+    Sigmoid,
     Softplus,
     Subtract,
     Tanh,
@@ -68,6 +71,10 @@ def _conv(name: str, into: int, out: int, kernel: int = 3, bias: bool = True) ->
     half = kernel // 2
     own = (half, half, half)
     return Conv3d(into, out, edge, f"{name}.weight", f"{name}.bias" if bias else None, padding=own)
+
+
+def _grouped(name: str, into: int, out: int, groups: int, kernel: int = 3) -> Conv3d:
+    return structs.replace(_conv(name, into, out, kernel), groups=groups)
 
 
 _ONE = (1, 1, 1)
@@ -158,9 +165,6 @@ ODD_GRAPHS = {
         ("sum2", Add(), ("sum", "own")),
         ("sum3", Add(), ("sum2", "norm")),
     ),
-}
-
-CPU_GRAPHS = {
     "groups and dilation": chain(
         2,
         ("a", Conv3d(2, 4, (3, 3, 3), "a.weight", "a.bias", _DOUBLE, _DOUBLE, _DOUBLE, groups=2)),
@@ -194,5 +198,119 @@ CPU_GRAPHS = {
         ("crop", Crop(_ONE, (0, 1, 0))),
         ("pad", Pad("replicate", (0, 1, 0), _ONE)),
     ),
+    "groups of whole vectors": chain(
+        1,
+        ("a", _conv("a", 1, 48)),
+        ("norm", InstanceNorm(48)),
+        ("group", _grouped("group", 48, 32, 2)),
+        ("relu", Relu()),
+        ("down", Conv3d(32, 64, _DOUBLE, "d.weight", "d.bias", _DOUBLE, groups=4)),
+        ("up", ConvTranspose3d(64, 16, (4, 4, 4), "u.weight", None, _DOUBLE, _ONE, groups=2)),
+        ("leave", _conv("leave", 16, 2, kernel=1)),
+    ),
+    "each channel by itself": chain(
+        1,
+        ("a", _conv("a", 1, 24)),
+        ("deep", _grouped("deep", 24, 24, 24, kernel=5)),
+        (
+            "far",
+            Conv3d(24, 24, (3, 2, 3), "f.weight", None, (2, 1, 2), (2, 1, 3), (2, 2, 3), groups=24),
+        ),
+        (
+            "up",
+            ConvTranspose3d(
+                24, 24, (2, 3, 4), "u.weight", "u.bias", (2, 1, 2), (0, 1, 1), groups=24
+            ),
+        ),
+        ("odd", _conv("odd", 24, 5)),
+        ("lone", _grouped("lone", 5, 5, 5)),
+        ("twins", _grouped("twins", 5, 10, 5)),
+        ("leave", _conv("leave", 10, 1, kernel=1)),
+    ),
+    "transposed with dilation": chain(
+        1,
+        ("a", _conv("a", 1, 5)),
+        ("down", Conv3d(5, 6, _DOUBLE, "d.weight", "d.bias", (2, 1, 2))),
+        (
+            "up",
+            ConvTranspose3d(
+                6, 3, (2, 3, 2), "u.weight", "u.bias", (2, 1, 2), _ONE, (1, 0, 1), (3, 1, 3)
+            ),
+        ),
+        ("cut", Crop((1, 0, 0), (1, 0, 2))),
+        ("pad", Pad("reflect", _ONE, (0, 2, 0))),
+        ("leave", Conv3d(3, 1, (1, 3, 1), "l.weight")),
+    ),
+    "slopes of channels everywhere": chain(
+        1,
+        ("a", _conv("a", 1, 6)),
+        ("first", PRelu(6, "first.slope")),
+        ("norm", InstanceNorm(6, "norm.scale", "norm.shift")),
+        ("second", PRelu(6, "second.slope")),
+        ("b", _conv("b", 6, 6)),
+        ("sum", Add(), ("b", "norm")),
+        ("third", PRelu(6, "third.slope")),
+        ("c", _conv("c", 1, 3), (INPUT,)),
+        ("join", Concat(), ("third", "c")),
+        ("fourth", PRelu(9, "fourth.slope")),
+        ("some", Channels(4, 4)),
+        ("fifth", PRelu(4, "fifth.slope")),
+    ),
+    "slopes of sub-pixels before the last layer": chain(
+        1,
+        ("down", Conv3d(1, 8, _DOUBLE, "d.weight", "d.bias", _DOUBLE)),
+        ("up", ConvTranspose3d(8, 32, _DOUBLE, "u.weight", None, _DOUBLE)),
+        ("slopes", PRelu(32, "slopes.slope")),
+        ("pad", Pad("reflect", _DOUBLE, _DOUBLE)),
+        ("last", Conv3d(32, 1, (5, 5, 5), "last.weight", "last.bias")),
+        ("soft", Softplus()),
+    ),
+    "two tensors, in either order": chain(
+        1,
+        ("a", _conv("a", 1, 3)),
+        ("b", _conv("b", 1, 3), (INPUT,)),
+        ("norm", InstanceNorm(3)),
+        ("less", Subtract(), ("a", "norm")),
+        ("gate", Sigmoid(), ("norm",)),
+        ("gated", Multiply(), ("less", "gate")),
+        ("square", Multiply(), ("gated", "gated")),
+        ("kept", Clip(0.0, 2.0)),
+        ("back", Subtract(), ("norm", "kept")),
+        ("elu", Elu(0.5)),
+        ("c", _conv("c", 3, 1)),
+        ("rest", Subtract(), (INPUT, "c")),
+        ("ends", Clip(-1.0, None)),
+    ),
+    "pooled behind a norm and a sum": chain(
+        1,
+        ("a", _conv("a", 1, 5)),
+        ("norm", InstanceNorm(5, "norm.scale", "norm.shift")),
+        ("act", LeakyRelu(0.1)),
+        ("small", Pool("largest", _DOUBLE, _DOUBLE)),
+        ("b", _conv("b", 5, 5)),
+        ("sum", Add(), ("b", "small")),
+        ("mean", Pool("mean", (3, 3, 3), _ONE, _ONE)),
+        ("near", Upsample("nearest", _DOUBLE)),
+        ("join", Concat(), ("act", "near")),
+        ("pad", Pad("replicate", _ONE, _ONE)),
+        ("most", Pool("largest", (3, 3, 3), _ONE)),
+        ("c", _conv("c", 10, 2)),
+        ("even", Pool("mean", (1, 3, 1), _ONE, (0, 1, 0), counts_padding=False)),
+    ),
+    "parts of the patches": chain(
+        3,
+        ("some", Channels(1, 2)),
+        ("cut", Crop((1, 0, 2), _ONE)),
+        ("cut2", Crop((0, 1, 0), (1, 0, 0))),
+        ("pad", Pad("reflect", (2, 1, 1), (1, 1, 2))),
+        ("conv", _conv("conv", 2, 2)),
+        ("whole", Crop(_ONE, _ONE), (INPUT,)),
+        ("filled", Pad("zero", _ONE, _ONE)),
+        ("one", Channels(2, 1)),
+        ("join", Concat(), ("conv", "one")),
+    ),
 }
-"""What the CPU computes, and a card does not yet."""
+"""Layers in unusual company: every parity test goes through them."""
+
+ODD_PATCH = (6, 4, 8)
+"""A patch that all of them take."""

@@ -24,7 +24,14 @@ from cuda_cyclegan.engine.compiler.steps import (
     Unpack,
     WeightTable,
 )
-from cuda_cyclegan.engine.network.layers import Constant, Downsample, FloatArray, PadMode, Upsample
+from cuda_cyclegan.engine.network.layers import (
+    Constant,
+    Downsample,
+    FloatArray,
+    PadMode,
+    Pool,
+    Upsample,
+)
 
 
 def interpret(
@@ -118,7 +125,7 @@ class _Memory:
             case SumTaps():
                 self.sum_taps(step)
             case Unpack():
-                values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+                values = self.expressed(step)
                 taken = values[..., step.source_channel : step.source_channel + step.count]
                 into = slice(step.channel, step.channel + step.count)
                 self.translated[:, into] = np.moveaxis(taken, -1, 1)
@@ -201,6 +208,21 @@ class _Memory:
     def convolved(
         self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
     ) -> FloatArray:
+        """Each group by itself; the first axis of the weight is split into them."""
+        groups = step.shape.groups
+        parts = zip(*(np.split(a, groups, -1) for a in (source, target)), strict=True)
+        weights = np.split(weight, groups)
+        return np.concatenate(
+            [
+                self.convolved_group(step, part, own, into)
+                for (part, into), own in zip(parts, weights, strict=True)
+            ],
+            -1,
+        )
+
+    def convolved_group(
+        self, step: Convolve, source: FloatArray, weight: FloatArray, target: FloatArray
+    ) -> FloatArray:
         shape = step.shape
         before, after = shape.before, shape.after
         image, result = (target, source) if shape.transposed else (source, target)
@@ -241,13 +263,22 @@ class _Memory:
         summand = (constants[step.shift] if step.shift else 0) - mean * factor
         self.tables[step.target.name] = np.stack([factor, summand])
 
+    def expressed(self, step: Pointwise | Unpack) -> FloatArray:
+        values = self.scaled(self.read(step.source), step.table)
+        return self.activated(values, step.activation)
+
+    def activated(self, values: FloatArray, activation: Activation) -> FloatArray:
+        if activation.slopes is None:
+            return activated(values, activation)
+        return np.where(values < 0, self.lowered.constants[activation.slopes] * values, values)
+
     def pass_over(self, step: Pointwise) -> None:
-        values = activated(self.scaled(self.read(step.source), step.table), step.activation)
+        values = self.expressed(step)
         if step.residual is not None:
-            values = activated(values + self.read(step.residual), step.after)
+            values = COMBINED[step.combination](values, self.read(step.residual))
+            values = self.activated(values, step.after)
         if step.sampling is not None:
-            downsample = isinstance(step.sampling, Downsample)
-            values = (filtered if downsample else sampled)(values, step.sampling)
+            values = sampled(values, step.sampling)
         assert values.shape[1:4] == step.extents
         values = of_patches(values, step.patches)
         target = self.of(step.target)
@@ -279,6 +310,9 @@ class _Memory:
             self.translated[patches, o, planes] = activated(total, step.activation)
 
 
+COMBINED = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
+
+
 def high_and_low(stored: FloatArray) -> list[FloatArray]:
     """High and low parts of numbers that are stored as split fp16."""
     pair = np.ascontiguousarray(stored).view(np.float16).reshape(*stored.shape[:-1], -1, 2, 8)
@@ -300,6 +334,10 @@ def activated(values: FloatArray, activation: Activation) -> FloatArray:
             return np.tanh(values)
         case "sigmoid":
             return 1 / (1 + np.exp(-values))
+        case "softplus":
+            return np.logaddexp(np.float32(0), values)
+        case "clip":
+            return np.clip(values, activation.low, activation.high)
 
 
 def taken(values: FloatArray, places: list[np.ndarray], mode: PadMode) -> FloatArray:
@@ -336,7 +374,29 @@ def filtered(values: FloatArray, layer: Downsample) -> FloatArray:
     return total
 
 
-def sampled(values: FloatArray, layer: Upsample) -> FloatArray:
+def pooled(values: FloatArray, layer: Pool) -> FloatArray:
+    """By the windows that reach into a border, of the lowest numbers or of zeros."""
+    is_largest = layer.mode == "largest"
+    sides = [(0, 0), *((width, width) for width in layer.padding), (0, 0)]
+
+    def windows(array: FloatArray, filling: float) -> FloatArray:
+        padded = np.pad(array, sides, constant_values=filling)
+        seen = np.lib.stride_tricks.sliding_window_view(padded, layer.kernel, axis=(1, 2, 3))
+        depth, height, width = layer.stride
+        return seen[:, ::depth, ::height, ::width]
+
+    if is_largest:
+        return windows(values, -np.inf).max((-3, -2, -1))
+    there = np.full_like(values[:1, ..., :1], 1)
+    counted = windows(there, 1.0 if layer.counts_padding else 0.0).sum((-3, -2, -1))
+    return windows(values, 0.0).sum((-3, -2, -1)) / counted
+
+
+def sampled(values: FloatArray, layer: Upsample | Downsample | Pool) -> FloatArray:
+    if isinstance(layer, Downsample):
+        return filtered(values, layer)
+    if isinstance(layer, Pool):
+        return pooled(values, layer)
     for axis, factor in enumerate(layer.factor, start=1):
         extent = values.shape[axis]
         positions = np.arange(extent * factor)

@@ -28,7 +28,13 @@ def convolution_geometry(shape: Convolution) -> dict[str, Any]:
 
 class ActivationArguments(Structure):
     __slots__ = ()
-    _fields_ = (("slope", c_float), ("curve", c_int))
+    _fields_ = (
+        ("slopes", c_void_p),
+        ("slope", c_float),
+        ("low", c_float),
+        ("high", c_float),
+        ("curve", c_int),
+    )
 
 
 class MeasureArguments(Structure):
@@ -100,6 +106,15 @@ class FilterArguments(Structure):
     )
 
 
+class WindowArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("kernel", Three),
+        ("padding", Three),
+        ("counts_padding", c_int),
+    )
+
+
 class PointwiseArguments(Structure):
     __slots__ = ()
     _fields_ = (
@@ -125,10 +140,13 @@ class PointwiseArguments(Structure):
         ("source_unit", c_float),
         ("residual_unit", c_float),
         ("target_scale", c_float),
+        ("combination", c_int),
+        ("general", c_int),
         ("activation", ActivationArguments),
         ("after", ActivationArguments),
         ("border_value", c_float),
         ("filter", FilterArguments),
+        ("window", WindowArguments),
     )
 
 
@@ -274,6 +292,11 @@ _CONVOLVED = (
 
 class ConvolveArguments(Structure):
     __slots__ = ()
+    _fields_ = (*_CONVOLVED, ("dilation", Three), ("groups", c_int))
+
+
+class ConvolveDepthwiseArguments(Structure):
+    __slots__ = ()
     _fields_ = (*_CONVOLVED, ("dilation", Three))
 
 
@@ -287,6 +310,7 @@ class ScalingArguments(Structure):
     _fields_ = (
         ("centre", c_double),
         ("radius", c_double),
+        ("lowest", c_double),
         ("clips", c_int),
         ("voxel", c_int),
     )
@@ -380,6 +404,7 @@ class PlainArguments(Structure):
         ("stride", Three),
         ("before", Three),
         ("dilation", Three),
+        ("groups", c_int),
         ("patches", c_int),
         ("used_channels", c_int),
         ("is_gradient", c_int),
@@ -402,6 +427,7 @@ class ExpectArguments(Structure):
         ("stride", Three),
         ("before", Three),
         ("dilation", Three),
+        ("groups", c_int),
         ("samples", c_int),
         ("is_gradient", c_int),
         ("split_fp16", c_int),

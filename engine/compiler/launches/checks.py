@@ -17,22 +17,24 @@ _CHANNELS = 64  # of a block that sums
 _EACH = 8  # voxels of a thread of `plain`
 
 
-def fill_tensor(tensor: Tensor, numbers: Filling, target: int, card: CardProperties) -> Launch:
-    """Filling in a tensor, as pairs of fp16 where it is stored so."""
+def fill_tensor(
+    tensor: Tensor, numbers: Filling, target: int, card: CardProperties, groups: int = 1
+) -> Launch:
+    """Filling in a tensor of groups of channels, as pairs of fp16 where it is stored so."""
     count = tensor.batch * prod(tensor.extents) * tensor.channels
-    values = _numbers(numbers, target, count, tensor.channels, split_fp16=tensor.scale is not None)
+    is_split = tensor.scale is not None
+    values = _numbers(numbers, target, count, tensor.channels // groups, split_fp16=is_split)
     values.seed, values.inner = _SEEDS["source"], 1
     return _over(card, count, "fill_numbers", values)
 
 
 def fill_weight(shape: Convolution, numbers: Filling, target: int, card: CardProperties) -> Launch:
     """Filling in the weight; a gradient's has the channels of the source first."""
-    taps = prod(shape.kernel)
-    count = taps * shape.source_channels * shape.target_channels
-    values = _numbers(numbers, target, count, shape.source_channels, shape.split_fp16)
+    values = _numbers(numbers, target, shape.weights, shape.summed_channels, shape.split_fp16)
     values.seed = _SEEDS["weight"]
-    values.inner = taps * shape.target_channels if shape.transposed else 1
-    return _over(card, count, "fill_numbers", values)
+    outputs = shape.target_channels // shape.groups
+    values.inner = prod(shape.kernel) * outputs if shape.transposed else 1
+    return _over(card, shape.weights, "fill_numbers", values)
 
 
 def _numbers(
@@ -77,8 +79,9 @@ def plain(
         target=addresses[2],
         **arguments.convolution_geometry(shape),
         dilation=arguments.Three(*shape.dilation),
+        groups=shape.groups,
         patches=shape.batch,
-        used_channels=used_channels or shape.source_channels,
+        used_channels=used_channels or shape.summed_channels,
         is_gradient=shape.transposed,
         is_translated=is_translated,
     )
@@ -100,6 +103,7 @@ def expect(
         sums=sums,
         **arguments.convolution_geometry(shape),
         dilation=arguments.Three(*shape.dilation),
+        groups=shape.groups,
         samples=samples,
         is_gradient=shape.transposed,
         split_fp16=shape.split_fp16,

@@ -24,7 +24,14 @@ BLOCK = 256
 _BORDERS = {"reflect": 0, "replicate": 1, "zero": 2}
 """The `Border` of element.cuh; a constant is what zero is but for its value."""
 
-_CURVES: dict[Curve, int] = {"linear": 0, "tanh": 1, "sigmoid": 2, "elu": 3}
+_CURVES: dict[Curve, int] = {
+    "linear": 0,
+    "tanh": 1,
+    "sigmoid": 2,
+    "elu": 3,
+    "softplus": 4,
+    "clip": 5,
+}
 """The `Curve` of element.cuh."""
 
 OVERFLOW = "overflow"
@@ -87,9 +94,17 @@ def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
     return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 
 
-def activation_of(activation: Activation) -> arguments.ActivationArguments:
-    """The activation as kernels take it."""
-    return arguments.ActivationArguments(slope=activation.slope, curve=_CURVES[activation.curve])
+def activation_of(
+    activation: Activation, at: Addresses, channel: int = 0
+) -> arguments.ActivationArguments:
+    """The activation as kernels take it, of the channels from `channel` on."""
+    return arguments.ActivationArguments(
+        slopes=at(activation.slopes) + 4 * channel if activation.slopes else None,
+        slope=activation.slope,
+        low=activation.low,
+        high=activation.high,
+        curve=_CURVES[activation.curve],
+    )
 
 
 def border_of(mode: PadMode) -> tuple[int, float]:

@@ -204,7 +204,7 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         shuffled=view.shuffled,
         rows=rows,
         outputs=step.channels,
-        activation=activation_of(step.activation),
+        activation=activation_of(step.activation, at),
     )
     grid = columns * -(-height // rows), planes, repeats
     shared = last_layer_shared(step.kernel, view.channels)
@@ -237,7 +237,7 @@ def sum_taps(step: SumTaps, at: Addresses) -> Launch:
         source_channels=source.channels,
         taps=arguments.Two(*step.taps),
         lane_width=step.lane_w,
-        activation=activation_of(step.activation),
+        activation=activation_of(step.activation, at),
     )
     outputs = threads - step.taps[1] + 1
     grid = -(-width // outputs), -(-height // 2), source.extents[0] * source.batch
@@ -265,7 +265,7 @@ def unpack(step: Unpack, at: Addresses) -> Launch:
         extents=arguments.Three(*view.extents),
         count=step.count,
         channels=step.channels,
-        activation=activation_of(step.activation),
+        activation=activation_of(step.activation, at, step.source_channel),
     )
     grid = -(-voxels // BLOCK), view.tensor.batch, 1
     return Launch("unpack", "unpack", grid, (BLOCK, 1, 1), 0, values)

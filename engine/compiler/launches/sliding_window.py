@@ -97,5 +97,9 @@ def patch_bytes(window: PatchWindow, channels: int) -> int:
 def _scaling(array: Stored) -> arguments.ScalingArguments:
     scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
     return arguments.ScalingArguments(
-        centre=scaling.centre, radius=scaling.radius, clips=scaling.clips, voxel=voxel
+        centre=scaling.centre,
+        radius=scaling.radius,
+        lowest=scaling.lowest,
+        clips=scaling.clips,
+        voxel=voxel,
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ...network.layers import Downsample, Triple, Upsample
+from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,
@@ -12,12 +12,14 @@ from ..steps import (
     VECTOR_BYTES,
     AddPatches,
     ChannelGroups,
+    Combination,
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
     Normalise,
     Pack,
     Pointwise,
+    Sampling,
     Statistics,
     Step,
     SumTaps,
@@ -54,10 +56,14 @@ _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
+_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2}
+"""The `Combination` of pass.cuh."""
+
 _ROW_BLOCKS = 32
 """Blocks for each multiprocessor that the rows of a pass over voxels are spread over, at most."""
 
 _JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
+_RUN = 4  # voxels of a thread of convolve_depthwise.cu
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
 _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
@@ -243,17 +249,41 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
 
 def _is_linear(step: Pointwise) -> bool:
     """Whether a pass is none of the form GENERAL of pass.cuh."""
-    return step.activation.curve == "linear" and step.after == IDENTITY
+    activation = step.activation
+    has_one_slope = activation.curve == "linear" and activation.slopes is None
+    return has_one_slope and step.after == IDENTITY and step.combination == "add"
 
 
-def _sampled(sampling: Upsample | Downsample) -> str:
+def _sampled(sampling: Sampling) -> str:
     """What a kernel's name says of a sampling."""
-    if isinstance(sampling, Downsample):
-        return "binomial"
-    return f"{sampling.mode}_corners" if sampling.align_corners else sampling.mode
+    match sampling:
+        case Downsample():
+            return "binomial"
+        case Pool(mode):
+            return mode
+        case Upsample(mode, align_corners=align_corners):
+            return f"{mode}_corners" if align_corners else mode
 
 
-def _filter(sampling: Upsample | Downsample | None) -> arguments.FilterArguments:
+def _factors(sampling: Sampling | None) -> Triple:
+    match sampling:
+        case Pool(stride=factors) | Upsample(factor=factors) | Downsample(factor=factors):
+            return factors
+        case None:
+            return 1, 1, 1
+
+
+def _window(sampling: Sampling | None) -> arguments.WindowArguments:
+    if not isinstance(sampling, Pool):
+        return arguments.WindowArguments()
+    return arguments.WindowArguments(
+        kernel=arguments.Three(*sampling.kernel),
+        padding=arguments.Three(*sampling.padding),
+        counts_padding=sampling.counts_padding,
+    )
+
+
+def _filter(sampling: Sampling | None) -> arguments.FilterArguments:
     if not isinstance(sampling, Downsample):
         return arguments.FilterArguments()
     border, value = border_of(sampling.mode)
@@ -287,17 +317,20 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         extents=arguments.Three(*step.extents),
         target_extents=arguments.Three(*target.extents),
         origin=arguments.Three(*step.origin),
-        factors=arguments.Three(*(sampling.factor if sampling else (1, 1, 1))),
+        factors=arguments.Three(*_factors(sampling)),
         border=border,
         shuffled=view.shuffled,
         rows=rows,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
-        activation=activation_of(step.activation),
-        after=activation_of(step.after),
+        combination=_COMBINATIONS[step.combination],
+        general=not _is_linear(step),
+        activation=activation_of(step.activation, at),
+        after=activation_of(step.after, at),
         border_value=border_value,
         filter=_filter(sampling),
+        window=_window(sampling),
     )
 
 
@@ -315,7 +348,9 @@ def _columns(across: int, width: int) -> int:
 
 
 def _convolve(step: Convolve, at: Addresses) -> Launch:
-    return _convolve_split_fp16(step, at) if step.shape.split_fp16 else _convolve_plainly(step, at)
+    if step.shape.split_fp16:
+        return _convolve_split_fp16(step, at)
+    return (_convolve_depthwise if step.shape.is_depthwise else _convolve_plainly)(step, at)
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
@@ -335,24 +370,40 @@ def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     width = _outputs_of_a_block(step)
     kind = "gradient" if step.shape.transposed else "convolve"
-    grid, values = (
-        _tiles(step, 8192 // width, width),
-        arguments.ConvolveArguments(
-            **_convolved(step, at), dilation=arguments.Three(*step.shape.dilation)
-        ),
+    values = arguments.ConvolveArguments(
+        **_convolved(step, at),
+        dilation=arguments.Three(*step.shape.dilation),
+        groups=step.shape.groups,
     )
+    grid = _tiles(step, 8192 // width, width)
     return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)
 
 
+def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
+    shape = step.shape
+    kind = "gradient" if shape.transposed else "convolve"
+    values = arguments.ConvolveDepthwiseArguments(
+        **_convolved(step, at), dilation=arguments.Three(*shape.dilation)
+    )
+    across, beside = block_shape(shape.target_channels, shape.precision)
+    depth, height, width = shape.target_extents
+    runs = shape.batch * depth * height * -(-width // _RUN)
+    columns = -(-vectors(shape.target_channels, shape.precision) // across)
+    grid, block = (-(-runs // beside), columns, 1), (across, beside, 1)
+    return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
+
+
 def _outputs_of_a_block(step: Convolve) -> int:
-    return next((width for width in (32, 64) if step.shape.target_channels <= width), 128)
+    outputs = step.shape.target_channels // step.shape.groups
+    return next((width for width in (32, 64) if outputs <= width), 128)
 
 
 def _tiles(step: Convolve, voxels: int, outputs: int) -> Triple:
     """The grid of blocks that each make so many outputs of so many voxels."""
     shape = step.shape
     made = shape.batch * prod(shape.target_extents)
-    return -(-made // voxels), -(-shape.target_channels // outputs), 1
+    columns = shape.groups * -(-shape.target_channels // shape.groups // outputs)
+    return -(-made // voxels), columns, 1
 
 
 def _convolved(step: Convolve, at: Addresses) -> dict[str, Any]:

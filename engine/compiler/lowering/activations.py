@@ -1,11 +1,13 @@
 """Layers that act on one number at a time, as kernels do them."""
 
-from ...network.layers import Elu, Layer, LeakyRelu, Relu, Sigmoid, Tanh
+from math import inf
+
+from ...network.layers import Clip, Elu, Layer, LeakyRelu, Relu, Sigmoid, Softplus, Tanh
 from ..steps import Activation
 
 
 def activation_of(layer: Layer) -> Activation | None:
-    """What a kernel does for a layer; None where the layer is no activation."""
+    """What a kernel does for a layer; None where that takes more than a few numbers."""
     match layer:
         case Relu():
             return Activation(0.0)
@@ -13,6 +15,11 @@ def activation_of(layer: Layer) -> Activation | None:
             return Activation(slope)
         case Elu(alpha):
             return Activation(alpha, "elu")
+        case Softplus():
+            return Activation(curve="softplus")
+        case Clip(low, high):
+            ends = -inf if low is None else low, inf if high is None else high
+            return Activation(curve="clip", low=ends[0], high=ends[1])
         case Tanh():
             return Activation(curve="tanh")
         case Sigmoid():

@@ -3,11 +3,21 @@
 from math import prod
 
 import numpy as np
+from msgspec import structs
 
 from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Triple
 from .. import weight_layout
-from ..steps import Convolution, Convolve, Region, Tensor, TensorView, TransposedForm
+from ..steps import (
+    NUMBER_BYTES,
+    VECTOR_BYTES,
+    Convolution,
+    Convolve,
+    Region,
+    Tensor,
+    TensorView,
+    TransposedForm,
+)
 from .split_fp16 import power_of_two
 from .writer import Value, ValuePart, Writer, in_memory, whole
 
@@ -29,11 +39,42 @@ def convolve_dense(
     value, tensor = writer.dense(source)
     shape = writer.shapes[name]
     target = writer.tensor(name, shape.extents, writer.stored(shape.channels))
-    laid = weight_layout.forward(weight, value.slots, tensor.channels, target.channels)
+    groups, slots, channels = conv.groups, value.slots, tensor.channels
+    if not _are_stored_apart(conv, value, tensor, target.channels):
+        weight, groups = weight_layout.block_diagonal(weight, groups), 1
+    elif groups > 1:
+        slots, channels = range(weight.shape[1]), weight.shape[1]
+    laid = weight_layout.forward(weight, slots, channels, target.channels)
     border = conv.padding, conv.padding
     region, dilation = writer.all_patches, conv.dilation
-    emit(writer, name, laid, tensor, target, region, conv.stride, border, dilation=dilation)
+    emit(
+        writer,
+        name,
+        laid,
+        tensor,
+        target,
+        region,
+        conv.stride,
+        border,
+        dilation=dilation,
+        groups=groups,
+    )
     return target
+
+
+def _are_stored_apart(
+    conv: Conv3d | ConvTranspose3d, value: Value, source: Tensor, target_channels: int
+) -> bool:
+    """Whether the channels of each group are whole vectors, or one that is convolved by itself."""
+    if conv.groups == 1:
+        return True
+    ends = conv.in_channels, conv.out_channels
+    in_order = value.slots == tuple(range(conv.in_channels))
+    if not in_order or (source.channels, target_channels) != ends:
+        return False
+    each = [channels // conv.groups for channels in ends]
+    lanes = VECTOR_BYTES // NUMBER_BYTES[source.precision]
+    return each == [1, 1] or not any(channels % lanes for channels in each)
 
 
 def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
@@ -42,11 +83,27 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     extents = writer.shapes[node.name].extents
     channels = writer.stored(conv.out_channels)
     weight = writer.weights[conv.weight]
+    if not _are_stored_apart(conv, value, tensor, channels):
+        weight = weight_layout.block_diagonal(weight, conv.groups)
+        conv = structs.replace(conv, groups=1)
     if tensor.scale is None and _transposed_form(writer, node, conv) == "gradient":
-        laid = weight_layout.transposed(weight, value.slots, tensor.channels, channels)
+        outputs = channels // conv.groups
+        laid = weight_layout.transposed(weight, value.slots, tensor.channels, outputs)
         target = writer.tensor(node.name, extents, channels)
         border = conv.padding, conv.padding
-        emit(writer, node.name, laid, tensor, target, writer.all_patches, conv.stride, border, True)
+        emit(
+            writer,
+            node.name,
+            laid,
+            tensor,
+            target,
+            writer.all_patches,
+            conv.stride,
+            border,
+            True,
+            conv.dilation,
+            conv.groups,
+        )
         return biased(writer, node, whole(target), conv.bias)
     laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
     target = writer.tensor(node.name, tensor.extents, 8 * channels)
@@ -93,6 +150,7 @@ def emit(
     border: tuple[Triple, Triple],
     transposed: bool = False,
     dilation: Triple = (1, 1, 1),
+    groups: int = 1,
 ) -> None:
     """Append a convolution into a region, with its weight as laid out for source and target.
 
@@ -118,6 +176,7 @@ def emit(
         transposed,
         source.scale is not None,
         dilation,
+        groups,
     )
     scale = 1.0
     if source.scale is not None:

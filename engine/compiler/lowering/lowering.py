@@ -4,6 +4,7 @@ Only convolutions, statistics and outputs need their operand in memory. All betw
 an expression and written in one pass, with the border that the next convolution wants.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,17 +13,26 @@ from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
     Add,
     ChannelAffine,
+    Channels,
+    Clip,
     Concat,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     GroupNorm,
     InstanceNorm,
+    Layer,
     LeakyRelu,
+    Multiply,
     Pad,
+    Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
     Upsample,
 )
@@ -32,25 +42,25 @@ from ..steps import (
     Activation,
     AddPatches,
     ChannelGroups,
+    Combination,
     Layout,
     Lowered,
+    Sampling,
     Statistics,
     Unpack,
     WeightTable,
 )
-from ..supported import check_supported
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
 from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
-from .writer import Value, ValuePart, Writer, in_memory, whole
+from .writer import Value, ValuePart, Writer, in_memory, negative, whole
 
 
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one card.
 
-    Raises UnsupportedLayerError or, if the patch does not fit the network, PatchShapeError.
+    Raises PatchShapeError if the patch does not fit the network.
     """
-    check_supported(network.graph)
     network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     writer = Writer(network, layout, card)
@@ -91,31 +101,58 @@ def _value(writer: Writer, node: Node) -> Value:
             return _normalise_groups(writer, node, norm)
         case ChannelAffine() as affine:
             return _scale(writer, node, affine)
-        case Relu() | LeakyRelu() | Elu() | Tanh() | Sigmoid() as layer:
-            activation = activation_of(layer)
-            assert activation is not None
-            return _activate(writer, node, activation)
+        case (
+            Relu() | LeakyRelu() | Elu() | Softplus() | Clip() | Tanh() | Sigmoid() | PRelu()
+        ) as layer:
+            return _activate(writer, node, layer)
         case Pad() as pad:
             return _pad(writer, node, pad)
+        case Crop() as crop:
+            return _crop(writer, node, crop)
+        case Channels() as channels:
+            return _take(writer, node, channels)
         case Add():
-            return _add(writer, node)
+            return _combine(writer, node, "add")
+        case Subtract():
+            return _combine(writer, node, "subtract")
+        case Multiply():
+            return _combine(writer, node, "multiply")
         case Concat():
             return _concat(writer, node)
-        case Upsample() | Downsample() as sampling:
+        case Upsample() | Downsample() | Pool() as sampling:
             return _sample(writer, node, sampling)
-        case _:
-            raise TypeError(f"{node.name} is a layer that check_supported refuses")
 
 
-def _activate(writer: Writer, node: Node, activation: Activation) -> Value:
+def _activate(writer: Writer, node: Node, layer: Layer) -> Value:
     value = writer.in_place(node.inputs[0])
     only = value.parts[0] if len(value.parts) == 1 else None
     if only and only.residual and only.after == IDENTITY:
+        [activation] = _activations(writer, node, layer, value)
         return replace(value, parts=(replace(only, after=activation),))
     if any(part.activation != IDENTITY or part.residual for part in value.parts):
         value, _ = writer.view(node.inputs[0])
-    parts = [replace(p, activation=activation, is_biased_only=False) for p in value.parts]
+    parts = [
+        replace(part, activation=activation, is_biased_only=False)
+        for part, activation in zip(
+            value.parts, _activations(writer, node, layer, value), strict=True
+        )
+    ]
     return replace(value, parts=tuple(parts))
+
+
+def _activations(writer: Writer, node: Node, layer: Layer, value: Value) -> Iterator[Activation]:
+    """What a layer does to each part of a value."""
+    if not isinstance(layer, PRelu):
+        activation = activation_of(layer)
+        assert activation is not None
+        yield from [activation] * len(value.parts)
+        return
+    slopes, first = writer.by_slot(layer.slope, value), 0
+    for number, part in enumerate(value.parts):
+        last = first + part.source.channels
+        name = writer.constant(f"{node.name}.slopes{number}", slopes[first:last])
+        yield Activation(slopes=name)
+        first = last
 
 
 def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
@@ -174,20 +211,36 @@ def _pad(writer: Writer, node: Node, pad: Pad) -> Value:
     return replace(value, extents=extents, pad=pad, unpadded=name)
 
 
+def _crop(writer: Writer, node: Node, crop: Crop) -> Value:
+    """A border of fewer voxels than none."""
+    name = node.inputs[0]
+    value = writer.operand(name)
+    if value.pad is not None:
+        value, _ = writer.view(name)
+    border = Pad("zero", negative(crop.before), negative(crop.after))
+    return replace(value, extents=writer.shapes[node.name].extents, pad=border)
+
+
+def _take(writer: Writer, node: Node, channels: Channels) -> Value:
+    """Other channels of the same tensor, which is in memory for all that take some of it."""
+    value, _ = writer.view(node.inputs[0])
+    return replace(value, slots=value.slots[channels.first : channels.first + channels.count])
+
+
 def _concat(writer: Writer, node: Node) -> Value:
     first, second = (writer.in_place(name) for name in node.inputs)
     slots = first.slots + tuple(first.stored + slot for slot in second.slots)
     return Value(first.parts + second.parts, slots, first.extents)
 
 
-def _sample(writer: Writer, node: Node, sampling: Upsample | Downsample) -> Value:
+def _sample(writer: Writer, node: Node, sampling: Sampling) -> Value:
     value = writer.in_place(node.inputs[0])
     return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
 
 
-def _add(writer: Writer, node: Node) -> Value:
+def _combine(writer: Writer, node: Node, combination: Combination) -> Value:
     first, second = (_in_order(writer, name) for name in node.inputs)
-    if writer.values[first].is_bare:
+    if combination != "subtract" and writer.values[first].is_bare:
         first, second = second, first
     value = writer.in_place(first)
     if len(value.parts) != 1 or value.parts[0].residual is not None:
@@ -195,7 +248,7 @@ def _add(writer: Writer, node: Node) -> Value:
     _, residual = writer.view(second)
     if residual.shuffled:
         residual = whole(writer.write(second))
-    part = replace(value.parts[0], residual=residual, is_biased_only=False)
+    part = replace(value.parts[0], residual=residual, combination=combination, is_biased_only=False)
     return replace(value, parts=(part,))
 
 
@@ -203,9 +256,9 @@ def _in_order(writer: Writer, name: str) -> str:
     """A node with the value of `name` whose channels lie one after another."""
     value = writer.operand(name)
     channels = len(value.slots)
-    if value.slots == tuple(range(channels)):
+    if value.slots == tuple(range(channels)) and value.stored == writer.stored(channels):
         return name
-    # Only concatenated odd channel counts come here: a convolution with ones moves them.
+    # Only odd counts of channels, joined or cut, come here: a convolution with ones moves them.
     ordered = f"{name}.ordered"
     if ordered not in writer.values:
         one = Conv3d(channels, channels, (1, 1, 1), weight=ordered)

@@ -40,7 +40,7 @@ _ONE: Triple = (1, 1, 1)
 def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether a convolution reads the patches as they come, padded at most once."""
     source = node.inputs[0]
-    if not writer.is_input(source) or conv.dilation != _ONE:
+    if not writer.is_input(source) or conv.dilation != _ONE or conv.groups > 1:
         return False
     return writer.padded_inputs[source] is None or not any(conv.padding)
 
@@ -136,7 +136,7 @@ def ends_in_taps(writer: Writer, node: Node) -> bool:
     conv = node.layer
     if not isinstance(conv, Conv3d) or writer.is_input(node.inputs[0]):
         return False
-    if conv.stride != _ONE or conv.dilation != _ONE or conv.kernel[2] < 5:
+    if conv.stride != _ONE or conv.dilation != _ONE or conv.groups > 1 or conv.kernel[2] < 5:
         return False
     if _tail(writer, node) is None:
         return False
@@ -164,6 +164,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         and value.sampling is None
         and not isinstance(value.border, Constant)
         and part.residual is None
+        and not (part.source.shuffled and part.activation.slopes)
         and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL

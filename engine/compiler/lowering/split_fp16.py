@@ -10,25 +10,33 @@ of the error's variance, at a twentieth of the work.
 """
 
 from collections.abc import Collection, Mapping
-from math import floor, inf, log2, prod, sqrt
+from math import floor, inf, log, log2, prod, sqrt
 
 import numpy as np
 
 from ...network.graph import INPUT, Graph, Network, Node
 from ...network.layers import (
     Add,
+    Channels,
+    Clip,
     Concat,
     Constant,
     Conv3d,
     ConvTranspose3d,
+    Crop,
     Downsample,
     Elu,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
+    Multiply,
     Pad,
+    Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
     Triple,
     Upsample,
@@ -81,9 +89,10 @@ def _may_be_split(graph: Graph, name: str, takers: Collection[Node]) -> bool:
     [made_by] = [node for node in graph.nodes if node.name == name]
     inner = made_by.inputs[0] if isinstance(made_by.layer, Pad) else None
     beside = [node for node in graph.nodes if inner in node.inputs]
+    passes = Add | Subtract | Multiply | Concat
     return (
-        all(isinstance(reader.layer, Add | Concat) or reader in takers for reader in readers)
-        and all(isinstance(reader.layer, Add | Concat | Pad) for reader in beside)
+        all(isinstance(reader.layer, passes) or reader in takers for reader in readers)
+        and all(isinstance(reader.layer, passes | Pad) for reader in beside)
         and graph.output not in (name, inner)
     )
 
@@ -94,7 +103,7 @@ def _takes_split(node: Node) -> bool:
         return False
     if not isinstance(layer, Conv3d | ConvTranspose3d):
         return False
-    if isinstance(layer, Conv3d) and layer.dilation != (1, 1, 1):
+    if layer.dilation != (1, 1, 1) or layer.groups > 1:
         return False
     return layer.in_channels % CHANNELS == 0 and max(layer.kernel) <= _MOST_TAPS
 
@@ -122,19 +131,34 @@ def value_bounds(network: Network, patch: Triple) -> Mapping[str, float]:
                 bound += float(np.abs(weights[shift]).max()) if shift else 0.0
             case Pad(mode=Constant(value)) | Downsample(mode=Constant(value)):
                 bound = max(before[0], abs(value))
-            case Relu() | Pad() | Upsample() | Downsample():
+            case Relu() | Pad() | Crop() | Channels() | Upsample() | Downsample() | Pool():
                 bound = before[0]
             case LeakyRelu(slope):
                 bound = before[0] * max(1.0, abs(slope))
+            case PRelu(slope=slopes):
+                bound = before[0] * max(1.0, float(np.abs(weights[slopes]).max()))
             case Elu(alpha):
                 bound = max(before[0], abs(alpha))
+            case Softplus():
+                bound = before[0] + log(2)
+            case Clip(low, high):
+                bound = _clipped(before[0], low, high)
             case Tanh() | Sigmoid():
                 bound = 1.0
-            case Add():
+            case Add() | Subtract():
                 bound = sum(before)
+            case Multiply():
+                bound = prod(before)
             case Concat():
                 bound = max(before)
             case _:
                 bound = inf
         bounds[node.name] = bound
     return bounds
+
+
+def _clipped(bound: float, low: float | None, high: float | None) -> float:
+    """The bound of values that are kept from `low` to `high`."""
+    highest = bound if high is None else high
+    lowest = -bound if low is None else low
+    return max(abs(highest), abs(lowest))

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...network.graph import INPUT, Network
-from ...network.layers import Downsample, FloatArray, Layer, Pad, PadMode, Triple, Upsample
+from ...network.layers import FloatArray, Layer, Pad, PadMode, Triple
 from ..card_properties import CardProperties
 from ..steps import (
     IDENTITY,
     NUMBER_BYTES,
     Activation,
+    Combination,
     Layout,
     Lowered,
     Pack,
     Pointwise,
     Region,
+    Sampling,
     Step,
     Tensor,
     TensorView,
@@ -30,7 +32,8 @@ from .split_fp16 import CHANNELS, scales
 class ValuePart:
     """after(activation(source * factor + summand) + residual); `after` only behind a residual.
 
-    is_biased_only: the table does no more than add a convolution's bias.
+    combination: what stands for the second +. is_biased_only: the table does no more than add a
+    convolution's bias.
     """
 
     source: TensorView
@@ -39,6 +42,7 @@ class ValuePart:
     residual: TensorView | None = None
     is_biased_only: bool = False
     after: Activation = IDENTITY
+    combination: Combination = "add"
 
     @property
     def is_bare(self) -> bool:
@@ -56,13 +60,14 @@ class Value:
     """A node's tensor: parts one after another as channels, then sampling, then padding.
 
     slots: stored position of each channel. unpadded: the node that the padding was put around.
-    extents: (D, H, W) after sampling and padding. pad: None without.
+    extents: (D, H, W) after sampling and padding. pad: None without; below 0 where voxels are cut
+    off.
     """
 
     parts: tuple[ValuePart, ...]
     slots: tuple[int, ...]
     extents: Triple
-    sampling: Upsample | Downsample | None = None
+    sampling: Sampling | None = None
     pad: Pad | None = None
     unpadded: str | None = None
 
@@ -272,4 +277,5 @@ def _pass(
         part.residual,
         value.sampling,
         part.after,
+        part.combination,
     )

@@ -12,7 +12,7 @@ struct FillNumbers {
     void* target;
     Index count;
     Index inner;     // numbers from one source channel to the next
-    int channels;    // source channels, a cycle of inner x channels numbers
+    int channels;    // source channels of a group, a cycle of inner x channels numbers
     int kind;
     int density;     // of 65536 numbers, how many are not 0
     unsigned seed;
@@ -33,9 +33,9 @@ struct Plain {
     void* target;
     int source_extents[3], source_channels;
     int target_extents[3], target_channels;
-    int kernel[3], stride[3], before[3], dilation[3];
+    int kernel[3], stride[3], before[3], dilation[3], groups;
     int patches;
-    int used_channels;    // of the source; the others are 0
+    int used_channels;    // of the source or a group of it; the others are 0
     int is_gradient;
     int is_translated;    // a float result [N, K, D, H, W]
 };
@@ -47,7 +47,7 @@ struct Expect {
     double* sums;         // [2][samples][target channels]: of products, and of their magnitudes
     int source_extents[3], source_channels;
     int target_extents[3], target_channels;
-    int kernel[3], stride[3], before[3], dilation[3];
+    int kernel[3], stride[3], before[3], dilation[3], groups;
     int samples;
     int is_gradient;
     int split_fp16;
@@ -181,6 +181,23 @@ __device__ __forceinline__ Index located(const Shape& p, Index voxel, int (&at)[
     return voxel;
 }
 
+// The source channels that a channel of the result sums up, and where their weights lie for a tap.
+struct Summands {
+    int first, count;
+    Index weight, step;  // of the first channel, and from one to the next
+
+    template <class Shape>
+    __device__ __forceinline__ Summands(const Shape& p, int channel, int tap) {
+        const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+        const int outputs = p.target_channels / p.groups, group = channel / outputs;
+        count = p.source_channels / p.groups;
+        first = group * count;
+        step = p.is_gradient ? (Index)taps * outputs : 1;
+        weight = p.is_gradient ? ((Index)first * taps + tap) * outputs + channel - group * outputs
+                               : ((Index)channel * taps + tap) * count;
+    }
+};
+
 // A convolution or its data gradient in the plainest way that is not slow: a thread sums 8 voxels of
 // one channel. What all others are compared with, so it shares nothing with them.
 extern "C" __global__ void plain(Plain p) {
@@ -196,22 +213,22 @@ extern "C" __global__ void plain(Plain p) {
     float sums[EACH] = {};
 #pragma unroll 1
     for (int tap = 0; tap < taps; ++tap) {
+        const Summands summands(p, channel, tap);
+        const Element* weight = p.weight + summands.weight;
         const Element* from[EACH];
         for (int i = 0; i < EACH; ++i) {
             const Index voxel = seen(p, at[i], patch[i], tap);
-            from[i] = voxel < 0 ? nullptr : p.source + voxel * p.source_channels;
+            from[i] = voxel < 0 ? nullptr : p.source + voxel * p.source_channels + summands.first;
         }
-        if (p.is_gradient) {
-            const Element* weight = p.weight + (Index)tap * p.target_channels + channel;
+        if (p.is_gradient || summands.count % LANES) {
 #pragma unroll 2
-            for (int c = 0; c < p.source_channels; ++c) {
-                const float factor = to_float(weight[(Index)c * taps * p.target_channels]);
+            for (int c = 0; c < summands.count; ++c) {
+                const float factor = to_float(weight[c * summands.step]);
                 for (int i = 0; i < EACH; ++i)
                     if (from[i]) sums[i] = fmaf(factor, to_float(from[i][c]), sums[i]);
             }
             continue;
         }
-        const Element* weight = p.weight + ((Index)channel * taps + tap) * p.source_channels;
 #pragma unroll 1
         for (int c = 0; c < p.used_channels; c += LANES) {
             const Vector factors = load(weight + c);
@@ -246,12 +263,11 @@ extern "C" __global__ void expect(Expect p) {
     for (int tap = 0; tap < taps; ++tap) {
         const Index from = seen(p, at, patch, tap);
         if (from < 0) continue;
-        for (int c = 0; c < p.source_channels; ++c) {
-            const Index weight = p.is_gradient
-                                     ? ((Index)c * taps + tap) * p.target_channels + channel
-                                     : ((Index)channel * taps + tap) * p.source_channels + c;
-            const double product = stored(p.source, from * p.source_channels + c, p.split_fp16) *
-                                   stored(p.weight, weight, p.split_fp16);
+        const Summands summands(p, channel, tap);
+        const Index first = from * p.source_channels + summands.first;
+        for (int c = 0; c < summands.count; ++c) {
+            const double product = stored(p.source, first + c, p.split_fp16) *
+                                   stored(p.weight, summands.weight + c * summands.step, p.split_fp16);
             sum += product;
             magnitudes += fabs(product);
         }

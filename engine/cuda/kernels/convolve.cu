@@ -1,9 +1,10 @@
 // Convolution and its data gradient in plain float arithmetic, for what cuDNN has no plan for.
 //
-// source [N, D, H, W, C], weight [K, kD, kH, kW, C] -> target [N, D', H', W', K]; as gradient the
-// source has K channels and the target C. An implicit matrix product: voxels x channels of the
-// target, summed over taps x channels of the source, in tiles of TILE_VOXELS x TILE_CHANNELS a
-// block of 128 threads, 8 x 8 sums a thread. Bound by arithmetic, not by bytes.
+// source [N, D, H, W, C], weight [K, kD, kH, kW, C / groups] -> target [N, D', H', W', K]; as gradient
+// the source has K channels and the target C. An implicit matrix product of each group: voxels x
+// channels of the target, summed over taps x channels of the source, in tiles of TILE_VOXELS x
+// TILE_CHANNELS a block of 128 threads, 8 x 8 sums a thread. The channels of a group are whole
+// vectors. Bound by arithmetic, not by bytes.
 
 #include "element.cuh"
 
@@ -17,6 +18,7 @@ struct Convolve {
     int kernel[3], stride[3], before[3];
     int patches;
     int dilation[3];
+    int groups;
 };
 
 constexpr int THREADS = 128;
@@ -56,8 +58,12 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
 
     const Index voxels =
         (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2] * p.patches;
-    const int first_channel = blockIdx.y * TILE_CHANNELS;
+    const int inputs = p.source_channels / p.groups, outputs = p.target_channels / p.groups;
+    const int tiles = (outputs + TILE_CHANNELS - 1) / TILE_CHANNELS;
+    const int group = blockIdx.y / tiles;
+    const int first_channel = (blockIdx.y - group * tiles) * TILE_CHANNELS;  // in the group
     const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    const Element* weight_of_group = p.weight + (Index)group * inputs * taps * outputs;
     const int thread = threadIdx.x;
 
     // The source voxels of this thread's loads: their place for tap 0, before bounds.
@@ -73,7 +79,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         const int h = voxel % p.target_extents[1];
         voxel /= p.target_extents[1];
         const int d = voxel % p.target_extents[0];
-        patch[i] = p.source + (voxel / p.target_extents[0]) * p.source_patch;
+        patch[i] = p.source + (voxel / p.target_extents[0]) * p.source_patch + group * inputs;
         const int target[3] = {d, h, w};
         for (int axis = 0; axis < 3; ++axis) {
             place[i][axis] = GRADIENT ? target[axis] + p.before[axis]
@@ -111,13 +117,13 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                                                p.source_extents[2] + at[2]) * p.source_channels
                              : nullptr;
         }
-        for (int depth = 0; depth < p.source_channels; depth += DEPTH) {
+        for (int depth = 0; depth < inputs; depth += DEPTH) {
             Quad source_quads[SOURCE_LOADS], weight_quads[WEIGHT_LOADS];
 #pragma unroll
             for (int i = 0; i < SOURCE_LOADS; ++i) {
                 const int channel = depth + (thread + i * THREADS) % QUADS * 4;
                 source_quads[i] = Quad{};
-                if (from[i] && channel < p.source_channels) {
+                if (from[i] && channel < inputs) {
                     source_quads[i] = load_quad(from[i] + channel);
                 }
             }
@@ -128,16 +134,16 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                 if (GRADIENT) {  // quads along the target's channels
                     const int k = depth + index / (TILE_CHANNELS / 4);
                     const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
-                    if (k < p.source_channels && c < p.target_channels) {
+                    if (k < inputs && c < outputs) {
                         weight_quads[i] =
-                            load_quad(p.weight + ((Index)k * taps + tap) * p.target_channels + c);
+                            load_quad(weight_of_group + ((Index)k * taps + tap) * outputs + c);
                     }
                 } else {
                     const int k = first_channel + index / QUADS;
                     const int c = depth + index % QUADS * 4;
-                    if (k < p.target_channels && c < p.source_channels) {
+                    if (k < outputs && c < inputs) {
                         weight_quads[i] =
-                            load_quad(p.weight + ((Index)k * taps + tap) * p.source_channels + c);
+                            load_quad(weight_of_group + ((Index)k * taps + tap) * inputs + c);
                     }
                 }
             }
@@ -184,11 +190,11 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         const Index voxel = (Index)blockIdx.x * TILE_VOXELS + line * 8 + i;
         if (voxel >= voxels) continue;
         Element* target = p.target + voxel / patch_voxels * p.target_patch +
-                          voxel % patch_voxels * p.target_channels;
+                          voxel % patch_voxels * p.target_channels + group * outputs;
 #pragma unroll
         for (int j = 0; j < 8; j += LANES) {
             const int channel = first_channel + column * 8 + j;
-            if (channel >= p.target_channels) continue;
+            if (channel >= outputs) continue;
             Vector result;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(sums[i][j + lane]);

@@ -20,8 +20,10 @@ struct alignas(16) Vector {
     Element lanes[LANES];
 };
 
+constexpr float LARGEST_FLOAT = 3.402823466e+38f;
+
 __device__ __forceinline__ bool is_finite(float value) {
-    return fabsf(value) <= 3.402823466e+38f;
+    return fabsf(value) <= LARGEST_FLOAT;
 }
 
 __device__ __forceinline__ float to_float(Element value) {
@@ -46,12 +48,14 @@ __device__ __forceinline__ void store(Element* address, const Vector& vector) {
     *reinterpret_cast<Vector*>(address) = vector;
 }
 
-enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3 };
+enum Curve { LINEAR = 0, TANH = 1, SIGMOID = 2, ELU = 3, SOFTPLUS = 4, CLIP = 5 };
 
-// LINEAR and ELU bend at 0: below it x times slope, or e^x - 1 times slope. What is not finite stays
-// so, as -inf * 0 is NaN: an overflow is never hidden.
+// LINEAR and ELU bend at 0: below it x times slope, or e^x - 1 times slope. CLIP keeps x from low to
+// high. What is not finite stays so, as -inf * 0 is NaN: an overflow is never hidden.
 struct Activation {
+    const float* slopes;  // [channels] of LINEAR, in place of the one slope; or null
     float slope;
+    float low, high;
     int curve;
 
     __device__ __forceinline__ float operator()(float value) const {
@@ -59,12 +63,20 @@ struct Activation {
         return is_finite(value) ? curved(value) : value - value;
     }
 
+    // Of a channel, which may have a slope of its own.
+    __device__ __forceinline__ float operator()(float value, int channel) const {
+        if (!slopes) return (*this)(value);
+        return value < 0.0f ? slopes[channel] * value : value;
+    }
+
     __device__ __forceinline__ float linear(float value) const {
         return value < 0.0f ? slope * value : value;
     }
 
-    // All from one tanh: of t = tanh(x / 2), sigmoid is (1 + t) / 2 and e^x - 1 is 2 t / (1 - t).
+    // Of t = tanh(x / 2), sigmoid is (1 + t) / 2 and e^x - 1 is 2 t / (1 - t).
     __device__ __forceinline__ float curved(float value) const {
+        if (curve == CLIP) return fminf(fmaxf(value, low), high);
+        if (curve == SOFTPLUS) return fmaxf(value, 0.0f) + log1pf(expf(-fabsf(value)));
         const float t = tanhf(curve == TANH ? value : 0.5f * value);
         if (curve == TANH) return t;
         if (curve == SIGMOID) return fmaf(0.5f, t, 0.5f);

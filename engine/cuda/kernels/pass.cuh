@@ -1,5 +1,5 @@
 // What passes over voxels share: the expression of one vector,
-// after(activation(source * factor + summand) + residual).
+// after(activation(source * factor + summand) + residual), where - or * may stand for the second +.
 #pragma once
 
 #include "stored.cuh"
@@ -9,12 +9,20 @@ struct Strides {
     int voxel;
 };
 
-// Of a sampling that shrinks: the taps of one axis, and what the filter sees past the ends.
+// Of a binomial filter: the taps of one axis, and what it sees past the ends.
 struct Filter {
     int taps, border;
     float border_value;
     float row[7];
 };
+
+// Of a pooling: the voxels of a window, and those of the first one that lie before the tensor.
+struct Window {
+    int kernel[3], padding[3];
+    int counts_padding;       // in a mean, as zeros
+};
+
+enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2 };
 
 struct Pointwise {
     const Element* source;
@@ -33,19 +41,18 @@ struct Pointwise {
     int factors[3];           // of the sampling
     int border, shuffled, rows;
     float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
+    int combination;          // of the expression and the residual
+    int general;              // whether it takes the GENERAL form
     Activation activation;
-    Activation after;         // in the GENERAL form alone
+    Activation after;
     float border_value;       // of CONSTANT
     Filter filter;
-
-    // Whether it takes the GENERAL form.
-    __device__ __forceinline__ bool is_general() const {
-        return activation.curve != LINEAR || after.curve != LINEAR || after.slope != 1.0f;
-    }
+    Window window;
 };
 
-// How much of the expression a loop knows: linear activations without a residual or with one, as
-// nearly all passes have them, or all of it. So the common loops hold no code for curves.
+// How much of the expression a loop knows: one slope for all channels, without a residual or with
+// one that is added, as nearly all passes are; or all of it. So the common loops hold no code for
+// curves.
 enum Form { PLAIN, RESIDUAL, GENERAL };
 
 // What stays the same for all voxels of a thread.
@@ -54,9 +61,11 @@ struct Channels {
     const Pointwise& p;
     const Element* source;
     const Element* residual;
+    int first;  // of the channels
     float factor[LANES], summand[LANES];
 
-    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel) : p(p) {
+    __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel)
+        : p(p), first(channel) {
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
         if (has_residual()) residual = p.residual + patch * p.residual_strides.patch + channel;
@@ -97,18 +106,29 @@ struct Channels {
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) {
             const float value = fmaf(values[lane], factor[lane], summand[lane]);
-            values[lane] = FORM == GENERAL ? p.activation(value) : p.activation.linear(value);
+            values[lane] =
+                FORM == GENERAL ? p.activation(value, first + lane) : p.activation.linear(value);
         }
         if (has_residual()) {
-            float added[LANES];
-            values_of(beside, p.residual_unit, added);
+            float other[LANES];
+            values_of(beside, p.residual_unit, other);
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] += added[lane];
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] = combined(values[lane], other[lane]);
+            }
         }
         if (FORM == GENERAL) {
 #pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) values[lane] = p.after(values[lane]);
+            for (int lane = 0; lane < LANES; ++lane) {
+                values[lane] = p.after(values[lane], first + lane);
+            }
         }
+    }
+
+    __device__ __forceinline__ float combined(float value, float other) const {
+        if (FORM == GENERAL && p.combination == MULTIPLY) return value * other;
+        if (FORM == GENERAL && p.combination == SUBTRACT) return value - other;
+        return value + other;
     }
 
     // What stands where the value is continued by a constant.

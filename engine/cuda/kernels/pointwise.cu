@@ -1,13 +1,14 @@
-// after(activation(source * factor + summand) + residual), sampled and padded, in one pass.
+// after(activation(source * factor + summand) + residual), sampled and padded, in one pass; the second
+// + may be - or *.
 //
 // source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
 // Moves the source and the residual once and the target once; padding reads border voxels again,
-// trilinear sampling reads 8 neighbours, which mostly come from the cache, and the binomial filter,
-// which shrinks, taps^3 for each voxel that it makes.
+// trilinear sampling reads 8 neighbours, which mostly come from the cache, the binomial filter, which
+// shrinks, taps^3 for each voxel that it makes, and pooling the voxels of its window.
 
 #include "pass.cuh"
 
-enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS, BINOMIAL };
+enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS, BINOMIAL, LARGEST, MEAN };
 
 template <Form FORM>
 __device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel) {
@@ -67,6 +68,48 @@ __device__ __forceinline__ void filter(
     }
 }
 
+// The larger number. What is not finite becomes NaN and stays: no comparison with it holds.
+__device__ __forceinline__ float larger(float largest, float value) {
+    if (!is_finite(value)) return value - value;
+    return value > largest ? value : largest;
+}
+
+// The largest or the mean voxel of the window at (d, h, w), of those that lie in the tensor.
+template <bool IS_LARGEST, Form FORM>
+__device__ __forceinline__ void pool(
+    const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
+) {
+    const Pointwise& p = channels.p;
+    const Window& window = p.window;
+    const int place[3] = {d, h, w};
+    int first[3], last[3], count = 1;
+#pragma unroll
+    for (int axis = 0; axis < 3; ++axis) {
+        const int start = place[axis] * p.factors[axis] - window.padding[axis];
+        first[axis] = max(start, 0);
+        last[axis] = min(start + window.kernel[axis], p.source_extents[axis]);
+        count *= window.counts_padding ? window.kernel[axis] : last[axis] - first[axis];
+    }
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) values[lane] = IS_LARGEST ? -LARGEST_FLOAT : 0.0f;
+    for (int z = first[0]; z < last[0]; ++z) {
+        for (int y = first[1]; y < last[1]; ++y) {
+            for (int x = first[2]; x < last[2]; ++x) {
+                float one[LANES];
+                channels.read(z, y, x, one);
+#pragma unroll
+                for (int lane = 0; lane < LANES; ++lane) {
+                    values[lane] = IS_LARGEST ? larger(values[lane], one[lane])
+                                              : values[lane] + one[lane];
+                }
+            }
+        }
+    }
+    if (IS_LARGEST) return;
+#pragma unroll
+    for (int lane = 0; lane < LANES; ++lane) values[lane] /= count;
+}
+
 template <int SAMPLING, Form FORM>
 __device__ __forceinline__ void sample(
     const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
@@ -76,6 +119,8 @@ __device__ __forceinline__ void sample(
         channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
     } else if (SAMPLING == BINOMIAL) {
         filter(channels, d, h, w, values);
+    } else if (SAMPLING == LARGEST || SAMPLING == MEAN) {
+        pool<SAMPLING == LARGEST>(channels, d, h, w, values);
     } else {
         constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
         const Between depth(d, p.source_extents[0], p.factors[0], corners);
@@ -153,7 +198,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) {
-    p.is_general() ? plain<GENERAL>(p) : plain<PLAIN>(p);
+    p.general ? plain<GENERAL>(p) : plain<PLAIN>(p);
 }
 extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
     plain<RESIDUAL>(p);
@@ -183,7 +228,7 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
 
 #define SAMPLED(name, sampling)                                                        \
     extern "C" __global__ void name(Pointwise p) {                                     \
-        if (p.is_general()) return sampled<sampling, GENERAL>(p);                      \
+        if (p.general) return sampled<sampling, GENERAL>(p);                      \
         p.residual ? sampled<sampling, RESIDUAL>(p) : sampled<sampling, PLAIN>(p);     \
     }
 
@@ -191,3 +236,5 @@ SAMPLED(pointwise_nearest, NEAREST)
 SAMPLED(pointwise_trilinear, TRILINEAR)
 SAMPLED(pointwise_trilinear_corners, TRILINEAR_CORNERS)
 SAMPLED(pointwise_binomial, BINOMIAL)
+SAMPLED(pointwise_largest, LARGEST)
+SAMPLED(pointwise_mean, MEAN)

@@ -16,9 +16,10 @@
 enum Fill { FILL_REFLECT = 0, FILL_EDGE = 1, FILL_LOWEST = 2 };
 enum Voxel { VOXEL_FLOAT = 0, VOXEL_INT8 = 1, VOXEL_UINT8 = 2, VOXEL_INT16 = 3, VOXEL_UINT16 = 4 };
 
-// network = (value - centre) / radius, in double where floats are stored.
+// network = (value - centre) / radius, in double where floats are stored; kept from lowest to 1 if it
+// clips.
 struct Scaling {
-    double centre, radius;
+    double centre, radius, lowest;
     int clips, voxel;
 };
 
@@ -44,11 +45,11 @@ __device__ __forceinline__ float intensity_at(const void* voxels, Index at, cons
     if (map.voxel == VOXEL_FLOAT) {
         const double value = static_cast<const float*>(voxels)[at];
         const double network = __ddiv_rn(__dsub_rn(value, map.centre), map.radius);
-        return map.clips ? fmin(fmax(network, -1.0), 1.0) : network;
+        return map.clips ? fmin(fmax(network, map.lowest), 1.0) : network;
     }
     const float value = short_at(voxels, at, map.voxel), centre = map.centre, radius = map.radius;
-    const float network = __fdiv_rn(__fsub_rn(value, centre), radius);
-    return map.clips ? fminf(fmaxf(network, -1.0f), 1.0f) : network;
+    const float network = __fdiv_rn(__fsub_rn(value, centre), radius), lowest = map.lowest;
+    return map.clips ? fminf(fmaxf(network, lowest), 1.0f) : network;
 }
 
 struct Cut {

@@ -38,7 +38,7 @@ extern "C" __global__ void unpack(Unpack p) {
             const int place = patch * p.table_stride + channel;
             value = fmaf(value, p.factor[place], p.summand[place]);
         }
-        value = p.activation(value);
+        value = p.activation(value, channel);
         finite = finite && is_finite(value);
         p.translated[((Index)patch * p.channels + channel) * voxels + voxel] = value;
     }

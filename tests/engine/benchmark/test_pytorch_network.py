@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.gpu_networks import CPU_GRAPHS, ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, random_network
 from support.network_features import FEATURES
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 
 GRAPHS = {
     **ODD_GRAPHS,
-    **CPU_GRAPHS,
     **{name: build(spec) for name, spec in FEATURES.items()},
     "resnet": build(ResNetSpec(1, 1, 8, 2)),
     "resnet, stored norms, sampling": build(

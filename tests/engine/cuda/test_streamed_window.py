@@ -116,6 +116,7 @@ def test_weights_are_the_same_from_either_end(blend: Blend) -> None:
     st.sampled_from(get_args(SmallVolumePadding)),
     st.sampled_from([25.0, -25.0]),
     st.booleans(),
+    st.sampled_from([-1.0, 0.0]),
     st.integers(1, 3),
     st.sampled_from([None, 0]),
     st.integers(0, 10**6),
@@ -128,12 +129,13 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
     padding: SmallVolumePadding,
     radius: float,
     clips: bool,
+    lowest: float,
     batch: int,
     most: int | None,
     seed: int,
 ) -> None:
     voxels = np.random.default_rng(seed).uniform(0, 120, (1, *extents)).astype(kind)
-    source = Stored(voxels, Scaling(60, radius, clips))
+    source = Stored(voxels, Scaling(60, radius, clips, lowest))
     here, there = (Stored(np.empty_like(voxels, result), Scaling(40, 90)) for _ in range(2))
     window = SlidingWindow(tile(extents, patch, 0.4), "gaussian", padding)
     generator = FunctionGenerator(bent)
@@ -143,15 +145,20 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize("lowest", [-1.0, 0.0])
 @pytest.mark.parametrize("padding", get_args(SmallVolumePadding))
 @pytest.mark.parametrize(("kind", "result"), [*pairwise(VOXEL_TYPES), ("uint16", "float32")])
 def test_the_kernels_of_a_window_do_as_the_host_does(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, result: str, padding: SmallVolumePadding
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    result: str,
+    padding: SmallVolumePadding,
+    lowest: float,
 ) -> None:
     """Along axes in another order and against them, wider than the array, and out of range."""
     extents, patch = (9, 5, 3), (5, 4, 4)
     lying = np.random.default_rng(0).uniform(0, 120, (3, 9, 5)).astype(kind)
-    inward = Scaling(60.3, -45.7, clips=padding != "edge")
+    inward = Scaling(60.3, -45.7, clips=padding != "edge", lowest=lowest)
     source = Stored(lying.transpose(1, 2, 0)[None, :, ::-1, ::-1], inward)
     here, there = (
         Stored(np.empty_like(lying, result).transpose(1, 2, 0)[None, :, ::-1, ::-1], outward)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.gpu_networks import CPU_GRAPHS, ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, random_network
 from support.model_cards import CARD
 
 from cuda_cyclegan.engine.errors import ModelFileError
@@ -19,7 +19,7 @@ from cuda_cyclegan.engine.network.graph import Graph
 
 GRAPHS = {
     name: graph
-    for name, graph in {**ODD_GRAPHS, **CPU_GRAPHS}.items()
+    for name, graph in ODD_GRAPHS.items()
     if graph.shapes((32, 32, 32))[graph.output].extents == (32, 32, 32)
 }
 
@@ -47,7 +47,7 @@ def test_a_graph_is_read_back_as_it_was(name: str) -> None:
 
 
 def test_a_model_file_holds_a_graph_with_its_weights() -> None:
-    graph = CPU_GRAPHS["products, differences and parts"]
+    graph = ODD_GRAPHS["products, differences and parts"]
     network = random_network(graph, seed=3)
     content = encode_model(card_of(graph), network, *make_reference(network))
     found = decode_model(content)
@@ -61,7 +61,7 @@ def test_a_model_file_holds_a_graph_with_its_weights() -> None:
 
 
 def changed(path: tuple[Any, ...], value: Any, name: str = "pooling") -> str:
-    card = json.loads(card_to_json(card_of(CPU_GRAPHS[name])))
+    card = json.loads(card_to_json(card_of(ODD_GRAPHS[name])))
     place = card["architecture"]
     for step in path[:-1]:
         place = place[step]
@@ -98,7 +98,7 @@ def test_what_no_network_has_is_refused_by_its_field(
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 PLACES = [
     (at, field)
-    for at, node in enumerate(CPU_GRAPHS["pooling"].nodes)
+    for at, node in enumerate(ODD_GRAPHS["pooling"].nodes)
     for field in ("kind", "kernel", "stride", "padding", "mode", "weight", "groups", "factor")
 ]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.gpu_networks import CPU_GRAPHS, ODD_GRAPHS, chain, random_network
+from support.gpu_networks import ODD_GRAPHS, chain, random_network
 
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, InstanceNorm, Upsample
@@ -18,7 +18,7 @@ GRAPHS = {
     "strides and dilation": chain(1, ("d", DOWN), ("e", DOWN), ("w", DILATED)),
     "down and up": chain(1, ("d", DOWN), ("w", DILATED), ("u", UP)),
     "sampling": chain(1, ("d", DOWN), ("s", Upsample("trilinear", (2, 2, 2))), ("w", DILATED)),
-    "pooling": CPU_GRAPHS["pooling"],
+    "pooling": ODD_GRAPHS["pooling"],
     "two paths": ODD_GRAPHS["input twice"],
 }
 

@@ -18,12 +18,12 @@ from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down  # noqa: E402
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower  # noqa: E402
 from cuda_cyclegan.engine.compiler.steps import Layout  # noqa: E402
-from cuda_cyclegan.engine.compiler.supported import unsupported  # noqa: E402
-from cuda_cyclegan.engine.errors import PatchShapeError, UnsupportedLayerError  # noqa: E402
+from cuda_cyclegan.engine.errors import PatchShapeError  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import build  # noqa: E402
 from cuda_cyclegan.engine.network.graph import Network  # noqa: E402
 from cuda_cyclegan.engine.network.layers import FloatArray, GroupNorm, Layer, kind_of  # noqa: E402
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator  # noqa: E402
+from cuda_cyclegan.engine.options import Precision  # noqa: E402
 
 NEAR = 1e-5
 """Relative L2."""
@@ -109,34 +109,12 @@ def _kind(layer: Layer) -> str:
     return "instance_norm" if is_single else kind_of(layer)
 
 
-NOT_ON_CUDA = {
-    "BasicUNet": ("MaxPool",),
-    "all kinds of layers": (
-        "AveragePool",
-        "Clip",
-        "Conv of several groups",
-        "ConvTranspose of several groups",
-        "MaxPool",
-        "Mul of two tensors",
-        "PRelu of several slopes",
-        "Slice of D, H and W",
-        "Slice of channels",
-        "Softplus",
-        "Sub of two tensors",
-    ),
-}
-
-
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_compiler_takes_a_network_or_says_what_it_lacks(name: str, tmp_path: Path) -> None:
+def test_the_compiler_computes_a_network(name: str, precision: Precision, tmp_path: Path) -> None:
     module = network(name)
     found = write_down(read_onnx(exported(module, tmp_path / "g.onnx")), None).network
-    missing, layout = NOT_ON_CUDA.get(name, ()), Layout((16, 16, 16), 1, "fp16")
-    assert unsupported(found.graph) == missing
-    if missing:
-        with pytest.raises(UnsupportedLayerError, match=f"compute {', '.join(missing)} of this"):
-            lower(found, layout, H200)
-        return
+    layout = Layout((16, 16, 16), 1, precision, split_fp16=precision == "fp32")
     patch = patch_of(16, 16, 16)
     made = interpret(lower(found, layout, H200), patch, 1)
     with torch.no_grad():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from support.described_cards import B200, H200, T4
-from support.gpu_networks import ODD_GRAPHS, random_network
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
 from support.network_features import FEATURES
 from support.step_interpreter import interpret
 
@@ -85,9 +85,11 @@ def test_steps_of_wide_features_agree_with_onnx_runtime(name):
     check(wide, (12, 12, 12), 2, "fp32", split_fp16=True)
 
 
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("name", ODD_GRAPHS)
-def test_unusual_graphs_agree_with_onnx_runtime(name):
-    check(ODD_GRAPHS[name], (4, 6, 8), batch=2)
+def test_unusual_graphs_agree_with_onnx_runtime(name, precision):
+    split = precision == "fp32"
+    check(ODD_GRAPHS[name], ODD_PATCH, 2, precision, split_fp16=split, matrix_kernels=not split)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
