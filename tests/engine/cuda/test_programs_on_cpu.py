@@ -1,0 +1,37 @@
+"""Compiled programs, kernel by kernel on the CPU, give what ONNX Runtime gives."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.described_cards import H200
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
+from support.program_on_cpu import run_program
+
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import Layout
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.options import Precision
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+LIMITS = {"fp16": 5e-3, "fp32": 1e-5}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("programs")
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
+    network = random_network(ODD_GRAPHS[name], seed=1)
+    graph, batch = network.graph, 2
+    shape = batch, graph.in_channels, *ODD_PATCH
+    patches = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
+    lowered = lower(network, Layout(ODD_PATCH, batch, precision), H200)
+    made = run_program(lowered, patches, graph.out_channels, folder)
+    with open_cpu_generator(network) as generator:
+        wanted = generator(patches)
+    assert np.linalg.norm(made - wanted) <= LIMITS[precision] * np.linalg.norm(wanted)

@@ -1,0 +1,56 @@
+"""A compiled program whose own kernels run on the CPU, in one block of memory as on a card."""
+
+from pathlib import Path
+
+import numpy as np
+from support import cuda_on_cpu
+
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
+from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Lowered
+from cuda_cyclegan.engine.compiler.weight_layout import encoded
+from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.options import Precision
+
+_AT_ONCE = 2
+"""Blocks that wait for each other, along each axis of a grid; each has its threads."""
+
+
+def run_program(
+    lowered: Lowered, patches: FloatArray, out_channels: int, folder: Path
+) -> FloatArray:
+    """What the kernels make of patches [N, C, D, H, W]; what none has written is NaN.
+
+    folder: where they are compiled.
+    """
+    batch, channels, *extents = patches.shape
+    plan = plan_memory(lowered, (channels, out_channels), {})
+    block = np.full(plan.bytes + 16, 0xFF, np.uint8)
+    block = block[-block.ctypes.data % 16 :]
+
+    def at(name: str) -> int:
+        return block.ctypes.data + plan.offsets[name]
+
+    def put(name: str, content: bytes) -> None:
+        first = plan.offsets[name]
+        block[first : first + len(content)] = np.frombuffer(content, np.uint8)
+
+    for name, array in lowered.constants.items():
+        stored: Precision = lowered.layout.precision if name in lowered.weights else "fp32"
+        put(name, encoded(array, stored))
+    put(PATCHES, patches.tobytes())
+    for index, step in enumerate(lowered.steps):
+        scratch = block.ctypes.data + plan.offsets.get(scratch_name(index), 0)
+        for launch in launches(step, at, lowered.card, scratch):
+            cuda_on_cpu.run(launch, lowered.layout.precision, folder, _grid(launch))
+    first, count = plan.offsets[TRANSLATED], batch * out_channels * int(np.prod(extents))
+    made = block[first : first + 4 * count].view(np.float32)
+    return made.reshape(batch, out_channels, *extents).copy()
+
+
+def _grid(launch: Launch) -> tuple[int, int, int]:
+    if not launch.waits:
+        return launch.grid
+    shares, columns, _ = launch.grid
+    return min(shares, _AT_ONCE), min(columns, _AT_ONCE), 1
