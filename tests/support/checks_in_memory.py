@@ -67,7 +67,7 @@ class HostKernels:
 
     def launch(self, _stream: HostStream, launch: Launch) -> None:
         values: Any = launch.arguments
-        if launch.source == "convolve":
+        if launch.source.startswith("convolve"):
             convolve(values)
             return
         run = {
@@ -158,16 +158,30 @@ def windows(source: Any, p: Any) -> Any:
 
 
 def convolve(p: Any) -> None:
-    """`convolve.cu`, and `plain` of check.cu; not as a gradient."""
+    """`convolve.cu`, `convolve_depthwise.cu` and `plain` of check.cu; not as a gradient."""
     shape = (p.patches, *p.source_extents, p.source_channels)
-    source = at(p.source, NUMBER, *shape)
-    weight = at(p.weight, NUMBER, p.target_channels, *p.kernel, p.source_channels)
+    source, weight = at(p.source, NUMBER, *shape), weight_of(p)
     key = source.tobytes(), weight.tobytes(), bytes(p.stride), bytes(p.target_extents)
     if key not in _DONE:
-        seen = windows(source.astype(np.float64), p)
-        _DONE[key] = np.einsum("ndhwcijk,oijkc->ndhwo", seen, weight.astype(np.float64))
+        _DONE[key] = summed(windows(source.astype(np.float64), p), weight.astype(np.float64))
     sums = _DONE[key]
     at(p.target, NUMBER, *sums.shape)[:] = sums
+
+
+def weight_of(p: Any) -> Any:
+    """[K, kD, kH, kW, C / groups]; each channel by itself where no groups are told."""
+    inputs = p.source_channels // getattr(p, "groups", p.source_channels)
+    return at(p.weight, NUMBER, p.target_channels, *p.kernel, inputs)
+
+
+def summed(seen: Any, weight: Any) -> Any:
+    """[N, D, H, W, K] of windows [N, D, H, W, C, kD, kH, kW]."""
+    groups = seen.shape[4] // weight.shape[-1]
+    parts = zip(np.split(seen, groups, 4), np.split(weight, groups), strict=True)
+    return np.concatenate(
+        [np.einsum("ndhwcijk,oijkc->ndhwo", *part) for part in parts],
+        axis=-1,
+    )
 
 
 _DONE: dict[tuple[bytes, ...], Any] = {}
@@ -178,12 +192,12 @@ def expect(p: arguments.ExpectArguments) -> None:
     batch = 1 + int(at(p.voxels, np.int64, p.samples).max()) // prod(p.target_extents)
     shape = (batch, *p.source_extents, p.source_channels)
     source = at(p.source, NUMBER, *shape).astype(np.float64)
-    weight = at(p.weight, NUMBER, p.target_channels, *p.kernel, p.source_channels)
+    weight = weight_of(p)
     chosen = at(p.voxels, np.int64, p.samples)
     sums = at(p.sums, np.float64, 2, p.samples, p.target_channels)
     for into, part in zip(sums, (lambda x: x, np.abs), strict=True):
         seen = windows(part(source), p)
-        made = np.einsum("ndhwcijk,oijkc->ndhwo", seen, part(weight.astype(np.float64)))
+        made = summed(seen, part(weight.astype(np.float64)))
         into[:] = made.reshape(-1, p.target_channels)[chosen]
 
 
@@ -227,6 +241,7 @@ class HostPlans:
                 target=target,
                 **arguments.convolution_geometry(shape),
                 patches=shape.batch,
+                groups=shape.groups,
             )
         )
         fault = self._faults[index][1]

@@ -1,6 +1,7 @@
 """Numbers that expose a convolution have exact sums; the bound of rounding holds for right ones."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ SHAPES = {
     "shallow": SHALLOW,
     "usual": replace(SHALLOW, source_channels=128, kernel=(3, 3, 3)),
     "deep": replace(SHALLOW, source_channels=512, kernel=(4, 4, 4)),
+    "groups": replace(SHALLOW, source_channels=128, kernel=(3, 3, 3), groups=4),
+    "single channels": replace(SHALLOW, source_channels=64, kernel=(5, 5, 5), groups=64),
 }
 OUTPUTS = 10_000
 TRUNCATED = ~np.uint32(0x1FFF)
@@ -36,14 +39,15 @@ def filled(launch):
 @pytest.mark.parametrize("name", SHAPES)
 def test_sums_are_exact_in_every_precision_and_order(name, split):
     shape = replace(SHAPES[name], precision="fp32", split_fp16=split)
-    depth, patches = depth_of_sum(shape), 64
-    taps = depth // shape.source_channels
+    patches, outputs, taps, inputs = 64, 64, prod(shape.kernel), shape.summed_channels
+    seen = np.arange(outputs) // (outputs // shape.groups)  # by each output, of the groups
     for numbers in exposing_sets(shape):
         tensor = Tensor("source", patches, (1, 1, taps), shape.source_channels, "fp32")
-        source = filled(checks.fill_tensor(tensor, numbers.source, 0, H200)).reshape(patches, -1)
-        wide = replace(shape, target_channels=64)
-        weight = filled(checks.fill_weight(wide, numbers.weight, 0, H200)).reshape(64, -1)
-        products = source.astype(np.float64)[:, None] * weight
+        source = filled(checks.fill_tensor(tensor, numbers.source, 0, H200, shape.groups))
+        wide = replace(shape, target_channels=outputs)
+        weight = filled(checks.fill_weight(wide, numbers.weight, 0, H200)).reshape(outputs, -1)
+        groups = source.reshape(patches, taps, shape.groups, inputs).astype(np.float64)
+        products = groups[:, :, seen].swapaxes(1, 2).reshape(patches, outputs, -1) * weight
         sums = products.sum(axis=-1)
         assert np.abs(np.round(sums)).max() <= 256
         assert np.abs(sums).max() > 3

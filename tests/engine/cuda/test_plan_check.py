@@ -19,6 +19,10 @@ from cuda_cyclegan.engine.errors import CudaError
 
 ONE = (1, 1, 1)
 SHAPE = Convolution(3, (4, 5, 3), 8, (4, 5, 3), 8, (3, 3, 3), ONE, ONE, ONE, "fp16")
+GROUPED = {
+    "each channel by itself": replace(SHAPE, groups=8),
+    "two groups": replace(SHAPE, source_channels=32, target_channels=16, groups=2),
+}
 
 
 def last_channel_dropped(result):
@@ -78,9 +82,9 @@ def world(monkeypatch):
 class Searches:
     """Starts on one card, that remember what earlier ones found."""
 
-    def __init__(self, world, faults, folder=None) -> None:
+    def __init__(self, world, faults, folder=None, shape=SHAPE) -> None:
         self._module, patched = world
-        self.plans = HostPlans(SHAPE, faults)
+        self.plans = HostPlans(shape, faults)
         patched.setattr(self._module, "ConvolutionPlans", lambda *_: self.plans)
         self.folder = folder
         self.told: list[str] = []
@@ -113,6 +117,32 @@ def test_a_wrong_plan_is_struck_out_and_told_once(world, tmp_path, name, effort)
     assert searches.plans.runs == runs > 100
     assert searches.start("full") == "right"
     assert len(searches.told) == 1
+
+
+def neighbours_group_taken(result):
+    """As if each group saw the channels of the one before it."""
+    result[:] = np.roll(result, result.shape[-1] // 2, axis=-1)
+
+
+@pytest.mark.parametrize("fault", [*FAULTS.values(), neighbours_group_taken])
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
+    shape = GROUPED[name]
+    searches = Searches(world, {"wrong": fault, "right": None}, shape=shape)
+    assert searches.start("off", shape) == "right"
+    [sentence] = searches.told
+    assert f"in {shape.groups} groups" in sentence
+    only_wrong = Searches(world, {"wrong": fault}, shape=shape)
+    assert only_wrong.start("off", shape) == OWN
+
+
+def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, tmp_path):
+    """Matrix units do not help them; here every way takes as long, and the first is kept."""
+    for name, shape in GROUPED.items():
+        searches = Searches(world, {"plan": None}, tmp_path, shape)
+        searches.start("full", shape)
+        kept = [one.plan for one in searches.cache.get(key_of(shape)).candidates]
+        assert kept == (["plan", OWN] if name == "each channel by itself" else ["plan"])
 
 
 @pytest.mark.parametrize("name", FAULTS)
