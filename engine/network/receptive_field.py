@@ -1,6 +1,7 @@
 """How much of a patch one voxel of the result is made from."""
 
 from fractions import Fraction
+from math import gcd
 
 from .graph import INPUT, Graph
 from .layers import (
@@ -47,9 +48,16 @@ def _taps(layer: Layer, axis: int) -> tuple[int, Fraction]:
             return kernel[axis], Fraction(stride[axis])
         case Downsample(taps, factor):
             return taps, Fraction(factor[axis])
-        case ConvTranspose3d(stride=stride):
-            return -(-layer.reach[axis] // stride[axis]), Fraction(1, stride[axis])
+        case ConvTranspose3d(kernel=kernel, stride=stride, dilation=dilation):
+            return _spread(kernel[axis], stride[axis], dilation[axis]), Fraction(1, stride[axis])
         case Upsample(mode, factor):
             return (2 if mode == "trilinear" and factor[axis] > 1 else 1), Fraction(1, factor[axis])
         case _:
             return 1, Fraction(1)
+
+
+def _spread(kernel: int, stride: int, dilation: int) -> int:
+    """Voxels, from the first to the last, whose taps meet in one of a transposed convolution."""
+    apart = gcd(stride, dilation)
+    taps = -(-kernel * apart // stride)
+    return (taps - 1) * dilation // apart + 1

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from support.gpu_networks import ODD_GRAPHS, random_network
 from support.network_features import CUT, FEATURES, in_torch, patches_for, trained
 from support.torch_generators import padded_resnet
 from torch.utils.flop_counter import FlopCounterMode
 
+from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
 
@@ -31,6 +33,16 @@ def test_every_feature_counts_as_torch_counts_it(name: str) -> None:
     with counter, torch.inference_mode():
         in_torch(spec, network, patches)
     assert flops(build(spec), (16, 24, 16)) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+def test_every_unusual_graph_counts_as_torch_counts_it(name: str) -> None:
+    network = random_network(ODD_GRAPHS[name], 0)
+    patches = torch.zeros(1, network.graph.in_channels, 8, 8, 8)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.inference_mode():
+        as_module(network)(patches)
+    assert flops(network.graph, (8, 8, 8)) == counter.get_total_flops()
 
 
 def test_a_unet_has_work_on_every_level() -> None:

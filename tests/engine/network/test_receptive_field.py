@@ -19,6 +19,10 @@ GRAPHS = {
     "down and up": chain(1, ("d", DOWN), ("w", DILATED), ("u", UP)),
     "sampling": chain(1, ("d", DOWN), ("s", Upsample("trilinear", (2, 2, 2))), ("w", DILATED)),
     "pooling": ODD_GRAPHS["pooling"],
+    "groups": ODD_GRAPHS["groups and dilation"],
+    "each channel by itself": ODD_GRAPHS["each channel by itself"],
+    "transposed with dilation": ODD_GRAPHS["transposed with dilation"],
+    "parts": ODD_GRAPHS["parts of the patches"],
     "two paths": ODD_GRAPHS["input twice"],
 }
 
