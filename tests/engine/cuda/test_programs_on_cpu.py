@@ -30,7 +30,8 @@ def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
     graph, batch = network.graph, 2
     shape = batch, graph.in_channels, *ODD_PATCH
     patches = np.random.default_rng(2).uniform(-1, 1, shape).astype(np.float32)
-    lowered = lower(network, Layout(ODD_PATCH, batch, precision), H200)
+    layout = Layout(ODD_PATCH, batch, precision, split_fp16=precision == "fp32")
+    lowered = lower(network, layout, H200)
     made = run_program(lowered, patches, graph.out_channels, folder)
     with open_cpu_generator(network) as generator:
         wanted = generator(patches)

@@ -1,6 +1,7 @@
 """Numbers as split fp16: how near they come, and which values may be kept so."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -17,16 +18,24 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network
 from cuda_cyclegan.engine.network.layers import (
     Add,
+    Channels,
+    Clip,
     Concat,
     Constant,
+    Crop,
     Downsample,
     Elu,
     GroupNorm,
     InstanceNorm,
     LeakyRelu,
+    Multiply,
     Pad,
+    Pool,
+    PRelu,
     Relu,
     Sigmoid,
+    Softplus,
+    Subtract,
     Tanh,
 )
 from cuda_cyclegan.engine.onnxruntime.conversion import to_onnx
@@ -96,6 +105,44 @@ def test_no_value_of_a_feature_exceeds_its_bound():
         [made] = session(to_onnx(shortened), session_options(1)).run(None, {INPUT: patches})
         highest = np.abs(made).max()
         assert highest <= 1.0001 * value_bounds(network, patch)[node.name] < np.inf
+
+
+PLAIN_BEHIND_A_NORM = (
+    ("slopes", PRelu(3, "slopes.slope")),
+    ("soft", Softplus()),
+    ("less", Subtract(), ("norm", "soft")),
+    ("product", Multiply(), ("less", "slopes")),
+    ("lower", Clip(None, -3.0)),
+    ("upper", Clip(-50.0, None), ("product",)),
+    ("both", Clip(-2.0, 5.0), ("product",)),
+    ("largest", Pool("largest", (3, 3, 3), (1, 1, 1), (1, 1, 1)), ("product",)),
+    ("mean", Pool("mean", (2, 2, 2), (2, 2, 2)), ("product",)),
+    ("cut", Crop((1, 1, 1), (0, 0, 0)), ("product",)),
+    ("some", Channels(1, 2)),
+)
+
+
+@pytest.mark.parametrize("peak", [1e3, -1e3])
+def test_no_value_of_what_other_graphs_hold_exceeds_its_bound(peak):
+    graph = chain(3, ("norm", InstanceNorm(3, "norm.scale", "norm.shift")), *PLAIN_BEHIND_A_NORM)
+    patch = (4, 6, 8)
+    network = random_network(graph, 0)
+    network.weights["slopes.slope"][:] = -1.5, 2.0, 0.1
+    patches = np.random.default_rng(0).normal(0, 1e-3, (1, 3, *patch)).astype(np.float32)
+    patches[:, :, 3, 4, 5] = peak
+    for index, node in enumerate(graph.nodes):
+        shortened = Network(Graph(3, graph.nodes[: index + 1]), network.weights)
+        [made] = session(to_onnx(shortened), session_options(1)).run(None, {INPUT: patches})
+        highest = np.abs(made).max()
+        assert highest <= 1.0001 * value_bounds(network, patch)[node.name] < np.inf
+
+
+def test_a_clip_bounds_what_nothing_else_does():
+    graph = chain(1, ("clip", Clip(-7.0, 3.0)), ("open", Clip(0.0, None)), ("soft", Softplus()))
+    bounds = value_bounds(random_network(graph, 0), (4, 4, 4))
+    assert bounds["clip"] == bounds["open"] == 7.0
+    lone = chain(1, ("open", Clip(0.0, None)), ("soft", Softplus()), ("p", PRelu(1, "p.slope")))
+    assert set(value_bounds(random_network(lone, 0), (4, 4, 4)).values()) == {np.inf}
 
 
 def test_what_nothing_bounds_is_not_kept_as_split_fp16():
