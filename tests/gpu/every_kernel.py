@@ -91,7 +91,7 @@ def run_window(compiled: Compiled, patch: tuple[int, int, int]) -> None:
         target = np.full((out_of, *extents), 101, name)
         plan = replace(grid, voxel_bytes=voxels.itemsize)
         window = PatchWindow(**asdict(plan), weights=np.ones(patch, np.float32), padding="edge")
-        scaling = Scaling(50, 50, clips=True)
+        scaling = Scaling(50, 50, clips=True, lowest=-1.0 if name == "int8" else 0.0)
         with open_window_buffers(compiled) as buffers:
             placed = buffers.place(window, 1 << 30)
             ends = Stored(voxels, scaling), Stored(target, scaling)

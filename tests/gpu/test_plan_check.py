@@ -28,6 +28,30 @@ SHAPES = {
     "gradient": replace(
         SAME, source_extents=(6, 5, 7), target_extents=CUBE, stride=TWO, transposed=True
     ),
+    "groups": replace(SAME, source_channels=64, target_channels=32, groups=4),
+    "gradient of groups": replace(
+        SAME,
+        source_channels=64,
+        target_channels=32,
+        source_extents=(6, 5, 7),
+        target_extents=CUBE,
+        stride=TWO,
+        transposed=True,
+        groups=2,
+    ),
+    "each channel by itself": replace(SAME, target_channels=32, groups=32),
+    "gradient of each channel by itself": replace(
+        SAME,
+        target_channels=32,
+        source_extents=(6, 5, 7),
+        target_extents=CUBE,
+        stride=TWO,
+        transposed=True,
+        groups=32,
+    ),
+    "gradient with dilation": replace(
+        SAME, source_extents=(10, 8, 12), target_extents=CUBE, dilation=TWO, transposed=True
+    ),
 }
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 
@@ -71,6 +95,19 @@ def found(card, shape, told, effort="full"):
 def test_plans_are_right(card, name, precision):
     told: list[str] = []
     found(card, replace(SHAPES[name], precision=precision), told)
+    assert told == []
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_own_kernel_is_right(card, name, precision, monkeypatch):
+    """Where cuDNN offers nothing."""
+    from cuda_cyclegan.engine.cuda import plan_search
+    from cuda_cyclegan.engine.cuda.plan_cache import OWN
+
+    monkeypatch.setattr(plan_search.PlanSearch, "_plans", lambda *_: None)
+    told: list[str] = []
+    assert found(card, replace(SHAPES[name], precision=precision), told) == OWN
     assert told == []
 
 

@@ -83,11 +83,13 @@ def test_arrays_of_any_order_in_memory(opened, axes):
 
 @pytest.mark.parametrize("flips", [(1, 1, -1), (-1, 1, 1), (-1, -1, -1)])
 @pytest.mark.parametrize("kind", VOXEL_TYPES)
-def test_voxels_go_in_and_come_out_as_they_are_stored(opened, kind, flips):
+@pytest.mark.parametrize("lowest", [-1.0, 0.0])
+def test_voxels_go_in_and_come_out_as_they_are_stored(opened, lowest, kind, flips):
     d, h, w = flips
     lying = np.random.default_rng(4).uniform(0, 120, (60, 41, 100)).astype(kind)
     there, here = (np.full_like(lying, 77).transpose()[None, ::d, ::h, ::w] for _ in range(2))
-    source = Stored(lying.transpose()[None, ::d, ::h, ::w], Scaling(60, 55, clips=True))
+    inward = Scaling(60, 55, clips=True, lowest=lowest)
+    source = Stored(lying.transpose()[None, ::d, ::h, ::w], inward)
     outward, watch = Scaling(50, 60), Stopwatch()
     window = SlidingWindow(tile((100, 41, 60), PATCH, 0.3), "gaussian", "edge")
     for target, generator in ((there, opened[2]), (here, OneByOne(opened[2]))):

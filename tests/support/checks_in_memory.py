@@ -169,8 +169,14 @@ def convolve(p: Any) -> None:
 
 
 def weight_of(p: Any) -> Any:
-    """[K, kD, kH, kW, C / groups]; each channel by itself where no groups are told."""
-    inputs = p.source_channels // getattr(p, "groups", p.source_channels)
+    """[K, kD, kH, kW, C / groups]."""
+    match p:
+        case arguments.ConvolveArguments():
+            inputs = p.inputs
+        case arguments.ConvolveDepthwiseArguments():
+            inputs = 1
+        case _:
+            inputs = p.source_channels // p.groups
     return at(p.weight, NUMBER, p.target_channels, *p.kernel, inputs)
 
 
@@ -241,7 +247,8 @@ class HostPlans:
                 target=target,
                 **arguments.convolution_geometry(shape),
                 patches=shape.batch,
-                groups=shape.groups,
+                inputs=shape.summed_channels,
+                outputs=shape.target_channels // shape.groups,
             )
         )
         fault = self._faults[index][1]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from support.described_cards import DESCRIBED, DescribedCard
-from support.gpu_networks import random_network
+from support.gpu_networks import ODD_GRAPHS, random_network
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
@@ -21,9 +21,12 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, bui
 from cuda_cyclegan.engine.options import Precision
 
 NETWORKS = {
-    "ResNet": ResNetSpec(1, 1, 32, 1),
-    "U-Net": UNetSpec(1, 1, 32, 5),
-    "dilated, strided in-plane": ResNetSpec(1, 1, 32, 1, block_dilation=2, stride=(1, 2, 2)),
+    "ResNet": build(ResNetSpec(1, 1, 32, 1)),
+    "U-Net": build(UNetSpec(1, 1, 32, 5)),
+    "dilated, strided in-plane": build(ResNetSpec(1, 1, 32, 1, block_dilation=2, stride=(1, 2, 2))),
+    "groups": ODD_GRAPHS["groups of whole vectors"],
+    "each channel by itself": ODD_GRAPHS["each channel by itself"],
+    "transposed with dilation": ODD_GRAPHS["transposed with dilation"],
 }
 PATCH = (64, 64, 64)
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
@@ -100,7 +103,7 @@ def main() -> None:
     """Arguments: names of cards. Prints counts by them, precision and network."""
     frontend = convolutions.cudnn
     found: dict[str, dict[str, dict[str, list[int]]]] = {}
-    networks = {name: random_network(build(spec), seed=0) for name, spec in NETWORKS.items()}
+    networks = {name: random_network(graph, seed=0) for name, graph in NETWORKS.items()}
     for text in sys.argv[1:]:
         card = DESCRIBED[text].properties
         convolutions.cudnn = Described(frontend, DESCRIBED[text])

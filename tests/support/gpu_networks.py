@@ -206,6 +206,7 @@ ODD_GRAPHS = {
         ("relu", Relu()),
         ("down", Conv3d(32, 64, _DOUBLE, "d.weight", "d.bias", _DOUBLE, groups=4)),
         ("up", ConvTranspose3d(64, 16, (4, 4, 4), "u.weight", None, _DOUBLE, _ONE, groups=2)),
+        ("again", InstanceNorm(16)),
         ("leave", _conv("leave", 16, 2, kernel=1)),
     ),
     "each channel by itself": chain(
@@ -222,8 +223,10 @@ ODD_GRAPHS = {
                 24, 24, (2, 3, 4), "u.weight", "u.bias", (2, 1, 2), (0, 1, 1), groups=24
             ),
         ),
+        ("norm", InstanceNorm(24)),
         ("odd", _conv("odd", 24, 5)),
         ("lone", _grouped("lone", 5, 5, 5)),
+        ("again", InstanceNorm(5)),
         ("twins", _grouped("twins", 5, 10, 5)),
         ("leave", _conv("leave", 10, 1, kernel=1)),
     ),
@@ -237,6 +240,7 @@ ODD_GRAPHS = {
                 6, 3, (2, 3, 2), "u.weight", "u.bias", (2, 1, 2), _ONE, (1, 0, 1), (3, 1, 3)
             ),
         ),
+        ("norm", InstanceNorm(3)),
         ("cut", Crop((1, 0, 0), (1, 0, 2))),
         ("pad", Pad("reflect", _ONE, (0, 2, 0))),
         ("leave", Conv3d(3, 1, (1, 3, 1), "l.weight")),
@@ -259,6 +263,7 @@ ODD_GRAPHS = {
     "slopes of sub-pixels before the last layer": chain(
         1,
         ("down", Conv3d(1, 8, _DOUBLE, "d.weight", "d.bias", _DOUBLE)),
+        ("norm", InstanceNorm(8)),
         ("up", ConvTranspose3d(8, 32, _DOUBLE, "u.weight", None, _DOUBLE)),
         ("slopes", PRelu(32, "slopes.slope")),
         ("pad", Pad("reflect", _DOUBLE, _DOUBLE)),

@@ -292,7 +292,7 @@ _CONVOLVED = (
 
 class ConvolveArguments(Structure):
     __slots__ = ()
-    _fields_ = (*_CONVOLVED, ("dilation", Three), ("groups", c_int))
+    _fields_ = (*_CONVOLVED, ("dilation", Three), ("inputs", c_int), ("outputs", c_int))
 
 
 class ConvolveDepthwiseArguments(Structure):

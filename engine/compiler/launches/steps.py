@@ -239,7 +239,9 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     rows = target.extents[0] * target.extents[1]
     per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
-    kernel = "pointwise_residual" if step.residual and _is_linear(step) else "pointwise"
+    kernel = "pointwise_residual" if step.residual else "pointwise"
+    if not _is_linear(step):
+        kernel = "pointwise_general"
     if sampling is not None:
         kernel = f"pointwise_{_sampled(sampling)}"
     grid = -(-rows // per_block), columns, step.patches.count
@@ -373,7 +375,8 @@ def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
     values = arguments.ConvolveArguments(
         **_convolved(step, at),
         dilation=arguments.Three(*step.shape.dilation),
-        groups=step.shape.groups,
+        inputs=step.shape.summed_channels,
+        outputs=step.shape.target_channels // step.shape.groups,
     )
     grid = _tiles(step, 8192 // width, width)
     return Launch("convolve", f"{kind}_{width}", grid, (128, 1, 1), 0, values)

@@ -18,7 +18,7 @@ struct Convolve {
     int kernel[3], stride[3], before[3];
     int patches;
     int dilation[3];
-    int groups;
+    int inputs, outputs;               // channels of a group of the source and of the target
 };
 
 constexpr int THREADS = 128;
@@ -58,12 +58,11 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
 
     const Index voxels =
         (Index)p.target_extents[0] * p.target_extents[1] * p.target_extents[2] * p.patches;
-    const int inputs = p.source_channels / p.groups, outputs = p.target_channels / p.groups;
-    const int tiles = (outputs + TILE_CHANNELS - 1) / TILE_CHANNELS;
+    const int tiles = (p.outputs + TILE_CHANNELS - 1) / TILE_CHANNELS;
     const int group = blockIdx.y / tiles;
     const int first_channel = (blockIdx.y - group * tiles) * TILE_CHANNELS;  // in the group
     const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    const Element* weight_of_group = p.weight + (Index)group * inputs * taps * outputs;
+    const Element* weight_of_group = p.weight + (Index)group * p.inputs * taps * p.outputs;
     const int thread = threadIdx.x;
 
     // The source voxels of this thread's loads: their place for tap 0, before bounds.
@@ -79,7 +78,7 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         const int h = voxel % p.target_extents[1];
         voxel /= p.target_extents[1];
         const int d = voxel % p.target_extents[0];
-        patch[i] = p.source + (voxel / p.target_extents[0]) * p.source_patch + group * inputs;
+        patch[i] = p.source + (voxel / p.target_extents[0]) * p.source_patch + group * p.inputs;
         const int target[3] = {d, h, w};
         for (int axis = 0; axis < 3; ++axis) {
             place[i][axis] = GRADIENT ? target[axis] + p.before[axis]
@@ -117,13 +116,13 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                                                p.source_extents[2] + at[2]) * p.source_channels
                              : nullptr;
         }
-        for (int depth = 0; depth < inputs; depth += DEPTH) {
+        for (int depth = 0; depth < p.inputs; depth += DEPTH) {
             Quad source_quads[SOURCE_LOADS], weight_quads[WEIGHT_LOADS];
 #pragma unroll
             for (int i = 0; i < SOURCE_LOADS; ++i) {
                 const int channel = depth + (thread + i * THREADS) % QUADS * 4;
                 source_quads[i] = Quad{};
-                if (from[i] && channel < inputs) {
+                if (from[i] && channel < p.inputs) {
                     source_quads[i] = load_quad(from[i] + channel);
                 }
             }
@@ -134,16 +133,16 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
                 if (GRADIENT) {  // quads along the target's channels
                     const int k = depth + index / (TILE_CHANNELS / 4);
                     const int c = first_channel + index % (TILE_CHANNELS / 4) * 4;
-                    if (k < inputs && c < outputs) {
+                    if (k < p.inputs && c < p.outputs) {
                         weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * outputs + c);
+                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.outputs + c);
                     }
                 } else {
                     const int k = first_channel + index / QUADS;
                     const int c = depth + index % QUADS * 4;
-                    if (k < outputs && c < inputs) {
+                    if (k < p.outputs && c < p.inputs) {
                         weight_quads[i] =
-                            load_quad(weight_of_group + ((Index)k * taps + tap) * inputs + c);
+                            load_quad(weight_of_group + ((Index)k * taps + tap) * p.inputs + c);
                     }
                 }
             }
@@ -190,11 +189,11 @@ __device__ __forceinline__ void convolve_tile(const Convolve& p) {
         const Index voxel = (Index)blockIdx.x * TILE_VOXELS + line * 8 + i;
         if (voxel >= voxels) continue;
         Element* target = p.target + voxel / patch_voxels * p.target_patch +
-                          voxel % patch_voxels * p.target_channels + group * outputs;
+                          voxel % patch_voxels * p.target_channels + group * p.outputs;
 #pragma unroll
         for (int j = 0; j < 8; j += LANES) {
             const int channel = first_channel + column * 8 + j;
-            if (channel >= outputs) continue;
+            if (channel >= p.outputs) continue;
             Vector result;
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) result.lanes[lane] = to_element(sums[i][j + lane]);

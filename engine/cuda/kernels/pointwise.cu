@@ -198,10 +198,13 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(320, 3) pointwise(Pointwise p) {
-    p.general ? plain<GENERAL>(p) : plain<PLAIN>(p);
+    plain<PLAIN>(p);
 }
 extern "C" __global__ void __launch_bounds__(320, 3) pointwise_residual(Pointwise p) {
     plain<RESIDUAL>(p);
+}
+extern "C" __global__ void __launch_bounds__(320, 2) pointwise_general(Pointwise p) {
+    plain<GENERAL>(p);
 }
 
 template <int SAMPLING, Form FORM>

@@ -1,13 +1,13 @@
 """What a study is said to hold is what it asks for."""
 
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from support.numerics_models import FunctionGenerator, card, prepared_scan, volume
 
-from cuda_cyclegan.engine.model.card import Identity, MinMax, Window
+from cuda_cyclegan.engine.model.card import Identity, MinMax, NetworkRange, Window
 from cuda_cyclegan.pipelines.errors import PreparationError
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.finishing import canvas, finish
@@ -28,6 +28,17 @@ CASES: list[Any] = [
 def test_a_study_without_voxels_is_refused() -> None:
     with pytest.raises(PreparationError, match="0x3x3 holds no voxels"):
         prepared_scan(volume(np.zeros((0, 3, 3), np.int16)), card())
+
+
+@pytest.mark.parametrize("takes", get_args(NetworkRange))
+def test_a_scan_is_given_as_it_is_stored_whatever_the_networks_range(takes: NetworkRange) -> None:
+    study = volume(np.arange(np.prod(EXTENTS)).reshape(EXTENTS).astype(np.int16))
+    of = card(intensity_in=Window(100, 900), input_range=takes)
+    prepared = prepared_scan(study, of)
+    assert np.shares_memory(prepared.given.values, study.voxels)
+    given = prepared.given.scaling.forward(study.voxels)
+    ends = {"-1..1": (-1, 1), "0..1": (0, 1), "open": (-1.25, (EXTENTS[0] * 120 - 1 - 500) / 400)}
+    assert (given.min(), given.max()) == pytest.approx(ends[takes])
 
 
 @pytest.mark.parametrize(("dtype", "out", "spacing", "in_network"), CASES)
