@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from support.described_cards import CARDS, H200, KIB
+from support.gpu_networks import ODD_GRAPHS, random_network
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
 from support.zero_weights import lay_out_once
 
 from cuda_cyclegan.engine.benchmark.layer_times import least_bytes
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
 from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import Convolve, Step
 
@@ -42,6 +44,11 @@ def launches_on(card: CardProperties) -> Iterator[tuple[Step, Launch]]:
             wanted = ProgramRequest(patch, batch, precision, card)
             for step, launches in launched(lowered(name, wanted)):
                 yield from ((step, launch) for launch in launches)
+    for graph in ODD_GRAPHS.values():
+        wanted = ProgramRequest((64, 80, 96), 2, "fp16", card)
+        program = lower(random_network(graph, 0), next(wanted.layouts()), card)
+        for step, launches in launched(program):
+            yield from ((step, launch) for launch in launches)
 
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
