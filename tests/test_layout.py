@@ -145,8 +145,8 @@ MAY_IMPORT = {
     ),
     "engine.decoding": "",
     "engine.devices": (
-        "engine.compiler engine.cuda engine.errors engine.generator engine.network "
-        "engine.onnxruntime engine.options engine.probe engine.provider_check"
+        "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
+        "engine.options engine.probe engine.provider_check"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
@@ -244,9 +244,9 @@ MAY_IMPORT = {
         "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate"
     ),
     "pipelines.model_import": (
-        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.compiler "
-        "engine.errors engine.model engine.network engine.onnxruntime engine.sliding_window "
-        "pipelines.errors pipelines.report"
+        "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.errors "
+        "engine.model engine.network engine.onnxruntime engine.sliding_window pipelines.errors "
+        "pipelines.report"
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "

@@ -114,8 +114,8 @@ def _kind(layer: Layer) -> str:
 def test_the_compiler_computes_a_network(name: str, precision: Precision, tmp_path: Path) -> None:
     module = network(name)
     found = write_down(read_onnx(exported(module, tmp_path / "g.onnx")), None).network
-    layout = Layout((16, 16, 16), 1, precision, split_fp16=precision == "fp32")
-    patch = patch_of(16, 16, 16)
+    layout = Layout((32, 16, 16), 1, precision, split_fp16=precision == "fp32")
+    patch = patch_of(32, 16, 16)
     made = interpret(lower(found, layout, H200), patch, 1)
     with torch.no_grad():
         expected = module(torch.from_numpy(patch)).numpy()
