@@ -196,9 +196,7 @@ class PlanSearch:
         """What a candidate's proof must be to need no other."""
         if plan != OWN:
             return VERSION
-        source = "convolve_depthwise" if shape.is_depthwise else "convolve"
-        source = SPLIT_KERNEL if shape.split_fp16 else source
-        return f"{VERSION} {self._kernels.image_key(source)}"
+        return f"{VERSION} {self._kernels.image_key(own_source(shape))}"
 
     def _nothing_right(self, shape: Convolution) -> Exception:
         if shape.split_fp16:
@@ -309,8 +307,15 @@ class PlanSearch:
         return self._cache.get(key_of(shape))
 
 
+def own_source(shape: Convolution) -> str:
+    """The .cu file of the own kernel for a convolution."""
+    if shape.split_fp16:
+        return SPLIT_KERNEL
+    return "convolve_depthwise" if shape.is_depthwise else "convolve"
+
+
 def _own_may_be_fastest(shape: Convolution) -> bool:
-    """Without matrix units, which sum the products of groups of one channel to no purpose."""
+    """Where matrix units do not help: in fp32, and for sums over one channel."""
     return shape.precision == "fp32" or shape.is_depthwise
 
 

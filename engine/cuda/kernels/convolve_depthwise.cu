@@ -1,9 +1,9 @@
 // Convolution and its data gradient of each channel by itself, in plain float arithmetic.
 //
 // source [N, D, H, W, C], weight [C, kD, kH, kW] -> target [N, D', H', W', C]. A thread owns LANES
-// channels of ACROSS neighbouring voxels of a row, whose sums share each weight. Neighbours see nearly the
-// same of the source, so that it comes from the cache for all taps but the first: bound by bytes, the
-// source and the target once each, and for large kernels by loads from the L1 cache.
+// channels of ACROSS neighbouring voxels of a row, whose sums share each weight. Neighbours see
+// nearly the same of the source, which comes from the cache for all taps but the first: the source
+// and the target are moved once each, and large kernels are bound by loads from the L1 cache.
 
 #include "element.cuh"
 
@@ -21,7 +21,7 @@ struct ConvolveDepthwise {
 
 constexpr int ACROSS = 4;
 
-// The source's position on an axis that a tap sees from a position of the target; below 0 for none.
+// The source's position on an axis that a tap sees from one of the target; below 0 for none.
 template <bool GRADIENT>
 __device__ __forceinline__ int seen(const ConvolveDepthwise& p, int axis, int place, int tap) {
     int position = tap * p.dilation[axis] - p.before[axis];

@@ -12,8 +12,10 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support.checks_in_memory import HostBuffer, HostKernels, HostPlans, HostStream
 from support.cudnn_stand_in import cudnn_where_there_is_none
+from support.described_cards import H200
 
-from cuda_cyclegan.engine.compiler.steps import Convolution
+from cuda_cyclegan.engine.compiler.launches.steps import launches
+from cuda_cyclegan.engine.compiler.steps import Convolution, Convolve, Region, Tensor
 from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache, key_of
 from cuda_cyclegan.engine.errors import CudaError
 
@@ -136,12 +138,27 @@ def test_a_wrong_plan_for_groups_is_struck_out(world, name, fault):
     assert only_wrong.start("off", shape) == OWN
 
 
+def launches_of(shape):
+    tensors = plan_tensors(shape)
+    step = Convolve("layer", shape, *tensors, Region(0, shape.batch), "weight")
+    return launches(step, lambda _: 256, H200)
+
+
+def plan_tensors(shape):
+    return (
+        Tensor("source", shape.batch, shape.source_extents, shape.source_channels, "fp16"),
+        Tensor("target", shape.batch, shape.target_extents, shape.target_channels, "fp16"),
+    )
+
+
 def test_the_own_kernel_of_single_channels_is_measured_beside_the_plans(world, tmp_path):
     """Matrix units do not help them; here every way takes as long, and the first is kept."""
     for name, shape in GROUPED.items():
         searches = Searches(world, {"plan": None}, tmp_path, shape)
         searches.start("full", shape)
         kept = [one.plan for one in searches.cache.get(key_of(shape)).candidates]
+        [launch] = launches_of(shape)
+        assert world[0].own_source(shape) == launch.source
         assert kept == (["plan", OWN] if name == "each channel by itself" else ["plan"])
 
 
