@@ -11,6 +11,7 @@ from ..compiler.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
     Normalise,
     Pack,
     Pointwise,
@@ -56,6 +57,8 @@ def _computed(step: Step) -> int:
             return target.batch * prod(target.extents)
         case ConvolveToPatches(source=source, extents=extents):
             return source.tensor.batch * prod(extents)
+        case ConvTransposeToPatches(parts=parts, extents=extents):
+            return parts[0].source.tensor.batch * prod(extents)
         case _:
             return 0
 
@@ -67,7 +70,7 @@ _OUTPUT = "output"
 def layer_of(step: Step) -> str:
     """The layer of the graph that a step belongs to."""
     match step:
-        case Convolve() | ConvolvePatches() | ConvolveToPatches():
+        case Convolve() | ConvolvePatches() | ConvolveToPatches() | ConvTransposeToPatches():
             return step.layer
         case Statistics(target=table):
             return table.name.removesuffix(".table")
@@ -95,6 +98,9 @@ def described(step: Step) -> str:
         case ConvolveToPatches(kernel=kernel, source=source, channels=channels, extents=extents):
             shape = f"{source.channels} to {channels}, {_times(extents)}"
             return f"conv {_times(kernel)}, {shape}"
+        case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
+            before = sum(part.source.channels for part in parts)
+            return f"transposed conv 4x4x4, {before} to {channels}, {_times(extents)}"
         case Statistics(source=source):
             return f"statistics, {source.channels}, {_times(source.extents)}"
         case Normalise(pointwise=pointwise):
@@ -127,6 +133,12 @@ def least_bytes(step: Step) -> int:
             weight = prod(kernel) * source.channels * channels
             translated = source.tensor.batch * channels * prod(extents) * _FLOAT
             return _viewed(source) + weight * NUMBER_BYTES[source.tensor.precision] + translated
+        case ConvTransposeToPatches(parts=parts, channels=channels, extents=extents):
+            tensor = parts[0].source.tensor
+            weight = 64 * sum(part.source.channels for part in parts) * channels
+            translated = tensor.batch * channels * prod(extents) * _FLOAT
+            read = sum(_viewed(part.source) for part in parts)
+            return read + weight * NUMBER_BYTES[tensor.precision] + translated
         case Statistics(source=source):
             return _viewed(source)
         case Normalise(pointwise=pointwise):

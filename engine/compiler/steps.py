@@ -192,6 +192,36 @@ class ConvolveToPatches:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpressedView:
+    """activation(source * factor + summand), which a step computes as it reads.
+
+    table: None without a normalisation. activation: a linear one.
+    """
+
+    source: TensorView
+    table: WeightTable | None
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeToPatches:
+    """The last layer as a transposed convolution, 4^3 of stride 2 and padding 1, to the patches.
+
+    By the own kernel for matrix units. parts: one or two, whose channels follow each other. weight:
+    `weight_layout.cell_operands`; bias: name of a float32 constant [C]. layer: its name. channels,
+    extents: of a translated patch. activation: of the result.
+    """
+
+    layer: str
+    parts: tuple[ExpressedView, ...]
+    weight: str
+    channels: int
+    extents: Triple
+    bias: str | None
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
 class Convolution:
     """Shape of one convolution; all that the choice of its algorithm depends on.
 
@@ -378,6 +408,7 @@ Step: TypeAlias = (
     | ConvolvePatches
     | Convolve
     | ConvolveToPatches
+    | ConvTransposeToPatches
     | Statistics
     | Pointwise
     | Normalise

@@ -75,6 +75,27 @@ def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray
     return ordered.reshape(outputs, depth, source // 32, 4, 2, 32, 8)
 
 
+def cell_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
+    """[C, K, 4, 4, 4] -> [K, 2, source / 32, 2, 2, 32, 8]: operands of m16n8k16.
+
+    Of a transposed convolution of stride 2 and padding 1, whose cells of 2^3 target voxels see 2^3
+    source voxels. Along each axis tap 2 f + p leads to voxel p of a cell, from the farther (f = 1)
+    of the two, which lies first, or from the nearer. The operands go by the source plane; its
+    chunks of 32 channels; the source row, the nearer first; and half of the channels. The 16 rows
+    of one are the cell's voxels, from the farther source voxel along W, then from the nearer: in
+    step s, lane 4 n + t holds of voxel n the channels 8 t + 4 s to 8 t + 4 s + 3, two from the
+    farther, two from the nearer, and again.
+    """
+    outputs = weight.shape[1]
+    filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
+    filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+    split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
+    ordered = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1].transpose(
+        0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5
+    )
+    return ordered.reshape(outputs, 2, source // 32, 2, 2, 32, 8)
+
+
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
 ) -> FloatArray:

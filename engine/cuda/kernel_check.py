@@ -5,7 +5,7 @@ both results are the same to the last bit. Each layer is checked once on a card.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
@@ -26,15 +26,25 @@ from ..compiler.steps import (
     Convolution,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
+    ExpressedView,
     Lowered,
     Pack,
     Pointwise,
     Region,
     Step,
     Tensor,
+    TensorView,
     stored_channels,
 )
-from ..compiler.weight_layout import column_operands, encoded, forward, matrix_operands
+from ..compiler.weight_layout import (
+    cell_operands,
+    column_operands,
+    encoded,
+    forward,
+    matrix_operands,
+    transposed,
+)
 from ..errors import DeviceMemoryError
 from ..network.layers import FloatArray, Triple
 from .driver import DeviceBuffer, Stream
@@ -42,11 +52,12 @@ from .kernel_images import Kernels
 from .plan_cache import TuningCache
 from .plan_check import RUNS, Fingerprints
 
-OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches
+OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
 
 _SOURCES: dict[type[Step], str] = {
     ConvolvePatches: "convolve_patches",
     ConvolveToPatches: "convolve_to_patches",
+    ConvTransposeToPatches: "conv_transpose_to_patches",
 }
 _SIGNS = Filling("signs", 0.75)
 _PLAIN, _STORED, _TAKEN = "plain weight", "stored weight", "fingerprints"
@@ -80,7 +91,7 @@ def check_outer_layers(
 ) -> None:
     """Raise WrongKernelError if a step of the outermost layers is wrong; each is checked once."""
     for step in lowered.steps:
-        if not isinstance(step, ConvolvePatches | ConvolveToPatches):
+        if not isinstance(step, OuterStep):
             continue
         source = _SOURCES[type(step)]
         shape = hashlib.sha256(repr((step, lowered.layout)).encode()).hexdigest()[:24]
@@ -97,15 +108,23 @@ def check_outer_layers(
 
 def _of_one_patch(step: OuterStep) -> OuterStep:
     """The step of the first patch alone, which takes less memory."""
-    if isinstance(step, ConvolvePatches):
-        return replace(step, target=replace(step.target, batch=1))
-    tensor = replace(step.source.tensor, batch=1)
-    return replace(step, source=replace(step.source, tensor=tensor))
+    match step:
+        case ConvolvePatches(target=target):
+            return replace(step, target=replace(target, batch=1))
+        case ConvolveToPatches(source=source):
+            return replace(step, source=_first_patch(source))
+        case ConvTransposeToPatches(parts=parts):
+            first = (replace(part, source=_first_patch(part.source)) for part in parts)
+            return replace(step, parts=tuple(first))
+
+
+def _first_patch(view: TensorView) -> TensorView:
+    return replace(view, tensor=replace(view.tensor, batch=1))
 
 
 def wrong_step(step: OuterStep, kernels: Kernels, stream: Stream) -> str | None:
     """What is wrong with a step of an outermost layer; None if nothing is."""
-    trial = _first_layer(step) if isinstance(step, ConvolvePatches) else _last_layer(step)
+    trial = _trial(step)
     with ExitStack() as opened:
         places = {
             name: opened.enter_context(DeviceBuffer(aligned(size))).address
@@ -122,18 +141,19 @@ def wrong_step(step: OuterStep, kernels: Kernels, stream: Stream) -> str | None:
 class _LayerTrial:
     """A step, how the plain convolution comes to the same, and the memory that both take.
 
-    pad: makes the plain one's source. sizes: bytes by name. shape: of the plain convolution.
-    kernel: [K, C, kD, kH, kW]. weights: how it is stored, by name. source: tensor that is filled on
-    the card, None where it is the patches. made: None where it is their translation.
+    passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
+    kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
+    sources: tensors that are filled on the card, none where the patches are. made: None where it is
+    their translation.
     """
 
     step: OuterStep
-    pad: Pack | Pointwise
+    passes: tuple[Pack | Pointwise, ...]
     sizes: Mapping[str, int]
     shape: Convolution
     kernel: tuple[int, ...]
     weights: Mapping[str, Callable[[FloatArray], FloatArray]]
-    source: Tensor | None
+    sources: tuple[Tensor, ...]
     made: Tensor | None
 
 
@@ -152,13 +172,13 @@ class _LayerBench:
     def fill(self, numbers: Filling) -> None:
         """Whole numbers in the source, and few enough in the kernel for exact sums."""
         trial, stream = self._trial, self._stream
-        if trial.source is None:
+        if not trial.sources:
             patches = host_signs(trial.sizes[PATCHES] // 4, numbers.density, seed=1)
             stream.upload_now(self._places[PATCHES], patches.tobytes())
-        else:
-            address = self._places[trial.source.name]
-            card = self._kernels.card
-            self._kernels.launch(stream, checks.fill_tensor(trial.source, numbers, address, card))
+        for place, source in enumerate(trial.sources, start=1):
+            own = replace(numbers, density=numbers.density / place)  # so that no two are the same
+            address, card = self._places[source.name], self._kernels.card
+            self._kernels.launch(stream, checks.fill_tensor(source, own, address, card))
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
@@ -168,10 +188,11 @@ class _LayerBench:
     def plainly(self) -> None:
         """Queue the plain convolution."""
         trial, at = self._trial, self._places
-        self._launch(launches(trial.pad, lambda name: at[name], self._kernels.card))
-        addresses = at[trial.pad.target.name], at[_PLAIN], at[self._made]
+        for step in trial.passes:
+            self._launch(launches(step, lambda name: at[name], self._kernels.card))
+        addresses = at[trial.passes[0].target.name], at[_PLAIN], at[self._made]
         is_translated = trial.made is None
-        channels = trial.kernel[1]
+        channels = trial.kernel[0 if trial.shape.transposed else 1]
         self._launch([checks.plain(trial.shape, addresses, channels, is_translated=is_translated)])
 
     def as_used(self) -> None:
@@ -198,6 +219,16 @@ class _LayerBench:
             self._kernels.launch(self._stream, launch)
 
 
+def _trial(step: OuterStep) -> _LayerTrial:
+    match step:
+        case ConvolvePatches():
+            return _first_layer(step)
+        case ConvolveToPatches():
+            return _last_layer(step)
+        case ConvTransposeToPatches():
+            return _transposed_last_layer(step)
+
+
 def _first_layer(step: ConvolvePatches) -> _LayerTrial:
     target = step.target
     channels = stored_channels(step.channels, target.precision)
@@ -210,7 +241,7 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
     kernel = target.channels, step.channels, *step.kernel
     return _LayerTrial(
         step=replace(step, weight=_STORED, statistics=None),
-        pad=pack,
+        passes=(pack,),
         sizes={
             PATCHES: 4 * target.batch * step.channels * prod(step.extents),
             packed.name: packed.bytes,
@@ -225,7 +256,7 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
             _PLAIN: lambda k: forward(k, range(step.channels), channels, target.channels),
             _STORED: matrix_operands,
         },
-        source=None,
+        sources=(),
         made=target,
     )
 
@@ -241,7 +272,7 @@ def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
     kernel = step.channels, channels, *step.kernel
     return _LayerTrial(
         step=replace(step, weight=_STORED, bias=None, activation=IDENTITY),
-        pad=Pointwise(view, padded, whole, view.extents, step.origin, step.mode),
+        passes=(Pointwise(view, padded, whole, view.extents, step.origin, step.mode),),
         sizes={
             source.name: source.bytes,
             padded.name: padded.bytes,
@@ -257,9 +288,54 @@ def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
             _PLAIN: lambda k: forward(k, slots, channels, step.channels),
             _STORED: lambda k: column_operands(k, slots, channels),
         },
-        source=source,
+        sources=(source,),
         made=None,
     )
+
+
+def _transposed_last_layer(step: ConvTransposeToPatches) -> _LayerTrial:
+    views = [part.source for part in step.parts]
+    extents, tensor = views[0].extents, views[0].tensor
+    channels, whole = sum(view.channels for view in views), Region(0, tensor.batch)
+    joined = Tensor("joined", tensor.batch, extents, channels, tensor.precision)
+    made = Tensor(TRANSLATED, tensor.batch, step.extents, step.channels, tensor.precision)
+    double, one = (2, 2, 2), (1, 1, 1)
+    plain = _plain_shape(joined, made, (4, 4, 4))
+    shape = replace(plain, stride=double, before=one, after=one, transposed=True)
+    slots = range(channels)
+    kernel = channels, step.channels, 4, 4, 4
+    bare = tuple(ExpressedView(view, None, IDENTITY) for view in views)
+    return _LayerTrial(
+        step=replace(step, parts=bare, weight=_STORED, bias=None, activation=IDENTITY),
+        passes=tuple(_side_by_side(views, joined, whole)),
+        sizes={
+            **{view.tensor.name: view.tensor.bytes for view in views},
+            joined.name: joined.bytes,
+            TRANSLATED: 4 * tensor.batch * step.channels * prod(step.extents),
+            OVERFLOW: 4,
+            _PLAIN: _weight_bytes(shape),
+            _STORED: 4 * cell_operands(np.zeros(kernel, np.float32), slots, channels).size,
+            _TAKEN: 8 * RUNS,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            _PLAIN: lambda k: transposed(k, slots, channels, step.channels),
+            _STORED: lambda k: cell_operands(k, slots, channels),
+        },
+        sources=tuple(view.tensor for view in views),
+        made=None,
+    )
+
+
+def _side_by_side(
+    views: Iterable[TensorView], target: Tensor, patches: Region
+) -> Iterator[Pointwise]:
+    """Passes that write views into one tensor, the channels of each behind those before."""
+    first = 0
+    for view in views:
+        yield Pointwise(view, target, patches, view.extents, (0, 0, 0), "zero", first)
+        first += view.channels
 
 
 def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:

@@ -11,6 +11,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
     Lowered,
     Normalise,
     Pack,
@@ -113,6 +114,8 @@ class _Memory:
                     self.measure(step.statistics)
             case ConvolveToPatches():
                 self.convolve_to_patches(step)
+            case ConvTransposeToPatches():
+                self.convolve_to_cells(step)
             case Convolve():
                 self.convolve(step)
             case Statistics():
@@ -179,6 +182,26 @@ class _Memory:
                 place = channel % 4 // 2 * 4 + tap[1] % 2 * 2 + channel % 2
                 weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
                 total += window[..., channel, None] * weight
+        bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
+        self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
+
+    def convolve_to_cells(self, step: ConvTransposeToPatches) -> None:
+        parts = [
+            activated(self.scaled(self.read(p.source), p.table), p.activation) for p in step.parts
+        ]
+        values = np.concatenate(parts, axis=-1)
+        n, d, h, w, channels = values.shape
+        operands = self.lowered.constants[step.weight]
+        padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
+        cells = np.zeros((n, 2 * d + 2, 2 * h + 2, 2 * w + 2, step.channels), np.float32)
+        for (i, j, k), (a, b, c) in product(product(range(2), repeat=3), repeat=2):
+            seen = padded[:, i : i + d + 1, j : j + h + 1, k : k + w + 1]
+            for channel in range(channels):
+                lane = (4 * a + 2 * b + c) * 4 + channel % 32 // 8
+                place = channel % 4 // 2 * 4 + k * 2 + channel % 2
+                weight = operands[:, i, channel // 32, 1 - j, channel % 8 // 4, lane, place]
+                cells[:, a::2, b::2, c::2] += seen[..., channel, None] * weight
+        total = cells[:, 1:-1, 1:-1, 1:-1]
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)
 

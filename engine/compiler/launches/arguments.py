@@ -227,6 +227,34 @@ class ConvolveToPatchesArguments(Structure):
     )
 
 
+class PartArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("source", c_void_p),
+        ("factor", c_void_p),
+        ("summand", c_void_p),
+        ("strides", StridesArguments),
+        ("channels", c_int),
+        ("table_stride", c_int),
+        ("slope", c_float),
+    )
+
+
+class ConvTransposeToPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("parts", PartArguments * 2),
+        ("weights", c_void_p),
+        ("bias", c_void_p),
+        ("translated", c_void_p),
+        ("overflow", c_void_p),
+        ("extents", Three),
+        ("rows", c_int),
+        ("outputs", c_int),
+        ("activation", ActivationArguments),
+    )
+
+
 class UnpackArguments(Structure):
     __slots__ = ()
     _fields_ = (

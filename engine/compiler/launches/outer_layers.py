@@ -12,6 +12,8 @@ from ..steps import (
     AddPatches,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
+    ExpressedView,
     Pack,
     SumTaps,
     Unpack,
@@ -36,6 +38,7 @@ layer has the same form on all cards with matrix units of m16n8k16: each gives a
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
+_CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
 """Walks through the depth at once on a multiprocessor at most; of what their number on a card is a
 multiple, as mostly of the walks that a patch has beside each other; and the share of a card that
@@ -218,6 +221,59 @@ def last_layer_shared(kernel: Triple, channels: int) -> int:
     operands = kernel[0] * channels // 32
     sums = 2 * 8 * (_PARTS_OF_PLANE * _TILES * 8 + 4)
     return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
+
+
+def conv_transpose_to_patches(
+    step: ConvTransposeToPatches, at: Addresses, card: CardProperties
+) -> Launch:
+    """The last layer as a transposed convolution on the matrix units."""
+    first, *others = step.parts
+    depth, height, width = first.source.extents
+    strips = (depth + 1) * -(-(width + 1) // _CELLS)
+    blocks = -(-strips // _STRIPS)
+    repeats = first.source.tensor.batch * step.channels
+    channels = sum(part.source.channels for part in step.parts)
+    shared = cells_shared(channels)
+    at_once = card.multiprocessors * min(_MOST_WALKS, max(1, card.blocks_at_once(shared)))
+
+    def cost(rows: int) -> tuple[int, int]:
+        waves = -(-blocks * repeats * -(-(height + 1) // rows) // at_once)
+        return waves * (rows + 1), rows
+
+    rows = min(range(1, height + 2), key=cost)
+    parts = (_part(first, at), *(_part(part, at) for part in others))
+    values = arguments.ConvTransposeToPatchesArguments(
+        parts=(arguments.PartArguments * 2)(*parts),
+        weights=at(step.weight),
+        bias=at(step.bias) if step.bias else None,
+        translated=at(TRANSLATED),
+        overflow=at(OVERFLOW),
+        extents=arguments.Three(depth, height, width),
+        rows=rows,
+        outputs=step.channels,
+        activation=activation_of(step.activation, at),
+    )
+    name = "conv_transpose_to_patches"
+    grid = blocks, -(-(height + 1) // rows), repeats
+    return Launch(name, name, grid, (_STRIPS * 32, 1, 1), shared, values)
+
+
+def _part(part: ExpressedView, at: Addresses) -> arguments.PartArguments:
+    factor, summand, stride = table_addresses(part.table, at)
+    return arguments.PartArguments(
+        source=address_of(part.source, at),
+        factor=factor,
+        summand=summand,
+        strides=strides_of(part.source.tensor),
+        channels=part.source.channels,
+        table_stride=stride,
+        slope=part.activation.slope,
+    )
+
+
+def cells_shared(channels: int) -> int:
+    """Bytes of shared memory that a block of the transposed last layer takes."""
+    return 2 * channels // 32 * 4 * 32 * 16 + 2 * channels * 4
 
 
 def sum_taps(step: SumTaps, at: Addresses) -> Launch:

@@ -16,6 +16,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
     Normalise,
     Pack,
     Pointwise,
@@ -42,6 +43,7 @@ from .launch import (
 from .outer_layers import (
     add_patches,
     blocks_of_a_patch,
+    conv_transpose_to_patches,
     convolve_patches,
     convolve_to_patches,
     pack,
@@ -98,6 +100,8 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [launch, *([_conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]
+        case ConvTransposeToPatches():
+            return [conv_transpose_to_patches(step, at, card)]
         case Statistics():
             return _statistics(step, at, card, scratch)
         case Pointwise():

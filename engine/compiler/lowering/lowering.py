@@ -52,7 +52,14 @@ from ..steps import (
 )
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
-from .outer_layers import convolve_patches, convolve_to_taps, ends_in_taps, takes_patches
+from .outer_layers import (
+    convolve_patches,
+    convolve_to_cells,
+    convolve_to_taps,
+    ends_in_cells,
+    ends_in_taps,
+    takes_patches,
+)
 from .writer import Value, ValuePart, Writer, in_memory, negative, whole
 
 
@@ -67,6 +74,9 @@ def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     for node in network.graph.nodes:
         if ends_in_taps(writer, node):
             convolve_to_taps(writer, node)
+            break
+        if ends_in_cells(writer, node):
+            convolve_to_cells(writer, node)
             break
         writer.values[node.name] = _value(writer, node)
     else:

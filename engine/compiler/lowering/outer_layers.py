@@ -5,15 +5,17 @@ from dataclasses import replace
 from math import prod
 
 from ...network.graph import Node
-from ...network.layers import Constant, Conv3d, Pad, Triple
+from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
 from .. import weight_layout
-from ..launches.outer_layers import last_layer_shared, most_shared
+from ..launches.outer_layers import cells_shared, last_layer_shared, most_shared
 from ..steps import (
     IDENTITY,
     NUMBER_BYTES,
     Activation,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
+    ExpressedView,
     Pack,
     Pointwise,
     Region,
@@ -32,6 +34,9 @@ _MATRIX_KERNEL, _MATRIX_INPUTS = 7, 1
 
 _MOST_NUMBERS = 2**31
 """Numbers of a patch's tensor that convolve_to_patches.cu can tell apart."""
+
+_MOST_PARTS = 2
+"""Of the source of conv_transpose_to_patches.cu."""
 
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
@@ -281,3 +286,57 @@ def slabs(
     for patch in range(batch):
         for first in range(0, depth, planes):
             yield Region(patch, 1, first), min(planes, depth - first)
+
+
+def ends_in_cells(writer: Writer, node: Node) -> bool:
+    """Whether a layer is the last one, and a transposed convolution that its own kernel does."""
+    conv = node.layer
+    if not isinstance(conv, ConvTranspose3d) or writer.is_input(node.inputs[0]):
+        return False
+    form = ConvTranspose3d(
+        conv.in_channels,
+        conv.out_channels,
+        (4, 4, 4),
+        conv.weight,
+        conv.bias,
+        stride=(2, 2, 2),
+        padding=_ONE,
+    )
+    value = writer.values[node.inputs[0]]
+    return (
+        writer.layout.matrix_kernels
+        and conv == form
+        and _tail(writer, node) is not None
+        and value.is_in_place
+        and len(value.parts) <= _MOST_PARTS
+        and all(_fits_cells(part) for part in value.parts)
+        and cells_shared(value.stored) <= most_shared(writer.card)
+    )
+
+
+def _fits_cells(part: ValuePart) -> bool:
+    return (
+        part.residual is None
+        and part.activation.curve == "linear"
+        and part.activation.slopes is None
+        and not part.source.shuffled
+        and part.source.channels % 32 == 0
+    )
+
+
+def convolve_to_cells(writer: Writer, node: Node) -> None:
+    """The last layer as a transposed convolution, straight from its unwritten operand."""
+    conv, value = node.layer, writer.values[node.inputs[0]]
+    assert isinstance(conv, ConvTranspose3d)
+    laid = weight_layout.cell_operands(writer.weights[conv.weight], value.slots, value.stored)
+    writer.steps.append(
+        ConvTransposeToPatches(
+            node.name,
+            tuple(ExpressedView(p.source, p.table, p.activation) for p in value.parts),
+            writer.weight(f"{node.name}.stored", laid),
+            conv.out_channels,
+            writer.shapes[node.name].extents,
+            conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias]),
+            _tail(writer, node) or IDENTITY,
+        )
+    )

@@ -13,6 +13,7 @@ from ..steps import (
     Convolve,
     ConvolvePatches,
     ConvolveToPatches,
+    ConvTransposeToPatches,
     Lowered,
     Normalise,
     Pack,
@@ -161,6 +162,11 @@ def _touched(step: Step) -> Iterator[Tensor | WeightTable]:
             yield source
         case ConvolveToPatches(source=source):
             yield source.tensor
+        case ConvTransposeToPatches(parts=parts):
+            for part in parts:
+                yield part.source.tensor
+                if part.table is not None:
+                    yield part.table
         case Unpack(source=source, table=table):
             yield source.tensor
             if table is not None:

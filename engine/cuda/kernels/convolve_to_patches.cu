@@ -17,11 +17,6 @@
 #include "element.cuh"
 #include "matrix.cuh"
 
-struct Strides {
-    Index patch, plane, row;
-    int voxel;
-};
-
 struct ConvolveToPatches {
     const Element* source;
     const Element* weights;  // mma operands: [K][planes][channels / 32][4][2][32 lanes][8]

@@ -20,6 +20,12 @@ struct alignas(16) Vector {
     Element lanes[LANES];
 };
 
+// Numbers from one to the next.
+struct Strides {
+    Index patch, plane, row;
+    int voxel;
+};
+
 constexpr float LARGEST_FLOAT = 3.402823466e+38f;
 
 __device__ __forceinline__ bool is_finite(float value) {

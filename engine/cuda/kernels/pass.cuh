@@ -4,11 +4,6 @@
 
 #include "stored.cuh"
 
-struct Strides {
-    Index patch, plane, row;
-    int voxel;
-};
-
 // Of a binomial filter: the taps of one axis, and what it sees past the ends.
 struct Filter {
     int taps, border;

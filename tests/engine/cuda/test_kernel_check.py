@@ -15,7 +15,16 @@ from support.checks_in_memory import HostBuffer, HostKernels, HostStream
 from support.described_cards import H200
 
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import ConvolvePatches, Layout, Lowered, Tensor
+from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
+    ConvolvePatches,
+    ConvTransposeToPatches,
+    ExpressedView,
+    Layout,
+    Lowered,
+    Tensor,
+    TensorView,
+)
 from cuda_cyclegan.engine.cuda import kernel_check
 from cuda_cyclegan.engine.cuda.kernel_check import (
     WrongKernelError,
@@ -68,6 +77,29 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(tmp_path, monkeypat
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
             assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(STEP, kernels, stream)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(
+    tmp_path, monkeypatch, cache
+):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    kernels, stream = LaneKernels(tmp_path), HostStream()
+    extents = (1, 2, 3)
+    parts = tuple(
+        ExpressedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)
+        for name in ("skip", "up")
+    )
+    step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = kernel_check._transposed_last_layer(step)
+    swapped = replace(right.step, parts=right.step.parts[::-1])
+    monkeypatch.setattr(
+        kernel_check, "_transposed_last_layer", lambda _: replace(right, step=swapped)
+    )
+    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
 
 
 def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cache, monkeypatch):

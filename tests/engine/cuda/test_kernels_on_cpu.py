@@ -9,13 +9,17 @@ from support.described_cards import H200
 from support.step_interpreter import high_and_low
 
 from cuda_cyclegan.engine.compiler import weight_layout
+from cuda_cyclegan.engine.compiler.launches.launch import OVERFLOW
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
     PATCHES,
+    TRANSLATED,
     Activation,
     Convolution,
     Convolve,
     ConvolvePatches,
+    ConvTransposeToPatches,
+    ExpressedView,
     Normalise,
     Pointwise,
     Region,
@@ -196,3 +200,55 @@ def test_convolution_on_split_fp16(
     windows = windows[:, :: stride[0], :: stride[1], :: stride[2]]
     wanted = np.einsum("ndhwcijk,oijkc->ndhwo", windows, weight.astype(np.float64))
     assert np.linalg.norm(memory["target"] - wanted) < 4e-7 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize(
+    ("batch", "outputs", "parts", "extents", "slope"),
+    [
+        (2, 1, ((32, 2), (32, 1)), (2, 3, 5), 0.0),
+        (1, 2, ((64, None),), (1, 2, 26), 1.0),
+        (2, 1, ((32, None), (64, 2)), (3, 1, 46), 0.2),
+        (1, 1, ((32, 1),), (1, 9, 1), 0.0),
+    ],
+)
+def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope):
+    """parts: channels of each, and of how many patches its table is."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    channels = sum(count for count, _ in parts)
+    target = tuple(2 * extent for extent in extents)
+    halo = tuple(extent + 2 for extent in extents)
+    weight = random.normal(0, 0.1, (channels, outputs, 4, 4, 4)).astype(np.float32)
+    memory = {
+        "bias": random.normal(0, 1, outputs).astype(np.float32),
+        "weight": weight_layout.cell_operands(weight, range(channels), channels).astype(np.float16),
+        TRANSLATED: np.full((batch, outputs, *target), np.nan, np.float32),
+        OVERFLOW: np.zeros(1, np.int32),
+    }
+    views, values = [], []
+    for number, (count, patches) in enumerate(parts):
+        source = random.normal(0, 1, (batch, *halo, count)).astype(np.float16)
+        memory[f"part {number}"] = source
+        tensor = Tensor(f"part {number}", batch, halo, count, "fp16")
+        inner = source[:, 1:-1, 1:-1, 1:-1].astype(np.float32)
+        table = None
+        if patches:
+            memory[f"table {number}"] = random.uniform(0.5, 2, (2, patches, count)).astype("f4")
+            table = WeightTable(f"table {number}", patches, count)
+            factor, summand = memory[f"table {number}"][:, :, None, None, None]
+            inner = (inner.astype(np.float64) * factor + summand).astype(np.float32)
+        views.append(
+            ExpressedView(TensorView(tensor, extents, (1, 1, 1)), table, Activation(slope))
+        )
+        values.append(np.where(inner < 0, slope * inner, inner).astype(np.float16))
+    step = ConvTransposeToPatches(
+        "last", tuple(views), "weight", outputs, target, "bias", Activation(curve="tanh")
+    )
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
+    cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    seen = torch.from_numpy(np.concatenate(values, -1).astype(np.float64)).permute(0, 4, 1, 2, 3)
+    half = torch.from_numpy(weight.astype(np.float16).astype(np.float64))
+    bias = torch.from_numpy(memory["bias"].astype(np.float64))
+    wanted = torch.tanh(torch.conv_transpose3d(seen, half, bias, stride=2, padding=1))
+    np.testing.assert_allclose(memory[TRANSLATED], wanted, atol=1e-5)
+    assert memory[OVERFLOW][0] == 0

@@ -15,12 +15,13 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolvePatches,
+    ConvTransposeToPatches,
     Layout,
     Normalise,
     Statistics,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.network.layers import Elu, LeakyRelu, Triple
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
@@ -111,6 +112,41 @@ def test_matrix_kernels_of_the_outer_layers_agree(padding):
     check(build(structs.replace(spec, first_kernel=3)), (8, 12, 16), matrix_kernels=True)
     wide = structs.replace(spec, width=32, last_kernel=5, blocks=0, out_channels=2)
     check(build(wide), (8, 12, 16), matrix_kernels=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"skip_first": False},
+        {"norm": "stored", "end": "sigmoid", "out_channels": 2},
+        {"up_activation": LeakyRelu(0.1), "end": "none", "adds_input": True},
+    ],
+)
+def test_a_transposed_last_layer_straight_from_its_operands_agrees(changed):
+    spec = structs.replace(UNetSpec(1, 1, 32, 2), **changed)
+    graph = build(spec)
+    layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
+    steps = lower(random_network(graph, 1), layout, H200).steps
+    [last] = [step for step in steps if isinstance(step, ConvTransposeToPatches)]
+    assert len(last.parts) == 2
+    check(graph, (8, 12, 16), batch=2, matrix_kernels=True)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        UNetSpec(1, 1, 24, 2),
+        UNetSpec(1, 1, 32, 2, up_activation=Elu(1.0)),
+        UNetSpec(1, 1, 32, 2, upsampling="nearest"),
+    ],
+    ids=["odd channels", "elu", "nearest"],
+)
+def test_a_last_layer_that_its_kernel_cannot_do_is_done_as_any_other(spec):
+    layout = Layout((8, 12, 16), 2, "fp16", matrix_kernels=True)
+    steps = lower(random_network(build(spec), 1), layout, H200).steps
+    assert not any(isinstance(step, ConvTransposeToPatches) for step in steps)
+    check(build(spec), (8, 12, 16), batch=2, matrix_kernels=True)
 
 
 def test_a_first_layer_that_measures_what_it_makes_agrees():
