@@ -22,7 +22,8 @@ class Choice:
     stands in what is told of it. format: of the results. keep_private: whether private elements of
     a DICOM source go into its result. links: which of those below the inputs are followed.
     take_results: whether series that this program made are taken as any other. take_maps: whether
-    the maps beside results are.
+    the maps beside results are. channels: name and pattern of those of a model that are not told by
+    suffixes as in BIDS.
     """
 
     modalities: frozenset[str] = frozenset()
@@ -35,6 +36,7 @@ class Choice:
     links: Links = "inside"
     take_results: bool = False
     take_maps: bool = False
+    channels: tuple[tuple[str, str], ...] = ()
 
     def refusal(self, modality: str, description: str, label: str) -> str | None:
         """Why the filters leave a series out; None if they do not."""

@@ -1,7 +1,7 @@
 """What the headers of NIfTI, NRRD and MetaImage files say, without their voxels."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import UnreadableScanError, UnsupportedScanError
 from .files.header_limits import check_start
@@ -45,6 +45,22 @@ def read_file_header(study: Study) -> FileHeader:
         return FileHeader(unsupported=str(error))
     volumes = math.prod(grid.extents[3:])
     return FileHeader(grid.extents[:3], spacing_of(grid.affine), volumes, notes=grid.notes)
+
+
+def read_study_header(study: Study) -> FileHeader:
+    """As `read_file_header`, of a study of one scan or several: extents and spacing of the first,
+    and what is wrong with any; an obstacle counts as that.
+    """
+    headers = [read_file_header(scan) for scan in study.channels]
+    if len(headers) == 1 and study.obstacle is None:
+        return headers[0]
+    reason = study.obstacle.reason if study.obstacle else None
+    return replace(
+        headers[0],
+        unreadable=next((header.unreadable for header in headers if header.unreadable), None),
+        unsupported=next((header.unsupported for header in headers if header.unsupported), reason),
+        notes=tuple(note for header in headers for note in header.notes),
+    )
 
 
 def _read_grid(study: Study) -> Grid:

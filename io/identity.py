@@ -19,7 +19,7 @@ def source_of(study: Study) -> Hashable:
         return study.name
     places = tuple(map(identity, states))
     suffixes = suffix_of(study.files[0]), suffix_of(Path(study.name))
-    return study.format, suffixes, places, _content(study)
+    return study.format, suffixes, places, tuple(map(_content, study.channels))
 
 
 def _content(study: Study) -> Hashable:

@@ -41,13 +41,16 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One thing to translate.
+    """One thing to translate: a scan, or several scans of one patient.
 
     name: where its result goes below the output folder, mirroring the input tree. files: every file
     it is stored in, the one to open first. series: what the search learnt about a DICOM series;
     opaque to all but its reader. notes: what a user should know about how it is taken. obstacle:
     None if it can be translated along with the others. text: its own description, where that may be
     shown. format: of its files. modality: as DICOM has it, such as MR; "" where no header tells.
+    scans: of several, each as it was found by itself, in the order of a model's channels; `files`
+    are those of all, and all else is as of the first. channel: of a model, that one of several
+    scans is for. other_results: where the results of further channels go, as `name`.
     """
 
     name: PurePosixPath
@@ -58,6 +61,19 @@ class Study:
     obstacle: Obstacle | None = None
     text: str = ""
     modality: str = ""
+    scans: "tuple[Study, ...]" = ()
+    channel: str = ""
+    other_results: tuple[PurePosixPath, ...] = ()
+
+    @property
+    def channels(self) -> "tuple[Study, ...]":
+        """Its scans, one by one: itself where it is one."""
+        return self.scans or (self,)
+
+    @property
+    def results(self) -> tuple[PurePosixPath, ...]:
+        """Where the results of all channels go."""
+        return self.name, *self.other_results
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ def decided(
     devices = choose_devices(_known_device(device), limits)
     options = with_precision(options, devices, device)
     patch = options.patch or model.card.patch
+    check_spread(model, options)
     check_model(model, patch, devices[0])
     return devices, replace(options, patch=patch)
 
@@ -40,9 +41,19 @@ def with_precision(
     return replace(options, precision=chosen_precision(options.precision, devices, name))
 
 
+def check_spread(model: Model, options: TranslateOptions) -> None:
+    """Raise SettingsError where a spread is asked for that no map could show."""
+    card = model.card
+    if options.spread and len(card.input_channels) + len(card.output_channels) > 2:
+        raise SettingsError(
+            f"Model {card.name} takes {len(card.input_channels)} and makes "
+            f"{len(card.output_channels)} channels; setting spread is for models of one channel "
+            "only so far."
+        )
+
+
 def check_model(model: Model, patch: tuple[int, int, int], device: Device) -> None:
     """Raise PatchShapeError or SettingsError if a model cannot be opened for such patches there."""
-    check_channels(model)
     graph = model.network.graph
     graph.check_patch(patch)
     if device.kind != "cuda":
@@ -77,14 +88,3 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
-
-
-def check_channels(model: Model) -> None:
-    """Raise SettingsError for a model that does not make one channel from one."""
-    card = model.card
-    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
-        raise SettingsError(
-            f"Model {card.name} takes {len(card.input_channels)} and makes "
-            f"{len(card.output_channels)} channels; only models of one channel can translate a "
-            "study so far."
-        )

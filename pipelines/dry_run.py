@@ -122,10 +122,10 @@ class _Foresight:
             return DryRow(planned, planned.study.notes, failure=planned.refusal)
         job, watch, notes = self._job, Stopwatch(), planned.study.notes
         try:
-            volume = read_study(planned.study, job.options, watch)
-            notes = *notes, *volume.notes
-            plan = plan_read_study(volume, job.model, job.options, watch)
-            study = prepare_study(volume, plan, job.model, job.options, watch)
+            scans = read_study(planned.study, job.options, watch)
+            notes = *notes, *scans.notes
+            plan = plan_read_study(scans, job.model, job.options, watch)
+            study = prepare_study(scans, plan, job.model, job.options, watch)
             grid = window_grid(study.prepared.given.values, plan.tiling)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
@@ -133,8 +133,8 @@ class _Foresight:
         known = [size for size in on_card if size is not None]
         notes = *notes, *_padding(plan.tiling)
         again = self._again(planned, study)
-        passes = job.options.passes
-        work = self._work(planned, volume.voxels.size, passes * len(plan.tiling), again)
+        passes, voxels = job.options.passes, scans.volumes[0].voxels.size
+        work = self._work(planned, voxels, passes * len(plan.tiling), again)
         device_bytes = max(known, default=None)
         peak = plan.footprint.peak
         return DryRow(planned, notes, grid, peak, device_bytes, work, again=again, passes=passes)

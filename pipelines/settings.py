@@ -28,6 +28,7 @@ ADDED: dict[str, int | None] = {
     "any_modality": 3,
     "nan_to": 3,
     "spread": 4,
+    "resample_channels": 4,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
@@ -44,7 +45,8 @@ class TranslateSettings:
     volume_index: which volume of a 4-D or multi-frame file; None refuses such files. keep_private:
     whether private elements of a DICOM source go into its result. blend: weights of overlapping
     tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
-    unit; None refuses such scans.
+    unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
+    grids than its first are resampled onto that, instead of refused.
     """
 
     patch: tuple[int, int, int]
@@ -54,6 +56,7 @@ class TranslateSettings:
     volume_index: int | None = None
     keep_private: bool = False
     nan_to: float | None = None
+    resample_channels: bool = False
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
@@ -75,8 +78,8 @@ class TranslateOptions:
     spread: over how many ways of mirroring the patches a mean and a standard deviation are made; 0
     makes none.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
-    blend, volume_index, keep_private, nan_to: as in TranslateSettings. output_format,
-    fewest_slices, allow_uneven, links: as in Choice.
+    blend, volume_index, keep_private, nan_to, resample_channels: as in TranslateSettings.
+    output_format, fewest_slices, allow_uneven, links: as in Choice.
     """
 
     patch: tuple[int, int, int] | None = None
@@ -96,6 +99,7 @@ class TranslateOptions:
     any_modality: bool = False
     nan_to: float | None = None
     spread: int = 0
+    resample_channels: bool = False
 
     @property
     def passes(self) -> int:
@@ -114,6 +118,7 @@ class TranslateOptions:
             volume_index=self.volume_index,
             keep_private=self.keep_private,
             nan_to=self.nan_to,
+            resample_channels=self.resample_channels,
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:

@@ -52,7 +52,7 @@ from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
 from .study.maps.asked_for import maps_asked_for
-from .study.modality import for_model
+from .study.modality import for_model, of_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Request:
         choice = self.options.choice(self.filters)
         # The folder of one result that has a name may hold the scan as well.
         found = discover_scans(self.inputs, None if self.result else self.output, choice)
+        found = of_model(found, card, choice.channels)
         if self.result:
             found = named_result(found, self.output / self.result)
         return for_model(found, card, any_modality=self.options.any_modality)

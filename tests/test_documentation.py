@@ -16,6 +16,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import typer.main
+from support.batch_world import mixing_model, scan
 from support.bench_batches import write_model
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
@@ -58,6 +59,9 @@ def workplace(tmp_path: Path) -> Path:
     shutil.copy(SAMPLE / "training" / "latest_net_G_A.pth", tmp_path)
     shutil.copy(SAMPLE / "training" / "reference.npz", tmp_path)
     written(tiny(), tmp_path / "generator.onnx")
+    mixing_model(tmp_path / "t1-t2-to-ct.safetensors")
+    for seed, name in enumerate(("1_T1w", "1_T2w", "2_mprage", "2_tse")):
+        scan(tmp_path / "patients" / f"sub-0{name}.nii.gz", seed)
     _fill_evaluation(tmp_path)
     model = write_model(tmp_path / "t1-to-t2.safetensors", 2, 1, (16, 16, 16))
     (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{model}"\n')

@@ -164,6 +164,7 @@ MAY_IMPORT = {
     "engine.sliding_window": "engine.network",
     "engine.telemetry": "",
     "io": "",
+    "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
     "io.contrasts": "",
     "io.conversion": "io.errors io.formats io.volume",
@@ -190,10 +191,10 @@ MAY_IMPORT = {
     "pipelines": "",
     "pipelines.api": (
         "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "
-        "engine.network engine.options engine.recovery io.choice io.conversion io.discovery "
-        "io.errors io.volume pipelines.decisions pipelines.errors pipelines.model_import "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.network engine.options engine.recovery io.channels io.choice io.conversion "
+        "io.discovery io.errors io.volume pipelines.decisions pipelines.errors "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -238,7 +239,7 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.recovery io.discovery io.errors io.files io.volume "
+        "engine.options engine.recovery io.channels io.discovery io.errors io.files io.volume "
         "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
         "pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate"
@@ -250,7 +251,7 @@ MAY_IMPORT = {
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "
-        "pipelines.decisions pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.results pipelines.translate"
     ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
@@ -273,9 +274,9 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.choice "
-        "io.contrasts io.discovery io.errors io.maps io.reading io.sidecar io.volume io.writing "
-        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
+        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.channels "
+        "io.choice io.contrasts io.discovery io.errors io.maps io.reading io.sidecar io.volume "
+        "io.writing pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
         "pipelines.study.voxels"
     ),
     "pipelines.study.maps": (

@@ -27,14 +27,16 @@ Translator Tuning UndecidedError Volume Window Worked ZScore __version__ from_ni
 import_checkpoint load_model to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
-    "Translator": "model device precision patch overlap blend limits on_event",
+    "Translator": "model device precision patch overlap blend resample_channels limits on_event",
     "from_nibabel": "image",
     "from_simpleitk": "image",
     "import_checkpoint": "checkpoint output card choices reference replace",
     "load_model": "path",
     "to_nibabel": "volume",
     "to_simpleitk": "volume",
-    "translate_folder": ("inputs model output device options modality series limits on_event"),
+    "translate_folder": (
+        "inputs model output device options modality series channels limits on_event"
+    ),
 }
 
 
@@ -53,7 +55,13 @@ def test_these_parameters_are_public(name: str) -> None:
 
 def test_a_translator_does_this() -> None:
     public = [name for name in vars(cc.Translator) if not name.startswith("_")]
-    assert public == ["close", "translate", "translate_file", "translate_volume"]
+    assert public == [
+        "close",
+        "translate",
+        "translate_file",
+        "translate_volume",
+        "translate_channels",
+    ]
 
 
 @pytest.mark.parametrize("name", ["nothing", "_private", "__wrapped__"])
@@ -129,7 +137,7 @@ def test_every_function_has_an_example(function: str) -> None:
 def test_every_method_has_an_example() -> None:
     without: list[Any] = [
         name
-        for name in ("translate", "translate_file", "translate_volume")
+        for name in ("translate", "translate_file", "translate_volume", "translate_channels")
         if not any(found.endswith(f"Translator.{name}") for found in EXAMPLES)
     ]
     assert without == []

@@ -11,6 +11,7 @@ from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..errors import Exit, complain, told
 from ..options.translate import (
     AllowUneven,
+    ChannelPatterns,
     Filters,
     FollowLinks,
     MinSlices,
@@ -42,9 +43,10 @@ def discover(
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", "-m", metavar="FILE", help="Tell which series this model would not take."
+            "--model", "-m", metavar="FILE", help="Tell which studies this model would take."
         ),
     ] = None,
+    channel: ChannelPatterns = None,
     min_slices: MinSlices = FEWEST_SLICES,
     allow_uneven: AllowUneven = False,
     follow_links: FollowLinks = False,
@@ -57,7 +59,8 @@ def discover(
     """List studies and DICOM series, taken or not.
 
     Every series has a row, and a reason if it is left out or refused. Only headers are read. With
-    --model, series of another modality than its source are refused, as 'translate' does.
+    --model, series of another modality than its source are refused, and scans are joined to studies
+    of its channels, as 'translate' does.
 
     \b
     Exit status:
@@ -68,7 +71,11 @@ def discover(
       3  none was found
     """
     links = links_of(follow=follow_links)
-    choice = Filters(modality, series, min_slices, allow_uneven, show_phi, links).choice()
+    if channel and not model:
+        raise typer.BadParameter("a model has channels; name it.", param_hint="'--channel'")
+    choice = Filters(
+        modality, series, min_slices, allow_uneven, show_phi, links, channel or ()
+    ).choice()
     with stop_signals(), told(verbose=verbose):
         import_nibabel_alone()
         from ...pipelines.results.earlier_results import discover_scans
@@ -78,9 +85,10 @@ def discover(
             search = discover_scans(inputs, None, choice)
             if model:
                 from ...engine.model.model import load_model
-                from ...pipelines.study.modality import for_model
+                from ...pipelines.study.modality import for_model, of_model
 
-                search = for_model(search, load_model(model).card)
+                card = load_model(model).card
+                search = for_model(of_model(search, card, choice.channels), card)
             found = discovery.looked_at(search, show_phi=show_phi)
         if json:
             say(discovery.text(found), sys.stdout)

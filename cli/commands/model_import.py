@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import Exit, complain, told
-from ..options.model import FORMS, parsed_axes, parsed_intensity, parsed_names, parsed_spacing
+from ..options.model import FORMS, parsed_axes, parsed_maps, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
 from ..render.terminal.settings import option
 from ..render.terminal.spinner import spinner
@@ -132,11 +132,15 @@ def import_(
         typer.Option(metavar="NAME[,...]", help="Contrast that comes out."),
     ] = None,
     intensity_in: Annotated[
-        str | None,
-        typer.Option(metavar="MAP", help=f"From scan values to the network's range: {FORMS}."),
+        list[str] | None,
+        typer.Option(
+            metavar="MAP",
+            help=f"From scan values to the network's range: {FORMS}. Given several times, a map "
+            "for each channel.",
+        ),
     ] = None,
     intensity_out: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="MAP", help="The same for target scans; undone on the result."),
     ] = None,
     input_range: Annotated[
@@ -193,8 +197,8 @@ def import_(
     Exit status: 0 made; 2 something must be said first, or the checkpoint is refused.
     """
     said = (
-        parsed_intensity(intensity_in, "--intensity-in"),
-        parsed_intensity(intensity_out, "--intensity-out"),
+        parsed_maps(intensity_in, "--intensity-in"),
+        parsed_maps(intensity_out, "--intensity-out"),
         parsed_patch(patch),
     )
     names = parsed_names(source, "--source"), parsed_names(target, "--target")

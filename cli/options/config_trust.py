@@ -25,7 +25,7 @@ _ALIKE: Final = {
         "format json levels min-slices modality model name nan-to ngf only overlap patch patience "
         "precision preview priority protocol quiet scan seam-score seconds series settle spread "
         "status sweep tries tune tune-seconds until-empty verify volume vram-limit wait window "
-        "yield-load yield-memory yield-to-others"
+        "yield-load yield-memory yield-to-others channel resample-channels"
     ),
     _WRITES: "csv folder force html output overwrite plot report trace write-config",
     _REDIRECTS: "queue",

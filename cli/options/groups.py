@@ -19,6 +19,7 @@ from .translate import (
     Arithmetic,
     BatchSize,
     Blending,
+    ChannelPatterns,
     DeviceName,
     Filters,
     Flips,
@@ -32,6 +33,7 @@ from .translate import (
     Overwrite,
     Patch,
     Preview,
+    ResampleChannels,
     ResultFormat,
     Seams,
     SeriesPattern,
@@ -77,6 +79,8 @@ class StudyOptions:
     patch: Patch = None
     volume: VolumeIndex = None
     nan_to: NanTo = None
+    channel: ChannelPatterns = None
+    resample_channels: ResampleChannels = False
     modality: Modality = ""
     any_modality: AnyModality = False
     series: SeriesPattern = ""
@@ -96,7 +100,14 @@ class StudyOptions:
         links: Links = "inside",
     ) -> "Request":
         """What the options ask for; on: None leaves the device to a worker. Raises BadParameter."""
-        filters = Filters(self.modality, self.series, self.min_slices, self.allow_uneven, show_phi)
+        filters = Filters(
+            self.modality,
+            self.series,
+            self.min_slices,
+            self.allow_uneven,
+            show_phi,
+            channels=self.channel or (),
+        )
         choice, options = filters.choice(), self._options(links)
         device = checked_device(on.device) if on else "auto"
         limits = on.limits() if on else NO_LIMITS
@@ -130,6 +141,7 @@ class StudyOptions:
             links=links,
             any_modality=self.any_modality,
             nan_to=checked_value("--nan-to", self.nan_to),
+            resample_channels=self.resample_channels,
         )
 
 

@@ -19,6 +19,8 @@ _RARE = {
     *(
         "volume",
         "nan_to",
+        "channel",
+        "resample_channels",
         "follow_links",
         "blend",
         "seam_score",

@@ -1,11 +1,12 @@
 """Values of the options of `model import`, intensity maps such as window:-1000,2000 among them."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from ...engine.model.card import IntensityMap
+    from ...engine.model.card import ChannelMaps, IntensityMap
     from ...pipelines.model_import.card_draft import Spacing
 
 
@@ -39,6 +40,14 @@ def parsed_intensity(text: str | None, hint: str) -> "IntensityMap | None":
                 "SPREAD above zero.",
                 param_hint=f"'{hint}'",
             )
+
+
+def parsed_maps(texts: Sequence[str] | None, hint: str) -> "ChannelMaps | None":
+    """One map for all channels, or one for each; raises BadParameter for the option `hint`."""
+    maps = [known for text in texts or () if (known := parsed_intensity(text, hint)) is not None]
+    if len(maps) > 1:
+        return tuple(maps)
+    return maps[0] if maps else None
 
 
 def _numbers(text: str) -> tuple[float, ...] | None:

@@ -144,6 +144,24 @@ NanTo: TypeAlias = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
+ChannelPatterns: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--channel",
+        metavar="NAME=PATTERN",
+        help="Which scans are this channel of the model, such as T1=*_mprage; else those that "
+        "end in its name, as sub-01_T1w does.",
+        rich_help_panel=INPUT,
+    ),
+]
+ResampleChannels: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--resample-channels",
+        help="Resample scans of a study onto the grid of its first channel; else refused.",
+        rich_help_panel=INPUT,
+    ),
+]
 ResultFormat: TypeAlias = Annotated[
     OutputFormat,
     typer.Option(
@@ -271,7 +289,8 @@ class Filters:
 
     modality, series: of DICOM series, empty for all. min_slices: fewest of a series that is
     translated. allow_uneven: whether uneven slices are resampled. show_phi: whether names and
-    descriptions of patients may be printed. links: which symbolic links are followed.
+    descriptions of patients may be printed. links: which symbolic links are followed. channels: of
+    a model, each as NAME=PATTERN.
     """
 
     modality: str
@@ -280,6 +299,7 @@ class Filters:
     allow_uneven: bool
     show_phi: bool
     links: Links = "inside"
+    channels: Sequence[str] = ()
 
     def choice(self) -> Choice:
         """What they mean. Raises BadParameter."""
@@ -295,6 +315,7 @@ class Filters:
             allow_uneven=self.allow_uneven,
             show_phi=self.show_phi,
             links=self.links,
+            channels=tuple(map(_channel, self.channels)),
         )
 
     def _pattern(self) -> "re.Pattern[str] | None":
@@ -304,6 +325,16 @@ class Filters:
             raise typer.BadParameter(
                 f"{self.series!r} is no regular expression ({error}).", param_hint="'--series'"
             ) from error
+
+
+def _channel(text: str) -> tuple[str, str]:
+    name, _, pattern = text.partition("=")
+    if not name.strip() or not pattern.strip():
+        raise typer.BadParameter(
+            f"{text!r} is no channel's name and pattern such as T1=*_mprage.",
+            param_hint="'--channel'",
+        )
+    return name.strip(), pattern.strip()
 
 
 def all_inputs(named: Sequence[Path] | None, more: Sequence[Path] | None) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...io.discovery import Discovery
-from ...io.file_headers import FileHeader, read_file_header
+from ...io.file_headers import FileHeader, read_study_header
 from ...io.volume import Study
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
@@ -33,8 +33,25 @@ class Found:
     @property
     def series(self) -> "tuple[Series, ...]":
         """All series, with what is said of the studies that they are."""
-        studies = {id(study.series): study for study in self.search.studies}
-        return tuple(_told_of(each, studies.get(id(each))) for each in self.search.series)
+        studies = {
+            id(scan.series): study for study in self.search.studies for scan in study.channels
+        }
+        left_out = {skip.path: skip.reason for skip in self.search.skipped}
+        return tuple(
+            _told_of(each, studies.get(id(each)), left_out.get(each.files[0]))
+            for each in self.search.series
+        )
+
+    @property
+    def refused(self) -> int:
+        """Studies that cannot be translated."""
+        told = {series.files: series.verdict for series in self.series}
+        return sum(
+            "refused" in [told[scan.files] for scan in study.channels]
+            if study.format == "dicom"
+            else self.headers[study].refusal is not None
+            for study in self.search.studies
+        )
 
     @property
     def failures(self) -> int:
@@ -43,9 +60,11 @@ class Found:
         return series + sum(header.unreadable is not None for header in self.headers.values())
 
 
-def _told_of(series: "Series", study: Study | None) -> "Series":
+def _told_of(series: "Series", study: Study | None, left_out: str | None) -> "Series":
+    """left_out: why it belongs to no study that a model takes, if it is taken by itself."""
     if study is None:
-        return series
+        is_taken = left_out is not None and series.verdict == "taken"
+        return replace(series, verdict="skipped", reason=left_out) if is_taken else series
     series = replace(series, notes=study.notes)
     if study.obstacle is None or series.verdict != "taken":
         return series
@@ -55,7 +74,7 @@ def _told_of(series: "Series", study: Study | None) -> "Series":
 def looked_at(search: Discovery, *, show_phi: bool) -> Found:
     """Read the headers of all files that were found."""
     files = (study for study in search.studies if study.format != "dicom")
-    return Found(search, {study: read_file_header(study) for study in files}, show_phi)
+    return Found(search, {study: read_study_header(study) for study in files}, show_phi)
 
 
 def lines(found: Found, columns: int | None) -> Iterator[str]:
@@ -83,10 +102,8 @@ def reasons(found: Found) -> Iterator[str]:
             continue  # told as a failure
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     yield from _notes(found)
-    refused = sum(series.verdict == "refused" for series in found.series)
-    refused += sum(header.refusal is not None for header in found.headers.values())
-    parts = [f"{len(search.studies) - refused} to translate"]
-    parts += [f"{refused} refused"] if refused else []
+    parts = [f"{len(search.studies) - found.refused} to translate"]
+    parts += [f"{found.refused} refused"] if found.refused else []
     parts += [f"{len(search.skipped)} skipped"] if search.skipped else []
     parts += [f"{counted(search.ignored, 'other file')}"] if search.ignored else []
     yield f"Found: {', '.join(parts)}"
@@ -159,8 +176,10 @@ def text(found: Found) -> str:
 
 
 def _file(study: Study, header: FileHeader) -> dict[str, Any]:
+    channels = [{"name": scan.channel, "path": str(scan.files[0])} for scan in study.scans]
     return {
         "path": str(study.files[0]),
+        **({"channels": channels} if channels else {}),
         "format": study.format,
         "verdict": "refused" if header.refusal else "taken",
         "reason": header.refusal and flagged(header.refusal),

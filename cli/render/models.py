@@ -9,6 +9,7 @@ from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.decoding import Json
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.card import (
+    ChannelMaps,
     IntensityMap,
     MinMax,
     ModelCard,
@@ -93,8 +94,8 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         [
             ("from", ", ".join(card.input_channels)),
             ("to", ", ".join(card.output_channels)),
-            ("intensity in", spelled(card.intensity_in)),
-            ("intensity out", spelled(card.intensity_out)),
+            ("intensity in", _spelled_maps(card.intensity_in)),
+            ("intensity out", _spelled_maps(card.intensity_out)),
             *_ranges(card),
             ("axes D, H, W", card.axes),
             ("spacing", spacing),
@@ -259,6 +260,10 @@ def _fact(value: Json) -> str:
 
 def _times(extents: Iterable[float]) -> str:
     return " x ".join(f"{extent:g}" for extent in extents)
+
+
+def _spelled_maps(maps: ChannelMaps) -> str:
+    return "; ".join(map(spelled, maps)) if isinstance(maps, tuple) else spelled(maps)
 
 
 def spelled(intensity: IntensityMap) -> str:

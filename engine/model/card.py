@@ -55,7 +55,10 @@ class Identity(Tagged, frozen=True, tag="identity"):
 
 IntensityMap: TypeAlias = Window | Percentiles | MinMax | ZScore | Identity
 """Scan value to network value. As an output map its inverse is applied; Percentiles, MinMax and
-ZScore then use what was measured on the input study."""
+ZScore then use what was measured on the input study, of several scans the first."""
+
+ChannelMaps: TypeAlias = IntensityMap | tuple[IntensityMap, ...]
+"""One for all channels, or one for each of several, in the network's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,8 @@ class ModelCard:
     axes: str
     spacing: tuple[float, float, float] | None
     patch: Triple
-    intensity_in: IntensityMap
-    intensity_out: IntensityMap
+    intensity_in: ChannelMaps
+    intensity_out: ChannelMaps
     small_volume_padding: SmallVolumePadding
     provenance: Provenance
     reference: Reference
@@ -145,14 +148,26 @@ class ModelCard:
     output_range: NetworkRange = USUAL_RANGE
 
     @property
-    def keeps_unit(self) -> bool:
-        """Whether values of a result are in the unit of those of its scan."""
-        return self.intensity_in == self.intensity_out
+    def maps_in(self) -> tuple[IntensityMap, ...]:
+        """The map of each channel that goes in."""
+        return _each(self.intensity_in, len(self.input_channels))
 
     @property
-    def maps_alike(self) -> bool:
-        """Whether scans come out of network values as they go in."""
-        return self.keeps_unit and self.input_range == self.output_range
+    def maps_out(self) -> tuple[IntensityMap, ...]:
+        """The map of each channel that comes out."""
+        return _each(self.intensity_out, len(self.output_channels))
+
+    def keeps_unit(self, channel: int = 0) -> bool:
+        """Whether values of a channel that comes out are in the unit of the first scan."""
+        return self.maps_out[channel] == self.maps_in[0]
+
+    def maps_alike(self, channel: int = 0) -> bool:
+        """Whether a channel comes out of network values as the first scan goes in."""
+        return self.keeps_unit(channel) and self.input_range == self.output_range
+
+
+def _each(maps: ChannelMaps, channels: int) -> tuple[IntensityMap, ...]:
+    return maps if isinstance(maps, tuple) else (maps,) * channels
 
 
 _LARGEST_EXTENT = 4096
@@ -173,6 +188,7 @@ def check_card(card: ModelCard) -> None:
     _check_architecture(card.architecture)
     _check_words(card)
     _check_geometry(card)
+    _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
@@ -187,16 +203,20 @@ def check_card(card: ModelCard) -> None:
 
 
 def check_numbers(
-    intensity_in: IntensityMap | None,
-    intensity_out: IntensityMap | None,
+    intensity_in: ChannelMaps | None,
+    intensity_out: ChannelMaps | None,
     spacing: tuple[float, float, float] | None,
 ) -> None:
     """Raise ModelFileError, which names the field, if a number is none that scans can have.
 
     None: is not known yet, or is left to the scan.
     """
-    _check_intensity("intensity_in", intensity_in)
-    _check_intensity("intensity_out", intensity_out)
+    for name, maps in (("intensity_in", intensity_in), ("intensity_out", intensity_out)):
+        if isinstance(maps, tuple):
+            for channel, intensity in enumerate(maps):
+                _check_intensity(f"{name}[{channel}]", intensity)
+        else:
+            _check_intensity(name, maps)
     low, high = _SPACINGS
     if spacing is not None and not all(low <= edge <= high for edge in spacing):
         raise refusal("spacing", f"must be three distances from {low:g} to {high:g} mm, or null")
@@ -241,6 +261,15 @@ def _check_geometry(card: ModelCard) -> None:
         build(card.architecture).check_patch(card.patch)
     except PatchShapeError as error:
         raise refusal("patch", f"does not fit the network: {str(error).rstrip('.')}") from error
+
+
+def _check_counts(card: ModelCard) -> None:
+    for name, maps, channels in (
+        ("intensity_in", card.intensity_in, card.input_channels),
+        ("intensity_out", card.intensity_out, card.output_channels),
+    ):
+        if isinstance(maps, tuple) and not 1 < len(maps) == len(channels):
+            raise refusal(name, "must be one map, or one for each of several channels")
 
 
 def is_axes_code(text: str) -> bool:

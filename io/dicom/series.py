@@ -40,7 +40,8 @@ class Series:
     keep_private: whether its private elements go into the result. kind: what tells it from other
     images of its SeriesInstanceUID, in words. is_incomplete: whether some of its images cannot be
     read. uid: its SeriesInstanceUID. study: its StudyInstanceUID. number: SeriesNumber. modality:
-    such as MR. files: all of its files. images: how many it has.
+    such as MR. files: all of its files. images: how many it has. patient: its identifier, never
+    shown. reference: UID of its frame of reference, empty where none is told.
     """
 
     label: str
@@ -64,6 +65,8 @@ class Series:
     keep_private: bool = False
     kind: str = ""
     is_incomplete: bool = False
+    patient: str = ""
+    reference: str = ""
 
     @property
     def folder(self) -> Path:
@@ -136,6 +139,7 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         notes=(told,) if copies else (),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
+        patient=first.patient,
     )
 
 
@@ -205,7 +209,8 @@ def _judged(
 ) -> Series:
     normal = normal_of(part[0])
     part.sort(key=lambda frame: depth_of(frame, normal))
-    row = replace(row, files=tuple(dict.fromkeys(frame.file for frame in part)))
+    files = tuple(dict.fromkeys(frame.file for frame in part))
+    row = replace(row, files=files, reference=part[0].reference)
     left_out = choice.refusal(row.modality, row.description, row.label)
     if left_out:
         return replace(row, reason=left_out)

@@ -1,9 +1,10 @@
 """Folders of scans become folders of results."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 from ...engine.options import NO_LIMITS, CudaLimits
@@ -30,6 +31,7 @@ def translate_folder(
     options: TranslateOptions = DEFAULTS,
     modality: Collection[str] = (),
     series: str = "",
+    channels: Mapping[str, str] = MappingProxyType({}),
     limits: CudaLimits = NO_LIMITS,
     on_event: Listen = unheard,
 ) -> BatchReport:
@@ -39,8 +41,9 @@ def translate_folder(
     results, which mirrors the inputs; results that are up to date are kept. device: "auto", "cpu",
     "cuda", "cuda:0,1" for several cards, or "onnxruntime:PROVIDER". options: about each study.
     modality, series: of DICOM series, those to take, and a regular expression to find in their
-    description or label. limits: of what may be taken of a card. on_event: called with each
-    event, one at a time, in the thread that called this.
+    description or label. channels: patterns by the names of a model's channels, where scans are
+    not named after them as in BIDS. limits: of what may be taken of a card. on_event: called with
+    each event, one at a time, in the thread that called this.
 
     A scan that cannot be translated fails alone; its row tells why. What `on_event` raises, and a
     KeyboardInterrupt, ends the batch as soon as results under way are stored, and is raised then;
@@ -60,7 +63,9 @@ def translate_folder(
         device=device,
         limits=limits,
         options=options,
-        filters=Choice(frozenset(map(str.upper, modality)), _pattern(series)),
+        filters=Choice(
+            frozenset(map(str.upper, modality)), _pattern(series), channels=tuple(channels.items())
+        ),
     )
     job, caller = open_job(request), _Caller(on_event)
     report = run_job(job, caller.hear)

@@ -1,12 +1,14 @@
 """A model that stays open on a device, and translates scans one by one."""
 
 from collections.abc import Generator as Yields
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import numpy.typing as npt
 
 from ...engine.devices import Device, open_generator
@@ -15,6 +17,7 @@ from ...engine.model.model import Model
 from ...engine.network.layers import Triple
 from ...engine.options import NO_LIMITS, CudaLimits, Precision
 from ...engine.recovery import Outcome, SharedGenerator, shared_generator
+from ...io.channels import joined
 from ...io.conversion import volume_of
 from ...io.discovery import Discovery, discover
 from ...io.errors import UnreadableScanError, UnsupportedScanError
@@ -24,6 +27,8 @@ from ..errors import SettingsError
 from ..progress.events import DeviceOpened, Listen, TilesDone, told_while_opening
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
+from ..study.modality import of_model
+from ..study.plan import check_count
 from ..study.translation import (
     InferredStudy,
     OpenModel,
@@ -32,8 +37,12 @@ from ..study.translation import (
     plan_read_study,
     prepare_study,
     read_study,
+    scans_of,
 )
-from .folder import unheard
+from .folder import AnyPath, unheard
+
+_AXES_OF_CHANNELS = 4
+"""Of an array [channel, i, j, k]."""
 
 
 class Translator:
@@ -57,6 +66,7 @@ class Translator:
         patch: Triple | None = None,
         overlap: float = 0.25,
         blend: Blend = "gaussian",
+        resample_channels: bool = False,
         limits: CudaLimits = NO_LIMITS,
         on_event: Listen = unheard,
     ) -> None:
@@ -65,13 +75,20 @@ class Translator:
         device: "auto" (a card, or else the CPU), "cpu", "cuda:N" or "onnxruntime:PROVIDER".
         precision: of the network's arithmetic; None takes fp16 on a card and else fp32. patch:
         extents (D, H, W) of a tile in voxels; None takes those of the training. overlap: share of
-        a tile's edge that neighbours share. blend: weights of overlapping tiles. limits: of what
-        may be taken of a card. on_event: called with Tuning, Remark and DeviceOpened while this
-        opens, and with TilesDone in the thread that translates.
+        a tile's edge that neighbours share. blend: weights of overlapping tiles. resample_channels:
+        whether scans of a study on other grids than its first are resampled onto that, instead of
+        refused. limits: of what may be taken of a card. on_event: called with Tuning, Remark and
+        DeviceOpened while this opens, and with TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
         """
-        asked = TranslateOptions(patch=patch, overlap=overlap, blend=blend, precision=precision)
+        asked = TranslateOptions(
+            patch=patch,
+            overlap=overlap,
+            blend=blend,
+            precision=precision,
+            resample_channels=resample_channels,
+        )
         (on, *others), self._options = decided(model, device, limits, asked)
         if others:
             raise SettingsError(f"Device {device} is several; a translator has one.")
@@ -99,8 +116,9 @@ class Translator:
     def translate(self, voxels: npt.ArrayLike, affine: npt.ArrayLike) -> Volume:
         """Translate an array, which stays as it is, onto the same grid.
 
-        voxels: [i, j, k] in the scan's unit, such as HU, whole or floating-point numbers. affine:
-        (4, 4), from (i, j, k, 1) to millimetres in RAS+. The result's `values()` are float32
+        voxels: [i, j, k] in the scan's unit, such as HU, whole or floating-point numbers; for a
+        model that takes several channels [channel, i, j, k], in its order. affine: (4, 4), from
+        (i, j, k, 1) to millimetres in RAS+. The result's `values()` are float32
         [i, j, k] in the unit of the target scans; its `voxels` are these as a file would store
         them.
 
@@ -114,15 +132,19 @@ class Translator:
         >>> made.values().shape
         (20, 18, 16)
         """
-        return self.translate_volume(volume_of(voxels, affine))
+        channels, stored = len(self.model.card.input_channels), np.asarray(voxels)
+        if channels == 1 or stored.ndim != _AXES_OF_CHANNELS:
+            return self.translate_volume(volume_of(stored, affine))
+        return self.translate_volume([volume_of(channel, affine) for channel in stored])
 
     def translate_file(
-        self, path: str | PathLike[str], *, volume_index: int | None = None
+        self, path: AnyPath | Sequence[AnyPath], *, volume_index: int | None = None
     ) -> Volume:
         """Translate the one scan of a file or folder; writes nothing.
 
-        path: a NIfTI, NRRD or MetaImage file, or a folder with one DICOM series. volume_index:
-        which volume, from 0, of a file that holds several; None refuses such files.
+        path: a NIfTI, NRRD or MetaImage file, or a folder with one DICOM series; for a model that
+        takes several channels one of each, in its order, or a folder with them, named as in BIDS.
+        volume_index: which volume, from 0, of a file that holds several; None refuses such files.
 
         Raises ScanError for what cannot be read or is not one scan, PreparationError, EngineError.
 
@@ -131,16 +153,27 @@ class Translator:
         >>> to_nibabel(made).affine.shape
         (4, 4)
         """
-        study = _only_study(Path(path), discover([Path(path)], None))
         options = replace(self._options, volume_index=volume_index)
-        volume = read_study(study, options, Stopwatch())
-        return self.translate_volume(volume, str(study.name))
+        study = self._study_at([path] if isinstance(path, str | PathLike) else path)
+        volumes = read_study(study, options, Stopwatch()).volumes
+        return self.translate_volume(volumes, str(study.name))
 
-    def translate_volume(self, volume: Volume, name: str = "") -> Volume:
+    def _study_at(self, paths: Sequence[AnyPath]) -> Study:
+        """The one study of one path, or of a path for each channel. Raises ScanError."""
+        card = self.model.card
+        if len(paths) == 1:
+            path = Path(paths[0])
+            return _only_study(path, of_model(discover([path], None), card))
+        scans = [_only_study(path, discover([path], None)) for path in map(Path, paths)]
+        check_count(scans, card)
+        return joined(scans, card.input_channels)
+
+    def translate_volume(self, volume: Volume | Sequence[Volume], name: str = "") -> Volume:
         """Translate a volume, such as `from_nibabel` makes, onto the same grid.
 
-        name: for the events. Raises PreparationError and EngineError. The notes of the result tell
-        what a user should know of how it was made.
+        volume: for a model that takes several channels one of each, in its order. name: for the
+        events. Raises PreparationError and EngineError, and SettingsError for a model that makes
+        several volumes. The notes of the result tell what a user should know of how it was made.
 
         >>> import nibabel
         >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
@@ -149,12 +182,34 @@ class Translator:
         >>> bool((made.affine == scan.affine).all())
         True
         """
+        made = len(self.model.card.output_channels)
+        if made > 1:
+            raise SettingsError(f"The model makes {made} volumes; call translate_channels for it.")
+        [result] = self.translate_channels([volume] if isinstance(volume, Volume) else volume, name)
+        return result
+
+    def translate_channels(self, volumes: Sequence[Volume], name: str = "") -> tuple[Volume, ...]:
+        """Translate the scans of one study, and return a volume for each channel that comes out.
+
+        volumes: in the order of the model's channels, on one grid; the results lie on that of the
+        first. name: for the events. Raises PreparationError and EngineError. The notes of the first
+        result tell what a user should know of how all were made.
+
+        >>> import nibabel
+        >>> scan = from_nibabel(nibabel.load("scans/a.nii.gz"))
+        >>> with Translator(load_model("t1-to-t2.safetensors"), device="cpu") as translator:
+        ...     results = translator.translate_channels([scan])
+        >>> len(results)
+        1
+        """
         generator = self._generator
         if generator is None:
             raise RuntimeError("This translator is closed; make another.")
         watch = Stopwatch(name)
-        plan = plan_read_study(volume, self.model, self._options, watch)
-        prepared = prepare_study(volume, plan, self.model, self._options, watch)
+        check_count(volumes, self.model.card)
+        scans = scans_of(volumes, self.model.card.input_channels, self._options, watch)
+        plan = plan_read_study(scans, self.model, self._options, watch)
+        prepared = prepare_study(scans, plan, self.model, self._options, watch)
 
         def on_tiles(done: int, total: int) -> None:
             self._on_event(TilesDone(name, done, total))
@@ -164,8 +219,10 @@ class Translator:
             return infer_study(prepared, on, watch, on_tiles)
 
         inferred: Outcome[InferredStudy] = generator.do(infer, self._settings.precision)
-        made = finish_study(inferred.result, self.model, self._options, watch).volume
-        return replace(made, notes=(*made.notes, *inferred.notes, *inferred.result.notes))
+        finished = finish_study(inferred.result, self.model, self._options, watch)
+        first, *others = finished.volumes
+        notes = *scans.notes, *inferred.notes, *inferred.result.notes
+        return replace(first, notes=notes), *others
 
     @contextmanager
     def _open(self, device: Device) -> Yields[SharedGenerator]:

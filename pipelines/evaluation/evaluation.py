@@ -17,7 +17,7 @@ from ..errors import ComparisonError
 from ..execution.concurrency import StoppedError, WeightedSemaphore
 from ..host.memory import available_memory
 from ..report.failures import failure_of
-from .grids import grid_difference
+from ..study.voxels.grids import grid_difference
 from .images import BLOCK_VOXELS, Images, StoredImage
 from .pairs import ScanPair
 from .picture import draw

@@ -182,7 +182,7 @@ class StudyStages:
         task, planned, watch = self._task, ticket.planned, ticket.watch
         task.store.record.place.check()
         picture = preview_from_files(
-            planned.study, planned.target, task.model.card, task.options, watch, self._arrays.empty
+            planned.study, planned.targets, task.model.card, task.options, watch, self._arrays.empty
         )
         with watch.time("write"):
             task.store.put_preview(planned, picture, self._commits)
@@ -255,13 +255,13 @@ class StudyStages:
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
-                volume = read_study(study, task.options, watch, self._arrays.empty)
-            ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *volume.notes))
-            plan = plan_read_study(volume, task.model, task.options, watch)
+                scans = read_study(study, task.options, watch, self._arrays.empty)
+            ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *scans.notes))
+            plan = plan_read_study(scans, task.model, task.options, watch)
             self._take_memory(ticket, plan.footprint.peak)
             with self._preparing:
                 prepared = prepare_study(
-                    volume, plan, task.model, task.options, watch, self._arrays.empty
+                    scans, plan, task.model, task.options, watch, self._arrays.empty
                 )
             with watch.time("read"):
                 ticket.inputs = states()
@@ -318,7 +318,7 @@ class StudyStages:
         return replace(
             ticket.row,
             status="translated",
-            voxels=made.volume.voxels.size,
+            voxels=made.volumes[0].voxels.size,
             tiles=made.tiles,
             preview=self._preview_of(ticket.planned),
             seams=made.seams,

@@ -23,7 +23,12 @@ def refused_link(job: StudyJob) -> Skipped | None:
 
 
 def _inputs_of(job: StudyJob) -> Path:
-    """The folder that all inputs shared: a study lies below the results as it lay below that."""
+    """The folder that all inputs shared: a study lies below the results as it lay below that.
+
+    Of scans in several folders it is the one that these share, which lies within the inputs.
+    """
     folder = Path(os.path.commonpath([os.path.dirname(file) for file in job.files]))  # noqa: PTH120
     above = PurePosixPath(job.study).parent.parts
+    if folder.parts[len(folder.parts) - len(above) :] != above:
+        return folder
     return Path(*folder.parts[: len(folder.parts) - len(above)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ...engine.model.model import load_model
 from ...io.search import Skipped
-from ..decisions import check_channels
+from ..decisions import check_spread
 from ..translate import Request
 from .links import refused_link
 from .queue.job import StudyJob
@@ -34,7 +34,7 @@ def jobs_of(request: Request) -> Submission:
     PatchShapeError, SettingsError or ScanError.
     """
     model = load_model(request.model)
-    check_channels(model)
+    check_spread(model, request.options)
     patch = request.options.patch or model.card.patch
     model.network.graph.check_patch(patch)
     options = replace(request.options, patch=patch)

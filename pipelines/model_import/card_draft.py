@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ...engine.checkpoint.recognise.recognition import Fact, Question
-from ...engine.model.card import USUAL_RANGE, IntensityMap, NetworkRange
+from ...engine.model.card import USUAL_RANGE, ChannelMaps, NetworkRange
 from ...engine.network.layers import Triple
 from ...engine.sliding_window import SmallVolumePadding
 
@@ -27,8 +27,8 @@ class CardDraft:
 
     source: tuple[str, ...] | None = None
     target: tuple[str, ...] | None = None
-    intensity_in: IntensityMap | None = None
-    intensity_out: IntensityMap | None = None
+    intensity_in: ChannelMaps | None = None
+    intensity_out: ChannelMaps | None = None
     axes: str | None = None
     spacing: Spacing | None = None
     patch: Triple | None = None

@@ -124,6 +124,15 @@ def _check_purpose(purpose: CardDraft, graph: Graph) -> None:
                 f"{setting(field).capitalize()} must name {channels} of the network's channels, "
                 f"separated by commas, not {len(names)}."
             )
+    for field, maps, channels in (
+        ("intensity_in", purpose.intensity_in, graph.in_channels),
+        ("intensity_out", purpose.intensity_out, graph.out_channels),
+    ):
+        if isinstance(maps, tuple) and not 1 < len(maps) == channels:
+            raise SettingsError(
+                f"{setting(field).capitalize()} must be said once, or once for each of the "
+                f"network's channels, which are {channels}, not {len(maps)} times."
+            )
     if purpose.patch:
         graph.check_patch(purpose.patch)
     check_numbers(

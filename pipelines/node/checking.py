@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from ...engine.model.model import load_model
+from ...engine.model.model import Model, load_model
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
-from ..decisions import check_channels
-from ..errors import ConfigError
+from ..errors import ConfigError, SettingsError
 from .delivery import Destination
 from .routes import Route
 
@@ -21,8 +20,19 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
                 "setting tls-key and setting tls-trusted."
             )
         model = load_model(route.request.model)
-        check_channels(model)
+        _check_channels(route.title, model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
+
+
+def _check_channels(title: str, model: Model) -> None:
+    """Raise SettingsError for a model that does not make one channel from one."""
+    card = model.card
+    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
+        raise SettingsError(
+            f"The model of route {title} takes {len(card.input_channels)} and makes "
+            f"{len(card.output_channels)} channels; a node takes models of one channel only so "
+            "far, so translate such studies from folders."
+        )
 
 
 def check_destinations(

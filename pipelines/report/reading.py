@@ -121,6 +121,7 @@ class _Settings(Struct, frozen=True):
     volume_index: _Count | None = None
     keep_private: bool = False
     nan_to: float | None = None
+    resample_channels: bool = False
 
 
 class _Use(Struct, frozen=True):
@@ -259,6 +260,7 @@ def _batch(stored: _Report) -> BatchReport:
             volume_index=settings.volume_index,
             keep_private=settings.keep_private,
             nan_to=settings.nan_to,
+            resample_channels=settings.resample_channels,
         ),
         device=stored.device,
         output=stored.output,

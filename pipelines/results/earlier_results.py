@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ...io.choice import Choice
 from ...io.discovery import Discovery, discover
@@ -50,9 +50,14 @@ def _between(study: Study, named: frozenset[Path]) -> Iterator[Path]:
 
 
 def _entries(folder: Path) -> dict[str, ManifestEntry]:
+    """By the place of each result; a study of several channels has several."""
+    found: dict[str, ManifestEntry] = {}
     with suppress(OutputFolderError):
-        return load(folder)
-    return {}
+        for place, entry in load(folder).items():
+            inside = PurePosixPath(place).parent
+            others = (str(inside / state.name) for state in entry.outputs)
+            found |= dict.fromkeys((*others, place), entry)
+    return found
 
 
 def _holds(entries: dict[str, ManifestEntry], folder: Path, study: Study) -> bool:

@@ -114,7 +114,8 @@ class ManifestEntry:
     states of the files before they were read. outputs: of those that were written; of "writing",
     those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
     those that may stand there, with their files among the outputs. spread: what it came to, if it
-    was measured.
+    was measured. resampled: which scans of several were brought onto the grid of the first, in
+    words.
     """
 
     output: str
@@ -125,6 +126,7 @@ class ManifestEntry:
     outputs: tuple[FileState, ...] = ()
     maps: tuple[MapRecord, ...] = ()
     spread: SpreadFigures | None = None
+    resampled: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[FileState, ...]:
@@ -227,7 +229,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        for name in ("maps", "spread"):
+        for name in ("maps", "spread", "resampled"):
             if not fields[name]:
                 del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"

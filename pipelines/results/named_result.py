@@ -32,6 +32,11 @@ def named_result(found: Discovery, target: Path) -> Discovery:
             "folder with setting output, or a single scan."
         )
     study = next(iter(found.studies))
+    if study.other_results:
+        raise SettingsError(
+            f"{target} is the name of one file, and the model makes {len(study.results)} of a "
+            "study; name a folder with setting output."
+        )
     _check_suffix(study, target)
     if any(os.path.realpath(file) == os.path.realpath(target) for file in study.files):
         raise SettingsError(f"{target} is the scan itself; choose another setting output.")

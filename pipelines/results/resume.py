@@ -55,6 +55,12 @@ class PlannedStudy:
     kept: ManifestEntry | None = None
 
     @property
+    def targets(self) -> tuple[Path, ...]:
+        """The places of the results of all channels."""
+        others = (self.target.with_name(result.name) for result in self.study.other_results)
+        return self.target, *others
+
+    @property
     def refusal(self) -> Failure | None:
         """The failure that a refused study is reported with."""
         if self.action != "refuse":
@@ -153,7 +159,7 @@ class Planner:
             stale_maps=self._stale_maps(target, entry),
             earlier=earlier,
         )
-        wanted = [*places(target), *map_places(target, [mark.kind for mark in self.maps])]
+        wanted = [*files_of(due), *map_places(target, [mark.kind for mark in self.maps])]
         wanted += [preview_of(target)] if self.preview else []
         standing = [file for file in wanted if os.path.lexists(file)]
         if inputs := [file for file in standing if _identities([file]) & sources]:
@@ -183,7 +189,7 @@ class Planner:
         unasked = () if self.preview and is_drawn else pictures
         recorded = tuple(state for state in entry.outputs if state not in unasked)
         try:
-            outputs = _again(recorded, _files_of(ours.target, [s.name for s in recorded]))
+            outputs = _again(recorded, _files_of(ours, [s.name for s in recorded]))
         except FileNotFoundError:
             return replace(ours, reason="a part of its result was deleted")
         except OSError as error:
@@ -300,13 +306,19 @@ def _refused(due: PlannedStudy, file: Path, trouble: str) -> PlannedStudy:
     return replace(due, action="refuse", reason=reason)
 
 
-def _files_of(target: Path, recorded: Sequence[str]) -> list[Path]:
+def files_of(planned: PlannedStudy) -> tuple[Path, ...]:
+    """Every file that may be made as a result of a study; the first one comes first."""
+    return tuple(file for target in planned.targets for file in places(target))
+
+
+def _files_of(ours: PlannedStudy, recorded: Sequence[str]) -> list[Path]:
     """The files of an earlier result, with all others that a result folder holds now."""
+    target = ours.target
     beside = [target.with_name(name) for name in recorded]
     if not target.is_dir():
         return beside
     pictures = [path for path in beside if path == preview_of(target)]
-    found = files_at(target)
+    found = [file for folder in ours.targets for file in files_at(folder)]
     if missing := set(recorded) - {path.name for path in (*found, *pictures)}:
         raise FileNotFoundError(*missing)
     return [*found, *pictures]

@@ -13,7 +13,7 @@ from ...io.errors import WriteError
 from ...io.files.atomic import advice
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation
-from ...io.writing import files_at, map_beside, places, write
+from ...io.writing import files_at, map_beside, write
 from ..errors import OccupiedError
 from ..report.writing import program_version
 from ..study.maps.study_map import StudyMap
@@ -21,7 +21,7 @@ from ..study.translation import Translated
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
 from .output_file import save
 from .record_folder import OutputPlace
-from .resume import PlannedStudy, map_places, preview_of
+from .resume import PlannedStudy, files_of, map_places, preview_of
 
 Barrier: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Passed by each step that makes a part of a result appear, or appear whole."""
@@ -75,7 +75,7 @@ class Store:
         gate = self._gate(replace(entry, outputs=planned.earlier, maps=maps), place, barrier)
         beside = [*map_places(target, [each.mark.kind for each in made.maps])]
         beside += [preview_of(target)] if made.preview else []
-        appeared = [file for file in (*places(target), *beside) if os.path.lexists(file)]
+        appeared = [file for file in (*files_of(planned), *beside) if os.path.lexists(file)]
         if appeared and not planned.replaces:
             raise OccupiedError(
                 f"{appeared[0]} appeared while the study was translated; move it away or use "
@@ -90,7 +90,7 @@ class Store:
         except OSError as error:
             raise WriteError(f"{target} was not stored: {advice(error)}.") from error
         finally:
-            if not os.path.lexists(target):
+            if not any(map(os.path.lexists, planned.targets)):
                 with suppress(OSError, WriteError):
                     place.check()  # else the result may be there, where the folder is now
                     for file in beside:
@@ -104,17 +104,20 @@ class Store:
 
         Returns the entry as it is to be recorded. Raises WriteError and OSError.
         """
-        target, derivation = planned.target, self._derivation(entry.inputs)
+        target, derivation = planned.target, self._derivation(entry.inputs, 0)
         for old in (*([planned.stale] if planned.stale else []), *planned.stale_maps):
             remove(old)
         if made.preview:
             save(preview_of(target), made.preview, gate)
         maps = tuple(self._put_map(each, target, derivation, gate) for each in made.maps)
-        hashes = write(made.volume, target, derivation, gate)
+        hashes: dict[str, str] = {}
+        for channel, (volume, each) in enumerate(zip(made.volumes, planned.targets, strict=True)):
+            hashes |= write(volume, each, self._derivation(entry.inputs, channel), gate)
         pictures = [preview_of(target)] if made.preview else []
-        written = [*files_at(target), *pictures]
+        written = [*(file for each in planned.targets for file in files_at(each)), *pictures]
         outputs = tuple(FileState.of(file, hashes.get(file.name)) for file in written)
-        return replace(entry, status="written", outputs=outputs, maps=maps, spread=made.spread)
+        written_entry = replace(entry, status="written", outputs=outputs, maps=maps)
+        return replace(written_entry, spread=made.spread, resampled=made.resampled)
 
     def _put_map(
         self, made: StudyMap, result: Path, derivation: Derivation, gate: Gate
@@ -180,13 +183,15 @@ class Store:
         is_unproven = self.card.established.by == "unproven"
         return f"{self.card.name} (unproven)" if is_unproven else self.card.name
 
-    def _derivation(self, inputs: tuple[FileState, ...]) -> Derivation:
-        program = program_version()
+    def _derivation(self, inputs: tuple[FileState, ...], channel: int) -> Derivation:
+        program, names = program_version(), self.card.output_channels
         hashes = [self.recipe.model, self.recipe.settings, *(state.sha256 for state in inputs)]
+        if channel:  # as what is made of the same must still be told apart
+            hashes.append(f"channel {channel}")
         return Derivation(
             model=self._model_name(),
             source=self.card.source,
-            target=self.card.target,
+            target=names[channel] if len(names) > 1 else self.card.target,
             program=program,
             fingerprint=hashlib.sha256("\n".join([program, *hashes]).encode()).hexdigest(),
         )

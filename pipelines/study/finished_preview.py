@@ -1,5 +1,6 @@
-"""The preview of a result that is there already, from its files and its scan's."""
+"""The preview of a result that is there already, from its files and its scans'."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,22 +22,22 @@ from .translation import read_study
 
 def preview_from_files(
     study: Study,
-    target: Path,
+    targets: Sequence[Path],
     card: ModelCard,
     options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> bytes:
-    """A PNG of a scan, of its result at `target` and of the maps beside that which the options ask
-    for, one of which is held at a time.
+    """A PNG of a study's scans, of its results at `targets` and of the maps beside the first that
+    the options ask for, one of which is held at a time.
 
     Raises ScanError and PreparationError.
     """
-    given = mid_slices(read_study(study, options, watch, empty))
+    given = [*map(mid_slices, read_study(study, options, watch, empty).volumes)]
     with watch.time("read"):
-        made = mid_slices(read(_result_at(target), None, empty))
+        made = [mid_slices(read(_result_at(target), None, empty)) for target in targets]
         maps = [
-            (mark, mid_slices(read(_result_at(map_beside(target, mark.kind)), None, empty)))
+            (mark, mid_slices(read(_result_at(map_beside(targets[0], mark.kind)), None, empty)))
             for mark in maps_asked_for(options)
             if is_shown(mark)
         ]

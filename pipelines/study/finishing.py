@@ -1,4 +1,4 @@
-"""A translation back onto its scan's own grid, and the memory that it is made in."""
+"""A translation back onto its scans' own grid, and the memory that it is made in."""
 
 from dataclasses import dataclass, replace
 
@@ -21,8 +21,8 @@ _MAP_VOXELS = VoxelType(np.dtype(np.float32))
 class Canvas:
     """What a translation is made in.
 
-    target: what the network fills, [1, D, H, W]. volume: the result, of which the target is a view;
-    None where network intensities are made first, as something is left to be done with them.
+    target: what the network fills, [C, D, H, W]. volume: the one result, of which the target is a
+    view; None where network intensities are made first, as something is left to be done with them.
     """
 
     target: Stored
@@ -31,19 +31,19 @@ class Canvas:
 
 def canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """An empty one from `empty`: the result's own voxels if the plan says so."""
-    plan = prepared.plan
-    if plan.is_made_as_stored and plan.voxel_type:
-        volume, target = _blank(prepared, plan.voxel_type, empty)
+    results = prepared.plan.results
+    if prepared.plan.is_made_as_stored and (voxel_type := results[0].voxel_type):
+        volume, target = _blank(prepared, 0, voxel_type, empty)
         return Canvas(target, volume)
-    return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
+    return Canvas(Stored(lying_alike(prepared.given.values[0], len(results), empty)))
 
 
 def map_canvas(prepared: Prepared, empty: Empty = np.empty) -> Canvas:
     """An empty one for network intensities of a map: a volume's own voxels on the scan's grid."""
     if prepared.plan.resampling is None:
-        volume, target = _blank(prepared, _MAP_VOXELS, empty)
+        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
         return Canvas(Stored(target.values), volume)
-    return Canvas(Stored(lying_alike(prepared.given.values[0], empty)[None]))
+    return Canvas(Stored(lying_alike(prepared.given.values[0], 1, empty)))
 
 
 def finish_map(
@@ -52,41 +52,50 @@ def finish_map(
     """A map as a volume of float32 on exactly the scan's grid; scaling: to the map's values."""
     volume, target = made.volume, made.target
     if volume is None:
-        volume, target = _blank(prepared, _MAP_VOXELS, empty)
+        volume, target = _blank(prepared, 0, _MAP_VOXELS, empty)
     _scatter(made.target.values[0], prepared, replace(target, scaling=scaling))
     return volume
 
 
-def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> Volume:
-    """What the network has made as a volume on exactly the scan's grid.
+def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[Volume, ...]:
+    """What the network has made as a volume a channel, on exactly the grid of the first scan.
 
     Raises PrecisionOverflowError if the voxel type cannot hold a value.
     """
     if made.volume is not None:
-        return made.volume
-    [network] = made.target.values
-    volume, target = _blank(prepared, _voxel_type(network, prepared), empty)
+        return (made.volume,)
+    return tuple(
+        _finished(prepared, channel, network, empty)
+        for channel, network in enumerate(made.target.values)
+    )
+
+
+def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
+    voxel_type = _voxel_type(network, channel, prepared)
+    volume, target = _blank(prepared, channel, voxel_type, empty)
     _scatter(network, prepared, target)
     return volume
 
 
-def _voxel_type(network: FloatArray, prepared: Prepared) -> VoxelType:
+def _voxel_type(network: FloatArray, channel: int, prepared: Prepared) -> VoxelType:
     """As planned, or else by what the network has made."""
-    if prepared.plan.voxel_type:
-        return prepared.plan.voxel_type
-    made, outward = extremes(network), prepared.outward
+    if planned := prepared.plan.results[channel].voxel_type:
+        return planned
+    made, outward = extremes(network), prepared.outward[channel]
     low, high = (outward.centre + end * outward.radius for end in (made.low, made.high))
     demand = Demand(Range(low, high), min(ENOUGH_STEPS, prepared.steps))
     return choose_voxel_type(voxel_type_of(prepared.source), demand)
 
 
-def _blank(prepared: Prepared, voxel_type: VoxelType, empty: Empty) -> tuple[Volume, Stored]:
-    """A volume of new voxels on the scan's grid, and these as the network sees them."""
+def _blank(
+    prepared: Prepared, channel: int, voxel_type: VoxelType, empty: Empty
+) -> tuple[Volume, Stored]:
+    """A volume of new voxels on the first scan's grid, and these as the network sees them."""
     voxels = empty(prepared.source.shape[::-1], voxel_type.dtype).transpose()
-    scaling = prepared.outward.of_stored(voxel_type.slope, voxel_type.intercept)
-    volume = prepared.source.with_voxels(
-        voxels, voxel_type.slope, voxel_type.intercept, keeps_unit=prepared.plan.keeps_unit
-    )
+    slope, intercept = voxel_type.slope, voxel_type.intercept
+    scaling = prepared.outward[channel].of_stored(slope, intercept)
+    keeps_unit = prepared.plan.results[channel].keeps_unit
+    volume = prepared.source.with_voxels(voxels, slope, intercept, keeps_unit=keeps_unit)
     return volume, Stored(prepared.plan.orientation.oriented(voxels)[None], scaling)
 
 

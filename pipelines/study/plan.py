@@ -1,5 +1,6 @@
 """What is decided about a study once its header is read, and followed to its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -40,29 +41,40 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyPlan:
-    """How a scan comes onto the model's grid and back, and in which form its voxels travel.
+class ResultPlan:
+    """What is known of the result of one channel.
 
-    resampling: None where the scan has the model's spacing. tiling: of the model's grid.
-    is_given_as_stored: whether the scan's own voxels are what the network is given. voxel_type: of
-    the result; None where it depends on what the network makes. is_made_as_stored: whether the
-    result's own voxels are what the network fills. keeps_unit: whether the result's values are in
-    the scan's unit. footprint: exact where the voxel type is known, else a little more than is
-    needed. orientation: from the scan's axes to the model's.
+    voxel_type: None where it depends on what the network makes. keeps_unit: whether its values are
+    in the unit of the first scan.
+    """
+
+    voxel_type: VoxelType | None
+    keeps_unit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """How the scans of a study come onto the model's grid and results of theirs back, and in which
+    form their voxels travel.
+
+    resampling: None where the scans have the model's spacing. tiling: of the model's grid.
+    is_given_as_stored: whether the one scan's own voxels are what the network is given. results:
+    one for each channel that comes out. is_made_as_stored: whether the one result's own voxels are
+    what the network fills. footprint: exact where the voxel types are known, else a little more
+    than is needed. orientation: from the scans' axes to the model's.
     """
 
     orientation: Orientation
     resampling: Resampling | None
     tiling: Tiling
     is_given_as_stored: bool
-    voxel_type: VoxelType | None
+    results: tuple[ResultPlan, ...]
     is_made_as_stored: bool
-    keeps_unit: bool
     footprint: Footprint
 
 
 def plan_study(
-    volume: Volume,
+    volumes: Sequence[Volume],
     card: ModelCard,
     settings: TranslateSettings,
     stride: Triple,
@@ -70,13 +82,15 @@ def plan_study(
     in_network: bool = False,
     spreads: bool = False,
 ) -> StudyPlan:
-    """The plan of a scan, of which no voxel is looked at.
+    """The plan of a study, of which no voxel is looked at.
 
-    stride: the network's, see `Graph.stride`. in_network: have network intensities on the host
-    even where they need not be. spreads: have maps of several translations. Raises PreparationError
-    if the affine or the grid is unusable, or if the model takes more than one channel.
+    volumes: in the model's order of channels, all on one grid. stride: the network's, see
+    `Graph.stride`. in_network: have network intensities on the host even where they need not be.
+    spreads: have maps of several translations. Raises PreparationError if the affine or the grid is
+    unusable, or if the model takes another number of scans.
     """
-    _check_channels(card)
+    check_count(volumes, card)
+    volume = volumes[0]
     turned = orientation(volume.affine, card.axes)
     grid = turned.oriented(volume.voxels).shape
     resample = resampling(grid, turned.sorted_spacing(volume.spacing), card.spacing)
@@ -84,15 +98,18 @@ def plan_study(
     _check_extents(volume, extents)
     tiling = tile(extents, settings.patch, settings.overlap, stride)
     keeps_voxels = resample is None and not in_network
-    is_given = keeps_voxels and is_taken_as_stored(volume.voxels.dtype)
-    voxel_type = foreseen_voxel_type(voxel_type_of(volume), card.intensity_out, card.output_range)
-    is_made = (
-        keeps_voxels
-        and not spreads
-        and voxel_type is not None
-        and is_taken_as_stored(voxel_type.dtype)
+    # One map serves all channels on a card.
+    is_given = keeps_voxels and len(volumes) == 1 and is_taken_as_stored(volume.voxels.dtype)
+    results = tuple(
+        ResultPlan(
+            foreseen_voxel_type(voxel_type_of(volume), intensity, card.output_range),
+            card.keeps_unit(channel),
+        )
+        for channel, intensity in enumerate(card.maps_out)
     )
-    footprint = _footprint(volume, tiling, voxel_type, is_given=is_given, is_made=is_made)
+    only = results[0].voxel_type if len(results) == 1 else None
+    is_made = keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
+    footprint = _footprint(volumes, tiling, results, is_given=is_given, is_made=is_made)
     if spreads:
         footprint = _with_maps(footprint, volume, tiling, is_resampled=resample is not None)
     return StudyPlan(
@@ -100,26 +117,33 @@ def plan_study(
         resampling=resample,
         tiling=tiling,
         is_given_as_stored=is_given,
-        voxel_type=voxel_type,
+        results=results,
         is_made_as_stored=is_made,
-        keeps_unit=card.keeps_unit,
         footprint=footprint,
     )
 
 
 def _footprint(
-    volume: Volume, tiling: Tiling, voxel_type: VoxelType | None, *, is_given: bool, is_made: bool
+    volumes: Sequence[Volume],
+    tiling: Tiling,
+    results: Sequence[ResultPlan],
+    *,
+    is_given: bool,
+    is_made: bool,
 ) -> Footprint:
-    scan, array = volume.voxels.nbytes, prod(tiling.extents) * _INTENSITY
-    widest = max(volume.voxels.itemsize, _INTENSITY)
-    result = volume.voxels.size * (voxel_type.dtype.itemsize if voxel_type else widest)
+    scans, array = sum(each.voxels.nbytes for each in volumes), prod(tiling.extents) * _INTENSITY
+    voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, _INTENSITY)
+    types = (each.voxel_type for each in results)
+    stored = sum(voxels * (kind.dtype.itemsize if kind else widest) for kind in types)
     depth, height, width = tiling.extents
-    blended = 2 * min(tiling.patch[0], depth) * height * width * _INTENSITY
-    given, made = scan if is_given else array, result if is_made else array
+    row = min(tiling.patch[0], depth) * height * width * _INTENSITY
+    blended = (1 + len(results)) * row
+    given = scans if is_given else len(volumes) * array
+    made = stored if is_made else len(results) * array
     return Footprint(
-        read=scan + (0 if is_given else array),
+        read=scans + (0 if is_given else given),
         translated=given + made + blended,
-        finished=given + made + (0 if is_made else result),
+        finished=given + made + (0 if is_made else stored),
     )
 
 
@@ -136,11 +160,15 @@ def _with_maps(
     )
 
 
-def _check_channels(card: ModelCard) -> None:
-    if len(card.input_channels) != 1 or len(card.output_channels) != 1:
+def check_count(scans: Sequence[object], card: ModelCard) -> None:
+    """Raise PreparationError unless there is one scan for each channel of a model."""
+    names = card.input_channels
+    if len(scans) != len(names):
+        given = "1 scan was" if len(scans) == 1 else f"{len(scans)} scans were"
+        takes = "1 scan" if len(names) == 1 else f"{len(names)} scans"
         raise PreparationError(
-            f"The model takes {len(card.input_channels)} channels and makes "
-            f"{len(card.output_channels)}, but a scan has one; use a model of one channel."
+            f"The model takes {takes} of a study ({', '.join(names)}), and {given} given; give as "
+            "many, in this order."
         )
 
 

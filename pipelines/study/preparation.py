@@ -1,5 +1,6 @@
-"""A scan as a model takes it: in its axes and spacing, with the map to its intensities."""
+"""Scans as a model takes them: in its axes and spacing, with the maps to its intensities."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,88 +10,121 @@ from ...engine.model.card import ModelCard
 from ...engine.network.layers import FloatArray
 from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, Volume
+from ..errors import PreparationError
 from .plan import StudyPlan
 from .voxels.intensity import fit
 from .voxels.orientation import memory_order
 from .voxels.planes import Slab, rows, slabs
 from .voxels.resampling import Resampling
-from .voxels.statistics import study_range
+from .voxels.statistics import Range, study_range
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scan as the network takes it, and what leads back.
+    """The scans of a study as the network takes them, and what leads back.
 
-    given: [1, D, H, W], the scan's own voxels seen along the model's axes where they can be taken
-    as they are stored; otherwise network intensities. source: the scan without the memory of its
-    voxels. outward: from the scan's values to network intensities, for the contrast that comes out.
-    steps: how many steps of its voxel type the scan's own values span. plan: by which it was
-    prepared.
+    given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
+    taken as they are stored; otherwise network intensities. source: the first scan without the
+    memory of its voxels. outward: from the first scan's values to network intensities, for each
+    channel that comes out. steps: how many steps of its voxel type the first scan's own values
+    span. plan: by which they were prepared.
     """
 
     plan: StudyPlan
     given: Stored
     source: Volume
-    outward: Scaling
+    outward: tuple[Scaling, ...]
     steps: float
 
 
-def prepare(volume: Volume, plan: StudyPlan, card: ModelCard, empty: Empty = np.empty) -> Prepared:
-    """Measure, and where need be map and resample a scan as its plan and a model's card demand.
+def prepare(
+    volumes: Sequence[Volume], plan: StudyPlan, card: ModelCard, empty: Empty = np.empty
+) -> Prepared:
+    """Measure, and where need be map and resample scans as their plan and a model's card demand.
 
-    Before resampling the intensity map comes first, so its clipping keeps metal from smearing over
-    its neighbours. Memory beside the volume: nothing where its voxels are taken as they are stored;
-    else the array from `empty`, 4 bytes a voxel of the model's grid, and a few slabs.
+    volumes: in the model's order of channels, all on one grid. Before resampling the intensity map
+    comes first, so its clipping keeps metal from smearing over its neighbours. Memory beside the
+    volumes: nothing where voxels are taken as they are stored; else the array from `empty`, 4 bytes
+    a voxel of the model's grid and channel, and a few slabs.
 
-    Raises PreparationError if the scan is constant, flat or not finite.
+    Raises PreparationError if a scan is constant, flat or not finite.
     """
-    measured = study_range(volume)
-    scaling = outward = fit(card.intensity_in, volume, measured, card.input_range)
-    if not card.maps_alike:
-        outward = fit(card.intensity_out, volume, measured, card.output_range)
-    view = plan.orientation.oriented(volume.voxels)
-    given = Stored(view[None], scaling.of_stored(volume.slope, volume.intercept))
-    if plan.resampling is not None:
-        given = _resampled(given, plan.resampling, empty)
-    elif not plan.is_given_as_stored:
-        given = _mapped(given, empty)
+    ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
+    inward = [
+        fit(intensity, volume, measured, card.input_range)
+        for intensity, volume, measured in zip(card.maps_in, volumes, ranges, strict=True)
+    ]
+    source, measured = volumes[0], ranges[0]
+    outward = tuple(
+        inward[0]
+        if card.maps_alike(channel)
+        else fit(intensity, source, measured, card.output_range)
+        for channel, intensity in enumerate(card.maps_out)
+    )
+    scans = [
+        Stored(
+            plan.orientation.oriented(volume.voxels)[None],
+            scaling.of_stored(volume.slope, volume.intercept),
+        )
+        for volume, scaling in zip(volumes, inward, strict=True)
+    ]
     return Prepared(
         plan=plan,
-        given=given,
-        source=_without_voxels(volume),
+        given=scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty),
+        source=_without_voxels(source),
         outward=outward,
-        steps=(measured.high - measured.low) / abs(volume.slope),
+        steps=(measured.high - measured.low) / abs(source.slope),
     )
 
 
-def lying_alike(view: AnyArray, empty: Empty) -> FloatArray:
-    """New memory of the shape of a 3D array, its axes in the same order there."""
+def lying_alike(view: AnyArray, channels: int, empty: Empty) -> FloatArray:
+    """New memory [C, D, H, W] of the shape of a 3D array, its axes in the same order there."""
     order = memory_order(view)
     extents = tuple(view.shape[axis] for axis in order)
-    return empty(extents, np.float32).transpose(np.argsort(order))
+    axes = (0, *(1 + int(axis) for axis in np.argsort(order)))
+    return empty((channels, *extents), np.float32).transpose(axes)
 
 
-def _mapped(given: Stored, empty: Empty) -> Stored:
-    [view] = given.values
-    array = lying_alike(view, empty)
+def _range_of(volume: Volume, channel: int, card: ModelCard) -> Range:
+    """Its range; what is wrong with one of several scans is told with the channel's name."""
+    try:
+        return study_range(volume)
+    except PreparationError as error:
+        if len(card.input_channels) == 1:
+            raise
+        raise PreparationError(f"{card.input_channels[channel]}: {error}") from error
+
+
+def _in_network(scans: Sequence[Stored], resample: Resampling | None, empty: Empty) -> Stored:
+    """Network intensities of all scans, on the grid that they are resampled to if they are."""
+    if resample is None:
+        array = lying_alike(scans[0].values[0], len(scans), empty)
+        for scan, channel in zip(scans, array, strict=True):
+            _map(scan, channel)
+    else:
+        array = empty((len(scans), *resample.target), np.float32)
+        for scan, channel in zip(scans, array, strict=True):
+            _resample(scan, resample, channel)
+    return Stored(array)
+
+
+def _map(scan: Stored, channel: FloatArray) -> None:
+    [view] = scan.values
 
     def fill(slab: Slab) -> None:
-        given.scaling.forward(view[slab], array[slab])
+        scan.scaling.forward(view[slab], channel[slab])
 
     beside_each_other(fill, slabs(view))
-    return Stored(array[None])
 
 
-def _resampled(given: Stored, resample: Resampling, empty: Empty) -> Stored:
-    [view] = given.values
+def _resample(scan: Stored, resample: Resampling, channel: FloatArray) -> None:
+    [view] = scan.values
 
     def read(start: int, stop: int) -> FloatArray:
-        return given.scaling.forward(view[start:stop])
+        return scan.scaling.forward(view[start:stop])
 
-    array = empty(resample.target, np.float32)
     for start, stop in rows(resample.target):
-        array[start:stop] = resample.rows(read, start, stop)
-    return Stored(array[None])
+        channel[start:stop] = resample.rows(read, start, stop)
 
 
 def _without_voxels(volume: Volume) -> Volume:

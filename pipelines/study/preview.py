@@ -92,21 +92,26 @@ class Column:
 
 
 def draw_preview(
-    given: Sequence[Slice],
-    made: Sequence[Slice],
+    given: Sequence[Sequence[Slice]],
+    made: Sequence[Sequence[Slice]],
     card: ModelCard,
     maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
 ) -> bytes:
     """A PNG with a row a direction and columns for input, output and difference, marked synthetic.
 
-    given, made: slices of one grid. maps: slices of it, a column each. Proportions are the
-    patient's own, and each column has its window of values written below. Where the output is in
-    the input's unit both share a window and the difference is in that unit; elsewhere it is one of
-    grey values, in percent.
+    given, made: slices of each channel, all of one grid; where there are several, none is the one
+    to tell a difference from. maps: slices of it, a column each. Proportions are the patient's own,
+    and each column has its window of values written below. Where the output is in the input's unit
+    both share a window and the difference is in that unit; elsewhere it is one of grey values, in
+    percent.
     """
-    columns = _columns([s.values for s in given], [s.values for s in made], card)
+    before, after = ([[s.values for s in slices] for slices in each] for each in (given, made))
+    if len(before) == len(after) == 1:
+        columns = _columns(before[0], after[0], card)
+    else:
+        columns = _columns_of_channels(before, after, card)
     columns += [_of_map(mark, [plane.values for plane in planes]) for mark, planes in maps]
-    return drawn(given, columns)
+    return drawn(given[0], columns)
 
 
 def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
@@ -138,12 +143,12 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
 def _columns(
     given: Sequence[DoubleArray], made: Sequence[DoubleArray], card: ModelCard
 ) -> list[Column]:
-    before = grey_shades(given, _fixed(card.intensity_in))
-    if card.keeps_unit:
+    before = grey_shades(given, _fixed(card.maps_in[0]))
+    if card.keeps_unit():
         after, title = before, "output - input"
         changes = [b - a for a, b in zip(given, made, strict=True)]
     else:
-        after, title = grey_shades(made, _fixed(card.intensity_out)), "difference in grey, %"
+        after, title = grey_shades(made, _fixed(card.maps_out[0])), "difference in grey, %"
         changes = [
             100 * (after.level(b) - before.level(a)) for a, b in zip(given, made, strict=True)
         ]
@@ -158,6 +163,20 @@ def _of_map(mark: MapMark, planes: Sequence[DoubleArray]) -> Column:
     """From 0, where all is as it should be, to white."""
     largest = max(_spread(planes).high, _DARKEST)
     return Column(mark.words, planes, grey_shades(planes, Range(0.0, largest)))
+
+
+def _columns_of_channels(
+    given: Sequence[Sequence[DoubleArray]], made: Sequence[Sequence[DoubleArray]], card: ModelCard
+) -> list[Column]:
+    inputs = [
+        Column(f"input: {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
+        for name, planes, intensity in zip(card.input_channels, given, card.maps_in, strict=True)
+    ]
+    outputs = [
+        Column(f"synthetic {_short(name)}", planes, grey_shades(planes, _fixed(intensity)))
+        for name, planes, intensity in zip(card.output_channels, made, card.maps_out, strict=True)
+    ]
+    return [*inputs, *outputs]
 
 
 def _fixed(intensity: IntensityMap) -> Range | None:

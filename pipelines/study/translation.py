@@ -1,7 +1,8 @@
 """One study from its files to a translated volume, stage by stage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,6 +28,7 @@ from .seam_score import SeamScore
 from .seams import seam_score
 from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
+from .voxels.alignment import on_one_grid
 from .voxels.missing import without_nan
 
 OnTiles: TypeAlias = Callable[[int, int], None]
@@ -46,14 +48,29 @@ class OpenModel:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedStudy:
-    """A study in the model's world, and the scan for a preview.
+class Scans:
+    """The scans of a study on one grid.
 
-    prepared: the scan as the network takes it. slices: of the scan, if a preview is asked for.
+    volumes: in the model's order of channels, on the grid of the first. notes: what a user should
+    know of how they were read. resampled: which of them were brought onto that grid, in words.
+    """
+
+    volumes: tuple[Volume, ...]
+    notes: tuple[str, ...]
+    resampled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStudy:
+    """A study in the model's world, and the scans for a preview.
+
+    prepared: the scans as the network takes them. slices: of each scan, if a preview is asked for.
+    resampled: as in Scans.
     """
 
     prepared: Prepared
-    slices: tuple[Slice, ...]
+    slices: tuple[tuple[Slice, ...], ...]
+    resampled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +105,67 @@ class InferredSpread:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A volume in the source's grid, how much work it was, and what was asked for besides.
+    """Volumes in the source's grid, how much work it was, and what was asked for besides.
 
-    preview: a PNG. tiles: how many were translated. seams: the score, if it was asked for. maps: to
-    be stored beside the result. spread: figures of it, if it was asked for.
+    volumes: one for each channel that comes out. preview: a PNG. tiles: how many were translated.
+    seams: the score, if it was asked for. maps: to be stored beside the result. spread: figures of
+    it, if it was asked for. resampled: as in Scans.
     """
 
-    volume: Volume
+    volumes: tuple[Volume, ...]
     tiles: int
     preview: bytes | None
     seams: SeamScore | None
     maps: tuple[StudyMap, ...] = ()
     spread: SpreadFigures | None = None
+    resampled: tuple[str, ...] = ()
 
 
 def read_study(
     study: Study, options: TranslateOptions, watch: Stopwatch, empty: Empty = np.empty
-) -> Volume:
-    """Read a study's volume, with notes on how its result is stored too; NaN is replaced if asked.
+) -> Scans:
+    """Read a study's scans, with notes on how its result is stored too; NaN is replaced if asked.
 
-    Raises ScanError.
+    Raises ScanError, and PreparationError for scans on grids that differ.
     """
     with watch.time("read"):
-        volume = without_nan(read(study, options.volume_index, empty), options.nan_to)
-        foreseen = notes_of_result(volume, Path(study.name))
-        return replace(volume, notes=(*volume.notes, *foreseen))
+        volumes = [_read(scan, options, empty) for scan in study.channels]
+        foreseen = notes_of_result(volumes[0], Path(study.name))
+        volumes[0] = replace(volumes[0], notes=(*volumes[0].notes, *foreseen))
+    return scans_of(volumes, [scan.channel for scan in study.channels], options, watch)
+
+
+def scans_of(
+    volumes: Sequence[Volume], names: Sequence[str], options: TranslateOptions, watch: Stopwatch
+) -> Scans:
+    """Volumes as the scans of one study; names: of their channels, told in the notes of several.
+
+    Raises PreparationError for grids that differ.
+    """
+    with watch.time("prepare"):
+        resample = options.resample_channels
+        aligned, resampled = on_one_grid(volumes, names, resample=resample)
+    if len(aligned) == 1:
+        return Scans(aligned, aligned[0].notes)
+    notes = chain.from_iterable(
+        [f"{name}: {note}" for note in volume.notes]
+        for name, volume in zip(names, aligned, strict=True)
+    )
+    return Scans(aligned, (*notes, *resampled), resampled)
+
+
+def _read(scan: Study, options: TranslateOptions, empty: Empty) -> Volume:
+    return without_nan(read(scan, options.volume_index, empty), options.nan_to)
 
 
 def plan_read_study(
-    volume: Volume, model: Model, options: TranslateOptions, watch: Stopwatch
+    scans: Scans, model: Model, options: TranslateOptions, watch: Stopwatch
 ) -> StudyPlan:
-    """What is to be done with a scan; no option is left open. Raises PreparationError."""
+    """What is to be done with a study; no option is left open. Raises PreparationError."""
     with watch.time("prepare"):
         settings, stride = options.settings(), model.network.graph.stride
         return plan_study(
-            volume,
+            scans.volumes,
             model.card,
             settings,
             stride,
@@ -132,17 +175,18 @@ def plan_read_study(
 
 
 def prepare_study(
-    volume: Volume,
+    scans: Scans,
     plan: StudyPlan,
     model: Model,
     options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> PreparedStudy:
-    """Bring a scan into the model's world. Raises PreparationError."""
+    """Bring a study into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
-        prepared = prepare(volume, plan, model.card, empty)
-        return PreparedStudy(prepared, mid_slices(volume) if options.preview else ())
+        prepared = prepare(scans.volumes, plan, model.card, empty)
+        shown = scans.volumes if options.preview else ()
+        return PreparedStudy(prepared, tuple(map(mid_slices, shown)), scans.resampled)
 
 
 def infer_spread(
@@ -228,14 +272,14 @@ def finish_study(
     watch: Stopwatch,
     empty: Empty = np.empty,
 ) -> Translated:
-    """Bring a translation and its maps back onto the scan's grid, and make preview and seam score,
+    """Bring a translation and its maps back onto the scans' grid, and make preview and seam score,
     if asked for.
 
     Raises EngineError.
     """
     study, tiling = inferred.study, inferred.study.prepared.plan.tiling
     with watch.time("finish"):
-        volume = finish(study.prepared, inferred.made, empty)
+        volumes = finish(study.prepared, inferred.made, empty)
         preview = seams = figures = None
         maps = ()
         if inferred.spread:
@@ -244,19 +288,20 @@ def finish_study(
             from .preview import draw_preview  # late, as it takes a library for pictures
 
             shown = [(each.mark, mid_slices(each.volume)) for each in maps if is_shown(each.mark)]
-            preview = draw_preview(study.slices, mid_slices(volume), model.card, shown)
+            slices = [*map(mid_slices, volumes)]
+            preview = draw_preview(study.slices, slices, model.card, shown)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
         tiles = options.passes * len(tiling)
-        return Translated(volume, tiles, preview, seams, maps, figures)
+        return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled)
 
 
 def _finish_spread(
     prepared: Prepared, inferred: InferredSpread, empty: Empty
 ) -> tuple[tuple[StudyMap, ...], SpreadFigures]:
     """The maps of a spread, in the unit of the result, and what it comes to."""
-    spread, outward = inferred.spread, prepared.outward
+    spread, outward = inferred.spread, prepared.outward[0]
     of_deviation = Scaling(0.0, abs(outward.radius))
     spread.end()
     in_foreground = mean_in_foreground(spread.deviation, prepared.given)

@@ -45,7 +45,7 @@ from cuda_cyclegan.pipelines.results.storing import Store
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.stopwatch import Span, Stopwatch
 from cuda_cyclegan.pipelines.study.plan import plan_study
-from cuda_cyclegan.pipelines.study.translation import OpenModel, infer_study, prepare_study
+from cuda_cyclegan.pipelines.study.translation import OpenModel, Scans, infer_study, prepare_study
 from cuda_cyclegan.pipelines.translate import concurrency_of
 
 QUIET_PASSES = 5
@@ -178,10 +178,10 @@ def together(*works: Callable[[], None]) -> None:
 def quiet_stages(case: Case, generator: Generator) -> dict[str, float]:
     """Seconds a study of each stage in the network's turn, nothing else running; and its wall."""
     watch = Stopwatch()
-    volume = read(study(case.scans[0]), None)
+    scans = Scans((read(study(case.scans[0]), None),), ())
     stride = case.model.network.graph.stride
-    plan = plan_study(volume, case.model.card, case.options.settings(), stride)
-    prepared = prepare_study(volume, plan, case.model, case.options, watch)
+    plan = plan_study(scans.volumes, case.model.card, case.options.settings(), stride)
+    prepared = prepare_study(scans, plan, case.model, case.options, watch)
     translator = OpenModel(case.model, generator, case.options)
     infer_study(prepared, translator, watch, lambda *_: None)
     watch = Stopwatch()

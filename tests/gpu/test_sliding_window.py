@@ -9,7 +9,9 @@ from support.gpu_networks import random_network
 from support.numerics_models import through
 
 from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.model.reference import tolerance
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.pipelines.stopwatch import Stopwatch
 from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translate_array
@@ -195,3 +197,26 @@ def test_an_interrupted_window_leaves_the_generator_usable(opened):
         through(array, opened[1], window, stop)
     after, _, _ = translated(opened[1], array, window)
     np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize(("into", "out"), [(2, 1), (1, 2), (3, 2)])
+def test_several_channels(tmp_path_factory, into, out, precision):
+    """Streamed they are what patches one by one give, and what the CPU gives."""
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+
+    extents = (100, 41, 60)
+    array = np.random.default_rng(5).uniform(-1, 1, (into, *extents)).astype(np.float32)
+    network = random_network(build(ResNetSpec(into, out, 8, 1)), 0)
+    window = SlidingWindow(tile(extents, PATCH, 0.3), "gaussian", "edge")
+    options = CudaOptions(PATCH, 2, precision, cache=tmp_path_factory.mktemp("channels"))
+    with open_cuda_generator(network, options) as generator:
+        there, tiles, _ = translated(generator, array, window)
+        here, _, _ = translated(OneByOne(generator), array, window)
+    assert there.shape == (out, *extents)
+    assert tiles == len(window.tiling)
+    assert np.abs(there - here).max() <= 4e-6 * np.abs(here).max()
+    with open_cpu_generator(network) as reference:
+        wanted, _, _ = translated(reference, array, window)
+    error = np.linalg.norm(there - wanted) / np.linalg.norm(wanted)
+    assert error <= tolerance(precision, PATCH)

@@ -15,6 +15,7 @@ OTHERS = {
     "volume_index": 0,
     "keep_private": True,
     "nan_to": 0.0,
+    "resample_channels": True,
 }
 
 

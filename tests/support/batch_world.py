@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,44 @@ def _identity_model(target: str, source: str) -> bytes:
     return model_bytes(spec, weights, Identity(), target, source)
 
 
+MIX = ((1.0, 2.0),)
+
+
+def mixing_model(
+    path: Path,
+    mix: tuple[tuple[float, ...], ...] = MIX,
+    sources: tuple[str, ...] = ("T1", "T2"),
+    targets: tuple[str, ...] = ("CT",),
+    **card: Any,
+) -> Path:
+    """A model whose results are sums of its inputs; mix: for each result, how much of each."""
+    count = len(sources)
+    spec = ResNetSpec(
+        count,
+        len(targets),
+        2 * count,
+        0,
+        downsamplings=0,
+        norm="none",
+        first_kernel=1,
+        last_kernel=1,
+        end="none",
+    )
+    shapes = dict(build(spec).weight_shapes())
+    weights = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    signs = np.concatenate([np.eye(count), -np.eye(count)]).astype(np.float32)
+    weights["first.weight"] = signs.reshape(shapes["first.weight"])
+    weights["last.weight"] = (np.float32(mix) @ signs.T).reshape(shapes["last.weight"])
+    network = Network(build(spec), weights)
+    given, made = make_reference(network)
+    reference = Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan")
+    told = {"source": ", ".join(sources), "target": ", ".join(targets)}
+    told |= {"input_channels": sources, "output_channels": targets}
+    of = replace(_card(spec, Identity(), reference), **told, **card)
+    path.write_bytes(encode_model(of, network, given, made))
+    return path
+
+
 def model_bytes(
     spec: ResNetSpec,
     weights: dict[str, FloatArray],
@@ -151,7 +190,19 @@ def model_bytes(
     """A model file with a true reference patch."""
     network = Network(build(spec), weights)
     given, made = make_reference(network)
-    card = ModelCard(
+    reference = Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan")
+    card = _card(spec, intensity, reference, target, source)
+    return encode_model(card, network, given, made)
+
+
+def _card(
+    spec: ResNetSpec,
+    intensity: IntensityMap,
+    reference: Reference,
+    target: str = "T2",
+    source: str = "T1",
+) -> ModelCard:
+    return ModelCard(
         name="tiny",
         architecture=spec,
         source=source,
@@ -165,6 +216,5 @@ def model_bytes(
         intensity_out=intensity,
         small_volume_padding="edge",
         provenance=Provenance("none", "0" * 64, "none", "test"),
-        reference=Reference(array_sha256(given), array_sha256(made), "cuda-cyclegan"),
+        reference=reference,
     )
-    return encode_model(card, network, given, made)

@@ -203,10 +203,14 @@ def blend(p: arguments.BlendArguments, _: int) -> None:
 class FakeProgram:
     """Translates what lies at `patches` by a function of [N, C, D, H, W], as one run."""
 
-    def __init__(self, stream: FakeStream, shape: tuple[int, ...], function: Any) -> None:
+    def __init__(
+        self, stream: FakeStream, shape: tuple[int, ...], function: Any, channels: int = 1
+    ) -> None:
+        """channels: of what comes out."""
         self._stream, self._shape, self._function = stream, shape, function
-        size = int(np.prod(shape)) * 4
-        self._buffers = [FakeBuffer(size), FakeBuffer(size), FakeBuffer(4)]
+        self._made = shape[0], channels, *shape[2:]
+        sizes = [int(np.prod(each)) * 4 for each in (shape, self._made)]
+        self._buffers = [*map(FakeBuffer, sizes), FakeBuffer(4)]
         self.patches, self.translated, self.overflow = (b.address for b in self._buffers)
         self._buffers[0].array(shape)[:] = 0
         ctypes.c_int.from_address(self.overflow).value = 0
@@ -216,5 +220,5 @@ class FakeProgram:
 
     def _run(self) -> None:
         made = self._function(floats(self.patches, *self._shape).copy())
-        floats(self.translated, *self._shape)[:] = made
+        floats(self.translated, *self._made)[:] = made
         ctypes.c_int.from_address(self.overflow).value = int(not np.isfinite(made).all())

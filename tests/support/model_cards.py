@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cuda_cyclegan.engine.model.card import (
+    ChannelMaps,
     Identity,
     MinMax,
     ModelCard,
@@ -158,6 +159,12 @@ INTENSITY_MAPS = st.one_of(
 )
 
 
+def _maps_of(channels: int) -> st.SearchStrategy[ChannelMaps]:
+    """One for all, or one for each of several."""
+    each = st.tuples(*[INTENSITY_MAPS] * channels)
+    return INTENSITY_MAPS | each if channels > 1 else INTENSITY_MAPS
+
+
 @st.composite
 def cards(draw: st.DrawFn) -> ModelCard:
     """Any card that makes sense."""
@@ -174,8 +181,8 @@ def cards(draw: st.DrawFn) -> ModelCard:
         axes=draw(st.sampled_from(["RAS", "LPS", "SPL", "AIR"])),
         spacing=draw(st.none() | st.tuples(edges, edges, edges)),
         patch=draw(st.sampled_from([(64, 64, 64), (128, 96, 32)])),
-        intensity_in=draw(INTENSITY_MAPS),
-        intensity_out=draw(INTENSITY_MAPS),
+        intensity_in=draw(_maps_of(spec.in_channels)),
+        intensity_out=draw(_maps_of(spec.out_channels)),
         small_volume_padding=draw(st.sampled_from(["edge", "reflect", "minimum"])),
         provenance=Provenance(
             draw(_NAMES), draw(_HASHES), draw(_NAMES), draw(_NAMES), draw(_NAMES), draw(_NAMES)

@@ -1,6 +1,6 @@
 """Cards, volumes and cheap generators for the tests of preparation, tiling and blending."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,7 +102,11 @@ def through(
 
 def small_resnet() -> Network:
     """A ResNet generator of random weights; its instance norms see the whole patch."""
-    graph = build(CARD.architecture)
+    return small_network(build(CARD.architecture))
+
+
+def small_network(graph: Graph) -> Network:
+    """Any graph with random weights."""
     random = np.random.default_rng(3)
     return Network(
         graph,
@@ -114,7 +118,7 @@ def small_resnet() -> Network:
 
 
 def prepared_scan(
-    study: Volume,
+    study: Volume | Sequence[Volume],
     of: ModelCard,
     empty: Empty = np.empty,
     settings: TranslateSettings = SETTINGS,
@@ -122,5 +126,7 @@ def prepared_scan(
     *,
     in_network: bool = False,
 ) -> Prepared:
-    """A scan that is planned and prepared."""
-    return prepare(study, plan_study(study, of, settings, stride, in_network=in_network), of, empty)
+    """A scan, or several of one study, planned and prepared."""
+    volumes = [study] if isinstance(study, Volume) else study
+    plan = plan_study(volumes, of, settings, stride, in_network=in_network)
+    return prepare(volumes, plan, of, empty)

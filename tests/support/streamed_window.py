@@ -48,23 +48,25 @@ class FakeGenerator(FunctionGenerator):
     def on(
         self, card: Card, patch: Any, batch: int, most: int | None, kernels: Any = IN_NUMPY
     ) -> "FakeGenerator":
-        stream = card.stream()
-        program = FakeProgram(stream, (batch, 1, *patch), self.function)
+        stream, channels = card.stream(), (self.graph.in_channels, self.graph.out_channels)
+        shape = (batch, channels[0], *patch)
+        program = FakeProgram(stream, shape, self.function, channels[1])
         made: Any = streamed_window.Compiled(
             program,  # type: ignore[arg-type]
             kernels,
             stream,  # type: ignore[arg-type]
             threading.Lock(),
             batch,
-            (1, 1),
+            channels,
         )
         object.__setattr__(self, "compiled", made)
         object.__setattr__(self, "most", most)
         return self
 
     def run_window(self, source: Any, window: Any, target: Any, on_tiles: Any) -> Any:
+        channels = self.graph.in_channels, self.graph.out_channels
         size = [
-            laid_out(window, ring_rows(window, spare=spare), (1, 1))[1] for spare in (False, True)
+            laid_out(window, ring_rows(window, spare=spare), channels)[1] for spare in (False, True)
         ]
         most = {None: size[1], 0: size[0], -1: size[0] - 1}[self.most]  # type: ignore[attr-defined]
         with window_buffers.open_window_buffers(self.compiled) as opened:  # type: ignore[attr-defined]
@@ -108,11 +110,14 @@ def run_window_into(
     batch: int = 1,
     most: int | None = None,
     kernels: Any = IN_NUMPY,
+    **graph: Any,
 ) -> None:
+    """graph: of other channels than one in and out."""
     card = Card(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_buffers, "Stream", card.stream)
-        generator = FakeGenerator(function).on(card, window.tiling.patch, batch, most, kernels)
+        generator = FakeGenerator(function, **graph)
+        generator.on(card, window.tiling.patch, batch, most, kernels)
         tiles: list[int] = []
         translate_array(source, target, generator, window, Stopwatch(), tiles.append)
     assert sum(tiles) == len(window.tiling)

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -17,6 +17,7 @@ from ....engine.model.model import Model, load_model
 from ....engine.network.layers import Triple
 from ....engine.options import Precision
 from ....engine.recovery import SharedGenerator, shared_generator
+from ....io.channels import joined, other_results
 from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
@@ -102,7 +103,7 @@ class WarmDevice:
         Raises ScanError, OutputFolderError or SettingsError; an OSError is about the output folder.
         """
         known = self._known_of(job)
-        study = find_study(job)
+        study = find_study(job, known.card)
         if known.card:
             study = held_against(study, known.card, any_modality=job.options.any_modality)
         manifest = self._open_folder(Path(job.output))
@@ -209,8 +210,11 @@ class WarmDevice:
             yield generator
 
 
-def find_study(job: StudyJob) -> Study:
-    """The study of a job, found again among its files. Raises ScanError."""
+def find_study(job: StudyJob, card: ModelCard | None) -> Study:
+    """The study of a job, found again among its files, which stand in the order of the channels.
+
+    card: of its model, if that can be read. Raises ScanError.
+    """
     for file in job.files:
         if not os.path.lexists(file):
             raise UnreadableScanError(
@@ -222,11 +226,26 @@ def find_study(job: StudyJob) -> Study:
             f"{refused.path} changed since it was submitted: {refused.reason}; submit it again."
         )
     found = discover([Path(file) for file in job.files], None, job.options.choice())
-    for study in found.studies:
-        if set(map(str, study.files)) == set(job.files):
-            return replace(study, name=PurePosixPath(job.study))
+    study = _with_files(found.studies, job.files, card)
+    if study:
+        name = PurePosixPath(job.study)
+        others = other_results(name, card.output_channels) if card else ()
+        return replace(study, name=name, other_results=others)
     why = f" ({found.skipped[0].reason})" if found.skipped else ""
     raise UnreadableScanError(f"{job.files[0]} is no study any more{why}; submit it again.")
+
+
+def _with_files(
+    scans: Sequence[Study], files: Sequence[str], card: ModelCard | None
+) -> Study | None:
+    """The one scan that has all these files, or the study of several scans that have."""
+    if sorted(str(file) for scan in scans for file in scan.files) != sorted(files):
+        return next((scan for scan in scans if {*map(str, scan.files)} == {*files}), None)
+    if len(scans) == 1:
+        return scans[0]
+    ordered = sorted(scans, key=lambda scan: files.index(str(scan.files[0])))
+    names = card.input_channels if card else ("",) * len(scans)
+    return joined(ordered, names) if len(names) == len(scans) else None
 
 
 def row_of(job: StudyJob) -> StudyReport:

@@ -12,7 +12,13 @@ torch = pytest.importorskip("torch")
 from support import torch_generators as made  # noqa: E402
 from support.model_folder import DATA, ZEROS, ModelFolder, flags, run  # noqa: E402
 
-from cuda_cyclegan.engine.model.card import Established, Identity, Percentiles, Window  # noqa: E402
+from cuda_cyclegan.engine.model.card import (  # noqa: E402
+    Established,
+    Identity,
+    Percentiles,
+    Window,
+    ZScore,
+)
 from cuda_cyclegan.engine.model.model import Model, load_model  # noqa: E402
 from cuda_cyclegan.engine.network.architectures import ResNetSpec  # noqa: E402
 from cuda_cyclegan.engine.network.layers import FloatArray  # noqa: E402
@@ -207,6 +213,22 @@ class TestImport:
         data = DATA.replace("--source T1", "--source 'T1, FLAIR'")
         assert bench.import_(checkpoint, code, data).exit_code == 0
         assert load_model(bench.output).card.input_channels == ("T1", "FLAIR")
+
+    def test_each_channel_may_have_a_map_of_its_own(self, bench: ModelFolder) -> None:
+        checkpoint = bench.checkpoint(made.padded_resnet(2, 1).state_dict())
+        code = "--code junyanz --block-padding reflect"
+        data = DATA.replace("--source T1", "--source T1,FLAIR")
+        own = f"{code} --intensity-in zscore"
+        assert bench.import_(checkpoint, own, data).exit_code == 0
+        card = load_model(bench.output).card
+        assert card.intensity_in == (Percentiles(0.5, 99.5), ZScore())
+        shown = run("inspect", bench.output).stdout
+        assert "percentile:0.5,99.5; zscore:1" in shown
+        result = bench.import_(checkpoint, f"{own} --intensity-in minmax --force", data)
+        assert result.exit_code == 2
+        assert "once for each of the network's channels, which are 2, not 3 times" in (
+            " ".join(result.stderr.split())
+        )
 
     def test_alone_it_lists_what_it_knows_and_writes_nothing(self, bench: ModelFolder) -> None:
         checkpoint = bench.checkpoint(made.padded_resnet().state_dict())

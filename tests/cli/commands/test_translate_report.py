@@ -56,6 +56,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "volume_index": "NoneType",
             "keep_private": "bool",
             "nan_to": "NoneType",
+            "resample_channels": "bool",
             "sha256": "str",
         },
         "output": "str",

@@ -12,7 +12,14 @@ from msgspec import structs
 from support.model_cards import CARD, SPEC, cards
 
 from cuda_cyclegan.engine.errors import ModelFileError
-from cuda_cyclegan.engine.model.card import ModelCard, card_from_json, card_to_json
+from cuda_cyclegan.engine.model.card import (
+    MinMax,
+    ModelCard,
+    Percentiles,
+    Window,
+    card_from_json,
+    card_to_json,
+)
 from cuda_cyclegan.engine.network.architectures import Groups
 from cuda_cyclegan.engine.network.layers import Elu
 
@@ -102,6 +109,10 @@ def changed(path: str, value: Json) -> str:
         ("intensity_in.high", 101),
         ("intensity_in.kind", "histogram"),
         ("intensity_out.high", "1000"),
+        ("intensity_in", [{"kind": "minmax"}]),
+        ("intensity_in", [{"kind": "minmax"}, {"kind": "minmax"}]),
+        ("intensity_in", []),
+        ("intensity_in", "minmax"),
         ("small_volume_padding", "wrap"),
         ("provenance.sha256", "abc"),
         ("reference.input_sha256", "Z" * 64),
@@ -116,6 +127,23 @@ def test_a_wrong_field_is_named(path: str, value: Json) -> None:
     assert path.split(".")[0] in message
     assert "\n" not in message
     assert len(message) < 250
+
+
+def test_each_of_several_channels_may_have_a_map_of_its_own() -> None:
+    two = replace(
+        CARD,
+        architecture=structs.replace(SPEC, in_channels=2),
+        input_channels=("T1", "T2"),
+        intensity_in=(Percentiles(1, 99), Window(0, 300)),
+    )
+    assert card_from_json(card_to_json(two)) == two
+    assert two.maps_in == (Percentiles(1, 99), Window(0, 300))
+    assert two.maps_out == (CARD.intensity_out,)
+    one_for_both = replace(two, intensity_in=MinMax())
+    assert card_from_json(card_to_json(one_for_both)).maps_in == (MinMax(), MinMax())
+    wrong = replace(two, intensity_in=(Percentiles(1, 99), Window(300, 0)))
+    with pytest.raises(ModelFileError, match=r"'intensity_in\[1\].low' must lie below"):
+        card_to_json(wrong)
 
 
 def test_what_version_0_1_could_say_is_said_in_its_words() -> None:

@@ -63,7 +63,7 @@ class Folders:
         inputs = tuple(map(FileState.of, planned.study.files))
         with Manifest(self.output) as manifest:
             store = Store(manifest, RECIPE, CARD)
-            store.put(planned, Translated(volume, 1, None, None, made), inputs)
+            store.put(planned, Translated((volume,), 1, None, None, made), inputs)
 
     def place(self, mark: MapMark) -> Path:
         return map_beside(self.output / self.study().name, mark.kind)

@@ -63,7 +63,7 @@ def test_large_arrays_are_those_that_were_foreseen(
     translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
     blended = 2 * 8 * tiling.extents[1] * tiling.extents[2] * 4
     held = study.voxels.nbytes - kept + sum(asked)
-    unknown = 0 if prepared.plan.voxel_type else study.voxels.size
+    unknown = 0 if prepared.plan.results[0].voxel_type else study.voxels.size
     assert held + blended <= foreseen.translated <= held + blended + 2 * unknown
     assert (made.volume is not None) == prepared.plan.is_made_as_stored
     finish(prepared, made, empty)

@@ -49,7 +49,8 @@ def run(
     made = canvas(prepared)
     window = SlidingWindow(prepared.plan.tiling, "gaussian", "edge")
     translate_array(prepared.given, made.target, generator, window, Stopwatch(), lambda _: None)
-    return finish(prepared, made)
+    [result] = finish(prepared, made)
+    return result
 
 
 def intensities(prepared: Prepared) -> FloatArray:
@@ -57,7 +58,8 @@ def intensities(prepared: Prepared) -> FloatArray:
 
 
 def finished(prepared: Prepared, network: FloatArray) -> Volume:
-    return finish(prepared, Canvas(Stored(network)))
+    [result] = finish(prepared, Canvas(Stored(network)))
+    return result
 
 
 def signed_permutation(order: tuple[int, ...], signs: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -314,10 +316,11 @@ def test_a_grid_no_model_can_take_is_refused(
         prepared_scan(study, card(spacing=(1, 1, 1)))
 
 
-def test_two_channels_are_refused() -> None:
+@pytest.mark.parametrize(("scans", "told"), [(1, "1 scan was"), (3, "3 scans were")])
+def test_as_many_scans_as_the_model_has_channels_or_none(scans: int, told: str) -> None:
     study = volume(np.arange(8, dtype=np.int16).reshape(2, 2, 2))
-    with pytest.raises(PreparationError, match="takes 2 channels and makes 1"):
-        prepared_scan(study, card(input_channels=("T1", "T2")))
+    with pytest.raises(PreparationError, match=rf"takes 2 scans of a study \(T1, T2\), and {told}"):
+        prepared_scan([study] * scans, card(input_channels=("T1", "T2")))
 
 
 PLANE = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0]])
@@ -358,7 +361,7 @@ def test_voxels_go_in_and_come_out_as_they_are_stored(dtype: str) -> None:
     prepared = prepared_scan(study, of)
     assert np.shares_memory(prepared.given.values, study.voxels)
     made = canvas(prepared)
-    result = finish(prepared, made)
+    [result] = finish(prepared, made)
     assert np.shares_memory(made.target.values, result.voxels)
     assert result.voxels.dtype == study.voxels.dtype
 

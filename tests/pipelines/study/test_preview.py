@@ -71,14 +71,14 @@ def columns(png: bytes) -> list[np.ndarray]:
 def test_proportions_are_the_patients() -> None:
     slab = volume(np.arange(1600.0).reshape(20, 20, 4), np.diag([1, 1, 10, 1]))
     planes = mid_slices(slab)
-    picture = Image.open(BytesIO(draw_preview(planes, planes, card())))
+    picture = Image.open(BytesIO(draw_preview([planes], [planes], card())))
     frame = 40 + 3 * 2 * 24 + 76
     assert picture.height == frame + 150 + 300 + 300, "20 mm are half as high as 40 mm"
 
 
 def test_an_output_equal_to_its_input_shows_no_difference() -> None:
     planes = mid_slices(patient(np.eye(3)))
-    given, made, change = columns(draw_preview(planes, planes, card()))
+    given, made, change = columns(draw_preview([planes], [planes], card()))
     body = slice(40, -76)
     assert np.array_equal(given[body], made[body])
     colourful = np.ptp(change[body].astype(int), axis=2) > 20
@@ -88,7 +88,7 @@ def test_an_output_equal_to_its_input_shows_no_difference() -> None:
 def test_it_says_that_it_is_synthetic() -> None:
     """In its own text, which a program reads, and in the picture, above the result and below."""
     planes = mid_slices(patient(np.eye(3)))
-    png = draw_preview(planes, planes, card(target="CT"))
+    png = draw_preview([planes], [planes], card(target="CT"))
     assert Image.open(BytesIO(png)).info["Description"] == NOTICE
     given, made, _ = columns(png)
     assert not np.array_equal(given[:40], made[:40])
@@ -100,8 +100,8 @@ def test_more_is_orange_and_less_is_blue() -> None:
     before = mid_slices(scan)
     brighter = mid_slices(scan.with_voxels(scan.voxels + 50))
     darker = mid_slices(scan.with_voxels(scan.voxels - 50))
-    *_, more = columns(draw_preview(before, brighter, card()))
-    *_, less = columns(draw_preview(before, darker, card()))
+    *_, more = columns(draw_preview([before], [brighter], card()))
+    *_, less = columns(draw_preview([before], [darker], card()))
     assert more[..., 0].sum(dtype=int) > 2 * more[40:-76, :, 2].sum(dtype=int)
     assert less[40:-76, :, 2].sum(dtype=int) > 2 * less[40:-76, :, 0].sum(dtype=int)
 
@@ -122,10 +122,10 @@ def test_a_constant_output_can_be_drawn(value: float) -> None:
     flat = scan.with_voxels(np.full(scan.shape, value, np.float32))
     other_unit = card(intensity_in=Percentiles(0, 100), intensity_out=Window(0, 1000))
     for model in (card(), other_unit):
-        assert draw_preview(mid_slices(scan), mid_slices(flat), model).startswith(b"\x89PNG")
+        assert draw_preview([mid_slices(scan)], [mid_slices(flat)], model).startswith(b"\x89PNG")
 
 
 def test_names_of_any_length_and_script_are_drawn() -> None:
     planes = mid_slices(patient(np.eye(3)))
     model = card(source="磁共振" * 30, target="T2-weighted FLAIR after contrast")
-    assert draw_preview(planes, planes, model).startswith(b"\x89PNG")
+    assert draw_preview([planes], [planes], model).startswith(b"\x89PNG")

@@ -46,11 +46,12 @@ def translate_unchanged(
     translator = OpenModel(model, generator, options)
     study = Study(PurePosixPath(scan.name), (scan,), form)
     watch = Stopwatch()
-    volume = read_study(study, options, watch)
-    plan = plan_study(volume, of, options.settings(), generator.graph.stride)
-    prepared = prepare_study(volume, plan, model, options, watch)
+    scans = read_study(study, options, watch)
+    plan = plan_study(scans.volumes, of, options.settings(), generator.graph.stride)
+    prepared = prepare_study(scans, plan, model, options, watch)
     inferred = infer_study(prepared, translator, watch, lambda *_: None)
-    write(finish_study(inferred, model, options, watch).volume, result)
+    [volume] = finish_study(inferred, model, options, watch).volumes
+    write(volume, result)
 
 
 def voxels(dtype: str) -> np.ndarray[Any, Any]:

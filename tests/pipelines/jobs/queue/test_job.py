@@ -61,6 +61,7 @@ LATER: dict[str, tuple[int, object, str]] = {
     "verify": (2, 3, "3"),
     "any_modality": (3, True, "true"),
     "nan_to": (3, 0.0, "0.0"),
+    "resample_channels": (4, True, "true"),
 }
 """Options that came later: the version of a job with one, a value, and how it is written."""
 
@@ -77,8 +78,8 @@ def test_an_option_that_came_later_is_stored_behind_the_others(name: str) -> Non
 def test_options_that_came_later_are_stored_in_one_order() -> None:
     asked = {name: value for name, (_, value, _) in LATER.items()}
     text = replace(JOB, options=replace(JOB.options, **asked)).to_json()
-    assert list(json.loads(text))[-4:] == [*LATER]
-    assert json.loads(text)["version"] == 3
+    assert list(json.loads(text))[-len(LATER) :] == [*LATER]
+    assert json.loads(text)["version"] == 4
 
 
 def test_a_job_from_before_an_option_was_there_takes_its_default() -> None:

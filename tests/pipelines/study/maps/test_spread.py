@@ -24,6 +24,7 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow
 from cuda_cyclegan.pipelines.study.translation import (
     InferredStudy,
     OpenModel,
+    Scans,
     Translated,
     finish_study,
     infer_spread,
@@ -52,11 +53,13 @@ class Study:
         self.model = Model(of, Network(generator.graph, {}), EMPTY, EMPTY, "")
         self.options = TranslateOptions(PATCH, precision="fp32", spread=flip_count)
         self.opened = OpenModel(self.model, generator, self.options)
-        self.plan = plan_read_study(scan, self.model, self.options, self.watch)
+        self.plan = plan_read_study(Scans((scan,), ()), self.model, self.options, self.watch)
         self.told: list[tuple[int, int]] = []
 
     def inferred(self, empty: Empty = np.empty) -> InferredStudy:
-        prepared = prepare_study(self.scan, self.plan, self.model, self.options, self.watch, empty)
+        prepared = prepare_study(
+            Scans((self.scan,), ()), self.plan, self.model, self.options, self.watch, empty
+        )
         mirrored = None
         arguments = prepared, self.opened, self.watch, lambda *done: self.told.append(done), empty
         if self.flips:
@@ -68,7 +71,7 @@ class Study:
 
     def each(self) -> list[FloatArray]:
         """What comes out of each flip by itself, in network intensity on the model's grid."""
-        prepared = prepare(self.scan, self.plan, self.model.card)
+        prepared = prepare([self.scan], self.plan, self.model.card)
         given = prepared.given.scaling.forward(prepared.given.values)
         window = SlidingWindow(self.plan.tiling, self.options.blend, "edge")
         return [
@@ -166,7 +169,7 @@ def test_maps_are_mean_and_deviation_of_the_results_before_they_are_rounded(
 
 def _in_foreground(study: Study) -> float:
     """By its definition, from a scan of few voxels, all of which are looked at."""
-    prepared = prepare(study.scan, study.plan, study.model.card)
+    prepared = prepare([study.scan], study.plan, study.model.card)
     deviation = np.stack(study.each()).std(axis=0, ddof=1, dtype=np.float64)
     return mean_in_foreground(deviation.astype(np.float32), prepared.given)
 
@@ -206,11 +209,11 @@ def test_the_result_has_the_same_bytes_as_without(dtype: str, out: Any, spacing:
     of = card(intensity_in=MinMax(), intensity_out=out, spacing=spacing)
     alone, beside = (Study(scan_of(dtype), of, count).translated() for count in (0, 5))
     assert (alone.maps, alone.spread) == ((), None)
-    assert beside.volume.voxels.dtype == alone.volume.voxels.dtype
-    assert beside.volume.voxels.tobytes() == alone.volume.voxels.tobytes()
-    assert (beside.volume.slope, beside.volume.intercept) == (
-        alone.volume.slope,
-        alone.volume.intercept,
+    assert beside.volumes[0].voxels.dtype == alone.volumes[0].voxels.dtype
+    assert beside.volumes[0].voxels.tobytes() == alone.volumes[0].voxels.tobytes()
+    assert (beside.volumes[0].slope, beside.volumes[0].intercept) == (
+        alone.volumes[0].slope,
+        alone.volumes[0].intercept,
     )
 
 

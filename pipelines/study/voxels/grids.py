@@ -6,7 +6,7 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 
-from ...io.volume import Affine, Volume
+from ....io.volume import Affine, Volume
 
 nibabel: Any = _nibabel  # typed only in part
 

@@ -1,0 +1,221 @@
+"""Which scans are the channels of one study: by patterns of names, or by suffixes as in BIDS."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from .discovery import Discovery
+from .search import SUFFIXES, Skipped, suffix_of
+from .volume import Obstacle, Study
+
+SessionKey: TypeAlias = tuple[Path | str, ...]
+"""What the scans of a study have in common. Of files: a folder, and what stands for each * of a
+pattern; of DICOM series: patient, study and frame of reference.
+"""
+
+_WILDCARD = re.compile(r"(\*\*|\*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelName:
+    """A channel of a model, and how the scans of it are named.
+
+    name: as the model has it. pattern: of the end of a file's path, or of a series' description or
+    label; "" for the suffix of BIDS, or for a word of the description. In a pattern * is text that
+    all files of a study have in common, and ** any text.
+    """
+
+    name: str
+    pattern: str = ""
+
+    def session_of(self, scan: Study) -> SessionKey | None:
+        """Of which session it is, if it is a scan of this channel."""
+        if scan.format == "dicom":
+            return self._session_of_series(scan)
+        file = scan.files[0]
+        stem = file.with_name(file.name[: len(file.name) - len(suffix_of(file))])
+        if not self.pattern:
+            before, _, word = stem.name.rpartition("_")
+            return (stem.parent, before) if self._is_named(word) else None
+        depth = self.pattern.count("/") + 1
+        for path in (stem, file):
+            if found := self._fits("/".join(path.parts[-depth:])):
+                return path.parents[depth - 1], *found.groups()
+        return None
+
+    def _session_of_series(self, scan: Study) -> SessionKey | None:
+        from .dicom.series import Series
+
+        series = scan.series
+        assert isinstance(series, Series)
+        if self.pattern:
+            is_one = self._fits(series.description) or self._fits(series.label)
+        else:
+            words = re.split(r"[^A-Za-z0-9]+", series.description)
+            is_one = self.name.upper() == series.modality or any(map(self._is_named, words))
+        return (series.patient, series.study, series.reference) if is_one else None
+
+    def _is_named(self, word: str) -> bool:
+        """As T1 is by T1w, the suffix that BIDS has for it."""
+        named, wanted = (text.lower().removesuffix("w") for text in (word, self.name))
+        return named == wanted
+
+    def _fits(self, text: str) -> "re.Match[str] | None":
+        parts, forms = _WILDCARD.split(self.pattern), {"*": "([^/]*)", "**": "[^/]*"}
+        expression = "".join(forms.get(part, re.escape(part)) for part in parts)
+        return re.fullmatch(expression, text, re.IGNORECASE)
+
+
+def in_channels(
+    found: Discovery, channels: Sequence[ChannelName], results: Sequence[str]
+) -> Discovery:
+    """A search whose scans are joined to studies of so many channels, in their order.
+
+    results: names of the channels that come out; of several each has a result of its own. A study
+    that lacks a channel, or has two scans for one, has that as its obstacle; what fits no channel
+    is skipped. Studies of one channel that is told by no pattern are those that were found.
+    """
+    studies, skipped = list(found.studies), list(found.skipped)
+    if len(channels) > 1 or channels[0].pattern:
+        studies, left_out = _joined(studies, channels)
+        skipped = sorted([*skipped, *left_out], key=lambda row: row.path)
+    named = (with_results(study, results) for study in studies)
+    return replace(found, studies=tuple(named), skipped=tuple(skipped))
+
+
+def joined(scans: Sequence[Study], channels: Sequence[str]) -> Study:
+    """One study of several scans, which is named after the first; channels: that they are for."""
+    parts = tuple(replace(scan, channel=name) for scan, name in zip(scans, channels, strict=True))
+    told = ", ".join(f"{part.channel} {part.name}" for part in parts)
+    notes = [f"{part.channel}: {note}" for part in parts for note in part.notes]
+    obstacles = [(part.channel, part.obstacle) for part in parts if part.obstacle]
+    return replace(
+        parts[0],
+        files=tuple(file for part in parts for file in part.files),
+        notes=(f"its channels are {told}", *notes),
+        obstacle=_named(*obstacles[0]) if obstacles else None,
+        scans=parts,
+        channel="",
+    )
+
+
+def with_results(study: Study, channels: Sequence[str]) -> Study:
+    """The study with a result for each channel that comes out: beside each other, if several."""
+    if len(channels) == 1:
+        return study
+    first = _with_word(study.name, next(_words_of(channels)))
+    return replace(study, name=first, other_results=other_results(first, channels))
+
+
+def other_results(first: PurePosixPath, channels: Sequence[str]) -> tuple[PurePosixPath, ...]:
+    """Where the results of further channels go, given that of the first."""
+    word, *others = _words_of(channels)
+    stem, suffix = _parts(first)
+    named = first.with_name(stem.removesuffix(f"_{word}") + suffix)
+    return tuple(_with_word(named, other) for other in others)
+
+
+def _with_word(name: PurePosixPath, word: str) -> PurePosixPath:
+    stem, suffix = _parts(name)
+    return name.with_name(f"{stem}_{word}{suffix}")
+
+
+def _parts(name: PurePosixPath) -> tuple[str, str]:
+    """A result's name without the suffix of a file of scans, and that; a series has none."""
+    length = len(suffix_of(Path(name))) if suffix_of(Path(name)) in SUFFIXES else 0
+    return name.name[: len(name.name) - length], name.name[len(name.name) - length :]
+
+
+def _joined(
+    studies: Iterable[Study], channels: Sequence[ChannelName]
+) -> tuple[list[Study], list[Skipped]]:
+    skipped, apart = list[Skipped](), list[Study]()
+    sessions: dict[SessionKey, dict[str, list[Study]]] = defaultdict(lambda: defaultdict(list))
+    for scan in studies:
+        fitting = {
+            channel.name: session
+            for channel in channels
+            if (session := channel.session_of(scan)) is not None
+        }
+        match list(fitting.items()):
+            case []:
+                skipped.append(Skipped(scan.files[0], _of_none(channels)))
+            case [(name, session)]:
+                sessions[session][name].append(scan)
+            case several:
+                apart.append(_refused(scan, _of_several([name for name, _ in several])))
+    whole = (_study_of(scans, channels) for scans in sessions.values())
+    return sorted([*apart, *whole], key=lambda study: study.name), skipped
+
+
+def _study_of(scans: Mapping[str, Sequence[Study]], channels: Sequence[ChannelName]) -> Study:
+    there = [channel.name for channel in channels if channel.name in scans]
+    twice = [name for name in there if len(scans[name]) > 1]
+    lacking = [channel for channel in channels if channel.name not in scans]
+    if not twice and not lacking and len(there) == 1:
+        return scans[there[0]][0]
+    study = joined([scans[name][0] for name in there], there)
+    if twice:
+        names = ", ".join(str(scan.name) for scan in scans[twice[0]])
+        return _refused(study, f"{len(scans[twice[0]])} scans are its {twice[0]}: {names}; {_SAY}")
+    if lacking:
+        return _refused(study, "; ".join(_lack(channel, study) for channel in lacking))
+    return study if _is_in_one_space(study) else _refused(study, _PLACELESS)
+
+
+_SAY = "tell them apart with setting channel"
+_PLACELESS = (
+    "its series tell no frame of reference, so that nobody knows whether they lie in one space; "
+    "register them, and convert them to NIfTI"
+)
+
+
+def _is_in_one_space(study: Study) -> bool:
+    """Whether its scans say so; files have nothing but their affines to say it with."""
+    if study.format != "dicom":
+        return True
+    from .dicom.series import Series
+
+    return isinstance(study.series, Series) and bool(study.series.reference)
+
+
+def _lack(channel: ChannelName, study: Study) -> str:
+    if study.format == "dicom":
+        beside = "no other series of its study and frame of reference"
+        told = f"is told as {channel.pattern or channel.name}"
+    else:
+        beside, word = "no scan beside it", channel.pattern or f"..._{channel.name}"
+        alike = ", with the same text for each *" if "*" in word.replace("**", "") else ""
+        told = f"is named {word}{alike}"
+    return f"it lacks the channel {channel.name}: {beside} {told}; setting channel says which are"
+
+
+def _of_none(channels: Sequence[ChannelName]) -> str:
+    names = " or ".join(channel.name for channel in channels)
+    return f"nothing tells it as {names}; setting channel says which scans are"
+
+
+def _of_several(names: Sequence[str]) -> str:
+    return f"it is told as {' and as '.join(names)}; {_SAY}"
+
+
+def _refused(study: Study, reason: str) -> Study:
+    return replace(study, obstacle=study.obstacle or Obstacle("unsupported", reason))
+
+
+def _named(channel: str, obstacle: Obstacle) -> Obstacle:
+    return replace(obstacle, reason=f"{channel}: {obstacle.reason}")
+
+
+def _words_of(channels: Sequence[str]) -> Iterator[str]:
+    """A word for each channel that may stand in a file's name, no two alike."""
+    known = set[str]()
+    for number, channel in enumerate(channels, 1):
+        word = re.sub(r"[^A-Za-z0-9.+-]+", "-", channel).strip("-.")
+        if not word or word.casefold() in known:
+            word = f"{word}{number}" if word else f"channel-{number}"
+        known.add(word.casefold())
+        yield word
