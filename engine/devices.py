@@ -1,7 +1,7 @@
 """Which device computes. Imports nothing heavy until a generator is opened."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from .cuda.plan_cache import Progress, cache_folder, unheard
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _PROVIDER = "onnxruntime:"
 _ALL_PRECISIONS_FROM = (8, 0)
 """The compute capability that brought bf16 and tf32."""
+
+_CUDA_ITSELF = 640 << 20
+"""Bytes of a card that its context, cuDNN and their kernels take; 537 MiB and some on an H200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,21 @@ def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
     if card.capability >= _ALL_PRECISIONS_FROM:
         return "fp16", "bf16", "tf32", "fp32"
     return "fp16", "fp32"
+
+
+def with_half_the_memory(device: Device) -> Device:
+    """A device as one of two networks has it that are open on it at the same time.
+
+    Of a card each may take half of the memory limit, or of what is free now: so neither finds less
+    than it was promised because the other came first. Others have no limit of their own.
+    """
+    if device.kind != "cuda":
+        return device
+    [card] = [card for card in cuda_devices() if card.index == device.index]
+    free = card.total_bytes if card.free_bytes is None else card.free_bytes
+    room, limit = max(free - _CUDA_ITSELF, 0), device.limits.vram
+    half = (room if limit is None else min(room, limit)) // 2
+    return replace(device, limits=replace(device.limits, vram=half))
 
 
 def open_generator(

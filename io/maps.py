@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-MapKind: TypeAlias = Literal["spread-mean", "spread-sd"]
+MapKind: TypeAlias = Literal["spread-mean", "spread-sd", "cycle"]
 """Ends the name of a map's file; a DICOM series has it in ImageType."""
 
 _MARK = ".map-"

@@ -15,18 +15,25 @@ from .settings import FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOp
 
 
 def decided(
-    model: Model, device: str, limits: CudaLimits, options: TranslateOptions
+    model: Model,
+    device: str,
+    limits: CudaLimits,
+    options: TranslateOptions,
+    back: Model | None = None,
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
     """The devices behind a name, and the options with nothing left open.
 
-    device, limits: as `choose_devices` takes them. Raises PatchShapeError, DeviceUnavailableError
-    or SettingsError where model, devices and options do not fit each other.
+    device, limits: as `choose_devices` takes them. back: the model that is to lead results back,
+    on the same devices. Raises PatchShapeError, DeviceUnavailableError or SettingsError where
+    models, devices and options do not fit each other.
     """
     devices = choose_devices(_known_device(device), limits)
     options = with_precision(options, devices, device)
     patch = options.patch or model.card.patch
     check_spread(model, options)
     check_model(model, patch, devices[0])
+    if back:
+        check_model(back, back.card.patch, devices[0])
     return devices, replace(options, patch=patch)
 
 

@@ -5,8 +5,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..engine.cuda.plan_cache import cache_folder
-from ..engine.devices import plan_device
+from ..engine.devices import plan_device, with_half_the_memory
+from ..engine.model.model import Model
+from ..engine.network.layers import Triple
+from ..io.volume import Volume
+from .cycle.way_back import host_bytes, plan_back
 from .progress.rates import (
     HostRates,
     NetworkRates,
@@ -21,6 +27,8 @@ from .report.report import Failure
 from .results.aliases import with_aliases
 from .results.resume import PlannedStudy
 from .stopwatch import Stopwatch
+from .study.plan import StudyPlan
+from .study.preparation import lying_alike
 from .study.sliding_window import window_grid
 from .study.tiling import Tiling
 from .study.translation import PreparedStudy, plan_read_study, prepare_study, read_study
@@ -41,7 +49,8 @@ class DryRow:
     it is translated alone, the program included; None on the CPU and where nobody knows yet. work:
     None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
     tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
-    computed a second time, on the CPU. passes: how many times each tile is translated.
+    computed a second time, on the CPU. back: where tiles of the way back lie, if there is one.
+    passes: how many times each tile is translated.
     """
 
     planned: PlannedStudy
@@ -52,18 +61,29 @@ class DryRow:
     work: Work | None = None
     failure: Failure | None = None
     again: int = 0
+    back: "PatchGrid | None" = None
     passes: int = 1
 
     @property
     def tiles(self) -> int:
-        return self.passes * prod(map(len, self.grid.origins)) if self.grid else 0
+        return self.passes * _count(self.grid)
+
+    @property
+    def tiles_back(self) -> int:
+        """Tiles on the way back."""
+        return _count(self.back)
+
+
+def _count(grid: "PatchGrid | None") -> int:
+    return prod(map(len, grid.origins)) if grid else 0
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """A batch that was only planned.
 
-    devices: what each card would hold besides arrays; none for the CPU. device_bytes: of each, with
+    devices: what each card would hold besides arrays, for each of its networks; none for the CPU.
+    device_bytes: of each, with
     as many arrays as may be there at the same time, the largest. seconds: of the whole batch; None
     if not known for each study that is due. rows: of all studies, in order. verifying: seconds of
     it in which the CPU computes tiles a second time; None if not known.
@@ -82,13 +102,9 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     tell: is told how many of all studies are done.
     Raises DeviceMemoryError if a card has no room for the program.
     """
-    settings = job.settings
-    plans = [
-        plan_device(job.model.network, device, settings.precision, settings.patch)
-        for device in job.devices
-    ]
-    cards = tuple(plan for plan in plans if plan)
-    foresight = _Foresight(job, cards)
+    cards = _planned(job, job.model, job.settings.patch)
+    back = _planned(job, job.back, job.back.card.patch) if job.back else ()
+    foresight = _Foresight(job, cards, back)
     studies, rows = job.plan(), list[DryRow]()
     for planned in with_aliases(studies):
         tell(len(rows), len(studies))
@@ -97,17 +113,30 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     rows.sort(key=lambda row: places[row.planned.study.name])
     grids = [row.grid for row in rows if row.grid]
     at_once = concurrency_of(job.devices[0], len(job.devices)).networks
-    held = tuple(card.held(grids, at_once) for card in cards)
+    grids_back = [row.back for row in rows if row.back]
+    held = [card.held(grids, at_once) for card in cards]
+    held += [card.held(grids_back, at_once) for card in back]
     verifying = foresight.verifying(sum(row.again for row in rows))
-    return DryRun(tuple(rows), cards, held, foresight.wall(rows), verifying)
+    return DryRun(tuple(rows), (*cards, *back), tuple(held), foresight.wall(rows), verifying)
+
+
+def _planned(job: Job, model: Model, patch: Triple) -> "tuple[DevicePlan, ...]":
+    """What one of the networks would take of each card."""
+    devices = map(with_half_the_memory, job.devices) if job.back else job.devices
+    precision = job.settings.precision
+    plans = (plan_device(model.network, device, precision, patch) for device in devices)
+    return tuple(plan for plan in plans if plan)
 
 
 class _Foresight:
     """Judges studies by what earlier batches and the search for plans have measured."""
 
-    def __init__(self, job: Job, cards: "Sequence[DevicePlan]") -> None:
+    def __init__(
+        self, job: Job, cards: "Sequence[DevicePlan]", back: "Sequence[DevicePlan]"
+    ) -> None:
         self._job = job
         self._cards = cards
+        self._back = back
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
 
@@ -126,18 +155,39 @@ class _Foresight:
             notes = *notes, *scans.notes
             plan = plan_read_study(scans, job.model, job.options, watch)
             study = prepare_study(scans, plan, job.model, job.options, watch)
+            notes = *notes, *study.notes
             grid = window_grid(study.prepared.given.values, plan.tiling)
+            back, peak = self._way_back(scans.volumes[0], plan)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
-        on_card = [card.held([grid]) for card in self._cards]
-        known = [size for size in on_card if size is not None]
         notes = *notes, *_padding(plan.tiling)
         again = self._again(planned, study)
-        passes, voxels = job.options.passes, scans.volumes[0].voxels.size
-        work = self._work(planned, voxels, passes * len(plan.tiling), again)
-        device_bytes = max(known, default=None)
-        peak = plan.footprint.peak
-        return DryRow(planned, notes, grid, peak, device_bytes, work, again=again, passes=passes)
+        on_card = self._on_card(grid, back)
+        row = DryRow(
+            planned, notes, grid, peak, on_card, again=again, back=back, passes=job.options.passes
+        )
+        return replace(row, work=self._work(row, scans.volumes[0].voxels.size))
+
+    def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
+        """Where its tiles lie, and the bytes of host memory that the study takes with it."""
+        if self._job.back is None:
+            return None, plan.footprint.peak
+        back = plan_back(volume, self._job.back, self._job.options)
+        view = back.orientation.oriented(volume.voxels)
+        if back.resampling:
+            view = np.empty(back.resampling.target, np.float32)
+        array = lying_alike(view, 1, np.empty)
+        return window_grid(array, back.tiling), host_bytes(volume, plan, back, self._job.options)
+
+    def _on_card(self, grid: "PatchGrid", back: "PatchGrid | None") -> int | None:
+        """Bytes of a card for a study alone, of all its networks; None if not known."""
+        known = [card.held([grid]) for card in self._cards]
+        largest = max((size for size in known if size is not None), default=None)
+        if largest is None or back is None:
+            return largest
+        returning = [card.held([back]) for card in self._back]
+        most = max((size for size in returning if size is not None), default=None)
+        return None if most is None else largest + most
 
     def _again(self, planned: PlannedStudy, study: PreparedStudy) -> int:
         prepared, count = study.prepared, self._job.options.verify
@@ -168,19 +218,27 @@ class _Foresight:
             ),
         )
 
-    def _work(self, planned: PlannedStudy, voxels: int, tiles: int, again: int) -> Work | None:
-        host = self._cache.get(HostRates, *self._job.known_host_keys(planned.study))
-        network, verifying = self._on_device(tiles), self.verifying(again)
+    def _work(self, row: DryRow, voxels: int) -> Work | None:
+        host = self._cache.get(HostRates, *self._job.known_host_keys(row.planned.study))
+        network, verifying = self._on_device(row), self.verifying(row.again)
         if host is None or network is None or verifying is None:
             return None
         return Work(voxels * host.load, network, voxels * host.store + verifying)
 
-    def _on_device(self, tiles: int) -> float | None:
-        """By the measured time of the very program, or else by the last batch of the kind."""
-        for card in self._cards:
-            if card.program and (seconds := card.program.seconds(tiles)) is not None:
-                return seconds
-        return tiles * self._network.tile if self._network else None
+    def _on_device(self, row: DryRow) -> float | None:
+        """By the measured times of the very programs, or else by the last batch of the kind."""
+        forth = _program_seconds(self._cards, row.tiles)
+        back = _program_seconds(self._back, row.tiles_back) if row.back else 0.0
+        if forth is not None and back is not None:
+            return forth + back
+        return row.tiles * self._network.tile if self._network else None
+
+
+def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:
+    for card in cards:
+        if card.program and (seconds := card.program.seconds(tiles)) is not None:
+            return seconds
+    return None
 
 
 def _padding(tiling: Tiling) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 PipelineError
 ├── PreparationError   a volume cannot be brought into, or back from, the model's world
+│   └── UnexpectedInputError  a scan is unlike those of the calibration, and such are refused
 ├── OccupiedError      a file that this program did not make stands where a result would go
 ├── ComparisonError    a result and its truth cannot be compared
 ├── VerificationError  a result is not what a second computation gives
@@ -24,6 +25,10 @@ class PipelineError(Exception):
 
 class PreparationError(PipelineError):
     """This volume cannot be brought into, or back from, the model's world; the batch goes on."""
+
+
+class UnexpectedInputError(PreparationError):
+    """A scan is unlike those that the model was calibrated with, and such are to be refused."""
 
 
 class OccupiedError(PipelineError):

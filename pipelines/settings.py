@@ -27,6 +27,8 @@ ADDED: dict[str, int | None] = {
     "verify": 2,
     "any_modality": 3,
     "nan_to": 3,
+    "strict_input": 4,
+    "cycle_check": 4,
     "spread": 4,
     "resample_channels": 4,
 }
@@ -35,6 +37,17 @@ ADDED: dict[str, int | None] = {
 At their default they are left out of fingerprints, so that results from before stay up to date, and
 of jobs, which older workers then take and whose key stays. None: it always stands in jobs.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCheck:
+    """That results are translated back. model: file of the generator back. sha256: of that file;
+    "" until it was read. has_map: whether the error of each voxel is stored as a map.
+    """
+
+    model: str
+    sha256: str = ""
+    has_map: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +88,9 @@ class TranslateOptions:
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. verify: tiles of each study that are computed a
     second time. any_modality: whether a scan of another modality than the model's source is taken.
-    spread: over how many ways of mirroring the patches a mean and a standard deviation are made; 0
-    makes none.
+    strict_input: whether a scan that is unlike the model's calibration set is refused.
+    cycle_check: by which model results are translated back; None if they are not. spread: over how
+    many ways of mirroring the patches a mean and a standard deviation are made; 0 makes none.
     All others mean what they do in TranslateSettings and Choice, which are made from them. overlap,
     blend, volume_index, keep_private, nan_to, resample_channels: as in TranslateSettings.
     output_format, fewest_slices, allow_uneven, links: as in Choice.
@@ -98,6 +112,8 @@ class TranslateOptions:
     verify: int = 0
     any_modality: bool = False
     nan_to: float | None = None
+    strict_input: bool = False
+    cycle_check: CycleCheck | None = None
     spread: int = 0
     resample_channels: bool = False
 

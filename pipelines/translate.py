@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import Progress, cache_folder
-from ..engine.devices import Device, Precision, open_generator
+from ..engine.devices import Device, Precision, open_generator, with_half_the_memory
 from ..engine.generator import Generator
 from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, load_model
@@ -21,6 +21,7 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
+from .cycle.back_model import back_model, check_read, cycle_rule
 from .decisions import decided
 from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
@@ -89,6 +90,7 @@ class Job:
     """A request that was found sound: its model read, its devices chosen, its studies found.
 
     options: as requested, with nothing left open. discovery: those studies, and what is none.
+    back: the model that leads results back, if that is asked for.
     """
 
     request: Request
@@ -96,6 +98,7 @@ class Job:
     devices: tuple[Device, ...]
     options: TranslateOptions
     discovery: Discovery
+    back: Model | None = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -111,7 +114,7 @@ class Job:
     def network_key(self) -> str:
         """Under which the speed of this job's network is remembered."""
         settings = self.settings
-        return network_key(self.model.sha256, settings.patch, settings.precision, self._devices)
+        return network_key(self._models, settings.patch, settings.precision, self._devices)
 
     @property
     def verify_key(self) -> str:
@@ -124,6 +127,10 @@ class Job:
         return opening_key(self._devices)
 
     @property
+    def _models(self) -> str:
+        return f"{self.model.sha256} and {self.back.sha256}" if self.back else self.model.sha256
+
+    @property
     def _devices(self) -> str:
         return f"{self.devices[0].kind} of --device {self.request.device}"
 
@@ -131,11 +138,11 @@ class Job:
         """Under which the speed of reading and writing such studies is remembered."""
         options = self.options
         maps = f" with {options.spread} flips" if options.spread else ""
-        return host_keys(study, self.model.sha256, f"{options.output_format}{maps}")
+        return host_keys(study, self._models, f"{options.output_format}{maps}")
 
     def known_host_keys(self, study: Study) -> tuple[str, ...]:
         """Under which it may be known, the best first: without maps it is nearly the same."""
-        plain = host_keys(study, self.model.sha256, self.options.output_format)
+        plain = host_keys(study, self._models, self.options.output_format)
         return tuple(dict.fromkeys((*self.host_keys(study), *plain)))
 
     def planner(self, entries: Mapping[str, ManifestEntry]) -> Planner:
@@ -148,6 +155,7 @@ class Job:
             options.overwrite,
             options.preview,
             self.model.known_as,
+            cycle_rule(self.model.card, self.back.identity) if self.back else None,
             maps_asked_for(options),
         )
 
@@ -162,8 +170,10 @@ def open_job(request: Request) -> Job:
     Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
     model = load_model(request.model)
-    devices, options = decided(model, request.device, request.limits, request.options)
-    return Job(request, model, devices, options, request.search(model.card))
+    back = back_model(model, request.options)
+    asked = check_read(request.options, back)
+    devices, options = decided(model, request.device, request.limits, asked, back)
+    return Job(request, model, devices, options, request.search(model.card), back)
 
 
 def run_job(job: Job, listen: Listen) -> BatchReport:
@@ -242,7 +252,8 @@ def _remember(
         by_keys.setdefault(keys[row.name], []).append(row)
     for of_kind, alike in by_keys.items():
         if host := HostRates.measured(alike):
-            cache.put(host, *of_kind)
+            # What a way back prepares and finishes is of use to no other batch.
+            cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 
 def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
@@ -266,15 +277,20 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
 
 
 def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
+    opened_on, back = device, job.back
+    if back:
+        opened_on = with_half_the_memory(device)
     return Setup(
         name=device.name,
         model=job.model,
         options=job.options,
-        open_generator=Opener(job.model.network, device, job.settings.patch),
+        open_generator=Opener(job.model.network, opened_on, job.settings.patch),
         precisions=device.precisions,
         place=place,
         recipe=job.recipe,
         concurrency=concurrency_of(device, sharing=len(job.devices)),
+        back=back,
+        open_back=back and Opener(back.network, opened_on, back.card.patch),
     )
 
 

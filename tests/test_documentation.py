@@ -16,14 +16,16 @@ import nibabel as nib
 import numpy as np
 import pytest
 import typer.main
-from support.batch_world import mixing_model, scan
+from support.batch_world import mixing_model, scan, tiny_model
 from support.bench_batches import write_model
+from support.calibration_scans import reference_set
 from support.dicom_network import archive
 from support.dicom_phantoms import Phantom
 from support.onnx_files import tiny, written
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.card import Percentiles
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -64,6 +66,8 @@ def workplace(tmp_path: Path) -> Path:
         scan(tmp_path / "patients" / f"sub-0{name}.nii.gz", seed)
     _fill_evaluation(tmp_path)
     model = write_model(tmp_path / "t1-to-t2.safetensors", 2, 1, (16, 16, 16))
+    tiny_model(tmp_path / "t2-to-t1.safetensors", 1, "T2", "T1", Percentiles(1, 99))
+    reference_set(tmp_path / "reference")
     (tmp_path / "night.toml").write_text(f'[translate]\nmodel = "{model}"\n')
     return tmp_path
 
@@ -179,6 +183,7 @@ def test_the_page_on_reports_tells_every_field(workplace: Path) -> None:
     (workplace / "scans" / "link.nii").symlink_to("nowhere")
     asked = "translate scans --model t1-to-t2.safetensors --output out --report r.json --device cpu"
     more = ["--seam-score", "--verify", "1", "--spread", "2"]
+    more += ["--cycle-check", "t2-to-t1.safetensors"]
     assert run([*asked.split(), *more], workplace).returncode == 1
     report: dict[str, Any] = json.loads((workplace / "r.json").read_text())
     page = (ROOT / "docs" / "reports.md").read_text("utf-8").partition("| field |")[2]

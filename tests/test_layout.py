@@ -72,11 +72,12 @@ MAY_IMPORT = {
         "cli.render.terminal pipelines.report"
     ),
     "cli.commands": (
-        "cli.command_line cli.errors cli.options cli.render cli.render.evaluation "
-        "cli.render.html cli.render.terminal cli.signals engine.checkpoint.recognise "
-        "engine.model io.choice io.errors io.formats pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.study pipelines.translate"
+        "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
+        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model engine.options "
+        "io.choice io.discovery io.errors io.formats pipelines.calibration pipelines.cycle "
+        "pipelines.decisions pipelines.doctor pipelines.dry_run pipelines.evaluation "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -85,8 +86,8 @@ MAY_IMPORT = {
     ),
     "cli.commands.queue": (
         "cli.command_line cli.errors cli.options cli.render cli.render.html cli.render.terminal "
-        "cli.signals engine.devices engine.options io.dicom_network io.errors "
-        "pipelines.errors pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
+        "cli.signals engine.devices engine.options io.dicom_network io.errors pipelines.errors "
+        "pipelines.execution pipelines.host pipelines.jobs pipelines.jobs.queue "
         "pipelines.jobs.worker pipelines.node pipelines.progress pipelines.report "
         "pipelines.results"
     ),
@@ -101,9 +102,9 @@ MAY_IMPORT = {
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
-        "pipelines.dry_run pipelines.host pipelines.jobs.queue pipelines.model_import "
-        "pipelines.moments pipelines.node pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch"
+        "pipelines.cycle pipelines.dry_run pipelines.host pipelines.jobs.queue "
+        "pipelines.model_import pipelines.moments pipelines.node pipelines.progress "
+        "pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
@@ -158,7 +159,7 @@ MAY_IMPORT = {
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
     "engine.options": "",
     "engine.probe": "",
-    "engine.provider_check": ("engine.errors engine.model engine.network engine.onnxruntime"),
+    "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
     "engine.recovery": "engine.errors engine.generator engine.options",
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
@@ -201,7 +202,17 @@ MAY_IMPORT = {
         "engine.options pipelines.errors pipelines.execution pipelines.host pipelines.precision "
         "pipelines.study"
     ),
+    "pipelines.calibration": (
+        "engine.cuda engine.devices engine.model engine.network engine.recovery io.volume "
+        "pipelines.cycle pipelines.errors pipelines.report pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.study.voxels"
+    ),
     "pipelines.config": "io.files pipelines.errors",
+    "pipelines.cycle": (
+        "engine.cores engine.cuda engine.errors engine.model engine.network engine.options "
+        "engine.recovery io.volume pipelines.errors pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.study.maps pipelines.study.voxels"
+    ),
     "pipelines.decisions": (
         "engine.devices engine.model engine.options pipelines.errors pipelines.host "
         "pipelines.patch_memory pipelines.precision pipelines.settings"
@@ -212,8 +223,9 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.sliding_window pipelines.progress pipelines.report "
-        "pipelines.results pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cuda engine.devices engine.model engine.network engine.sliding_window io.volume "
+        "pipelines.cycle pipelines.progress pipelines.report pipelines.results "
+        "pipelines.stopwatch pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -224,15 +236,15 @@ MAY_IMPORT = {
     "pipelines.moments": "",
     "pipelines.execution": (
         "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.files io.formats io.writing pipelines.host pipelines.progress pipelines.report "
-        "pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study"
+        "io.files io.formats io.volume io.writing pipelines.cycle pipelines.host "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.jobs": (
-        "engine.decoding engine.model io.links io.search pipelines.decisions pipelines.errors "
-        "pipelines.jobs.queue pipelines.moments pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.translate"
+        "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
+        "pipelines.errors pipelines.jobs.queue pipelines.moments pipelines.report "
+        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.translate"
     ),
     "pipelines.jobs.queue": (
         "engine.decoding io.files io.links pipelines.errors pipelines.execution pipelines.settings"
@@ -240,7 +252,7 @@ MAY_IMPORT = {
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.recovery io.channels io.discovery io.errors io.files io.volume "
-        "pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
+        "pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
         "pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate"
     ),
@@ -251,8 +263,8 @@ MAY_IMPORT = {
     ),
     "pipelines.node": (
         "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "
-        "pipelines.errors pipelines.jobs pipelines.jobs.queue "
-        "pipelines.results pipelines.translate"
+        "pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.results "
+        "pipelines.translate"
     ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
@@ -262,13 +274,13 @@ MAY_IMPORT = {
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options io.errors io.files "
-        "pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch pipelines.study "
-        "pipelines.study.maps"
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
+        "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
         "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
-        "io.maps io.reading io.search io.volume io.writing pipelines.errors pipelines.report "
-        "pipelines.study pipelines.study.maps"
+        "io.maps io.reading io.search io.volume io.writing pipelines.cycle pipelines.errors "
+        "pipelines.report pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
@@ -288,10 +300,10 @@ MAY_IMPORT = {
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
-        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.moments pipelines.progress "
-        "pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.study.maps"
+        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.cycle "
+        "pipelines.decisions pipelines.execution pipelines.host pipelines.moments "
+        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.study.maps"
     ),
 }
 """Which unit may import which. A new edge is a decision,

@@ -12,7 +12,7 @@ from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
 from ..signals import stop_signals
-from . import model_import
+from . import model_calibrate, model_import
 
 if TYPE_CHECKING:
     from ...engine.model.reference import Verification
@@ -35,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("import", epilog=model_import.EXAMPLE)(model_import.import_)
+app.command("calibrate", epilog=model_calibrate.EXAMPLE)(model_calibrate.calibrate)
 
 ModelFile = Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print the traceback of a failure.")]

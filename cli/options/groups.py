@@ -12,7 +12,7 @@ from ...engine.options import NO_LIMITS, TUNING_SECONDS, CudaLimits
 from ...io.choice import FEWEST_SLICES
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ...io.links import Links
-from ...pipelines.settings import TranslateOptions
+from ...pipelines.settings import CycleCheck, TranslateOptions
 from .translate import (
     AllowUneven,
     AnyModality,
@@ -20,6 +20,8 @@ from .translate import (
     BatchSize,
     Blending,
     ChannelPatterns,
+    CycleMap,
+    CycleModel,
     DeviceName,
     Filters,
     Flips,
@@ -37,6 +39,7 @@ from .translate import (
     ResultFormat,
     Seams,
     SeriesPattern,
+    StrictInput,
     Tune,
     TuneSeconds,
     VerifiedTiles,
@@ -81,6 +84,7 @@ class StudyOptions:
     nan_to: NanTo = None
     channel: ChannelPatterns = None
     resample_channels: ResampleChannels = False
+    strict_input: StrictInput = False
     modality: Modality = ""
     any_modality: AnyModality = False
     series: SeriesPattern = ""
@@ -89,6 +93,8 @@ class StudyOptions:
     keep_private_tags: KeepPrivate = False
     seam_score: Seams = False
     verify: VerifiedTiles = 0
+    cycle_check: CycleModel = None
+    cycle_map: CycleMap = False
     spread: Flips = 0
 
     def request(
@@ -122,6 +128,13 @@ class StudyOptions:
                 raise typer.BadParameter("a DICOM result is a folder.", param_hint="'--output'")
         return Request(tuple(inputs), self.model, folder, result, device, limits, options, choice)
 
+    def _cycle_check(self) -> CycleCheck | None:
+        if self.cycle_check:
+            return CycleCheck(str(self.cycle_check), has_map=self.cycle_map)
+        if self.cycle_map:
+            raise typer.BadParameter("needs --cycle-check.", param_hint="'--cycle-map'")
+        return None
+
     def _options(self, links: Links) -> TranslateOptions:
         return TranslateOptions(
             patch=parsed_patch(self.patch),
@@ -142,6 +155,8 @@ class StudyOptions:
             any_modality=self.any_modality,
             nan_to=checked_value("--nan-to", self.nan_to),
             resample_channels=self.resample_channels,
+            strict_input=self.strict_input,
+            cycle_check=self._cycle_check(),
         )
 
 

@@ -162,6 +162,14 @@ ResampleChannels: TypeAlias = Annotated[
         rich_help_panel=INPUT,
     ),
 ]
+StrictInput: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--strict-input",
+        help="Refuse scans unlike those that the model was calibrated with; else noted.",
+        rich_help_panel=INPUT,
+    ),
+]
 ResultFormat: TypeAlias = Annotated[
     OutputFormat,
     typer.Option(
@@ -198,6 +206,23 @@ VerifiedTiles: TypeAlias = Annotated[
         metavar="N",
         min=0,
         help="Compute N tiles of each study again on the CPU; a study whose result differs fails.",
+        rich_help_panel=RESULT,
+    ),
+]
+CycleModel: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--cycle-check",
+        metavar="FILE",
+        help="Translate results back with this model, and tell how far that leads astray.",
+        rich_help_panel=RESULT,
+    ),
+]
+CycleMap: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--cycle-map",
+        help="With --cycle-check, store the error of each voxel as a map.",
         rich_help_panel=RESULT,
     ),
 ]

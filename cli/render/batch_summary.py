@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
+from ...pipelines.cycle.cycle_error import CycleError
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
@@ -71,6 +72,11 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_verified is not None:
         yield "Off by: relative error of tiles against the CPU, which computed them a second time."
+    if any(row.cycle for row in report.translated()):
+        yield (
+            "Cycle: mean absolute error of the way back in the scan's unit, ! beyond its limit; a "
+            "low one proves nothing of the result."
+        )
     if report.worst_spread is not None:
         yield (
             "Spread: mean over the foreground of the standard deviation between mirrored "
@@ -99,6 +105,7 @@ def failures(report: BatchReport) -> Iterator[str]:
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:
     seams = report.worst_seam is not None
     verified = report.worst_verified is not None
+    cycles = any(row.cycle for row in rows)
     spread = report.worst_spread is not None
     total = [
         *("" for _ in shown),
@@ -107,6 +114,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
         peak_text(report.peak_memory),
         *([score_text(report.worst_seam)] if seams else []),
         *([error_text(report.worst_verified)] if verified else []),
+        *([""] if cycles else []),
         *([spread_text(report.worst_spread)] if spread else []),
         "",
     ]
@@ -117,6 +125,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                 *(*shown, "seconds", "voxels/s", "peak RAM"),
                 *(["seam"] if seams else []),
                 *(["off by"] if verified else []),
+                *(["cycle"] if cycles else []),
                 *(["spread"] if spread else []),
                 "status",
             ],
@@ -131,6 +140,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     peak_text(row.peak_memory),
                     *([score_text(row.seams and row.seams.worst)] if seams else []),
                     *([error_text(row.verified and row.verified.error)] if verified else []),
+                    *([cycle_text(row.cycle)] if cycles else []),
                     *([spread_text(row.spread and row.spread.deviation)] if spread else []),
                     "redone" if row.status == "translated" and row.due else STATUS[row.status],
                 ],
@@ -144,6 +154,13 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
 def score_text(score: float | None) -> str:
     """Of a seam; nothing where it was not looked for."""
     return "" if score is None else f"{score:.2f}"
+
+
+def cycle_text(cycle: CycleError | None) -> str:
+    """A cycle error, marked if it is beyond its limit."""
+    if cycle is None:
+        return ""
+    return f"{cycle.error:.3g}{' !' if cycle.is_marked else ''}"
 
 
 def error_text(error: float | None) -> str:

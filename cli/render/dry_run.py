@@ -62,6 +62,8 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
         if no_card:
             yield f"GPU memory: none; {no_card}"
         yield from _verified(plan)
+        if back := sum(row.tiles_back for row in plan.rows):
+            yield f"Cycle check: {counted(back, 'tile')} on the way back"
         known = None if plan.seconds is None else seconds(plan.seconds)
         yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
     drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)

@@ -8,6 +8,7 @@ from ...engine.checkpoint.recognise.layouts import Recognised
 from ...engine.checkpoint.recognise.recognition import Fact, Question
 from ...engine.decoding import Json
 from ...engine.model.architecture_json import architecture_to_json
+from ...engine.model.calibration import PERCENTILES, Typical
 from ...engine.model.card import (
     ChannelMaps,
     IntensityMap,
@@ -112,6 +113,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         ],
         columns,
     )
+    yield from calibration_lines(card, columns)
     provenance = card.provenance
     yield from _section(
         "Provenance",
@@ -135,6 +137,33 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
         ],
         columns,
     )
+
+
+def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
+    """What a reference set was like; nothing of a model that was not calibrated."""
+    rows: list[tuple[str, str, str]] = []
+    if card.expected:
+        rows += [
+            (f"percentile {percent} of intensity", *_typical(figure))
+            for percent, figure in zip(PERCENTILES, card.expected.intensity, strict=True)
+        ]
+        for name, figures in (
+            ("extent", card.expected.extent),
+            ("spacing", card.expected.spacing),
+        ):
+            rows += [
+                (f"{name} along {axis}, mm", *_typical(figure))
+                for axis, figure in zip("DHW", figures, strict=True)
+            ]
+    if card.cycle:
+        rows.append(("cycle error", *_typical(card.cycle.error)))
+    if rows:
+        rows.insert(0, ("", "mean", "sd"))
+    yield from _section("Reference set: foreground, on the network's scale", rows, columns)
+
+
+def _typical(figure: Typical) -> tuple[str, str]:
+    return f"{figure.mean:.3g}", f"{figure.sd:.2g}"
 
 
 def checkpoint_lines(found: HeldCheckpoint, columns: int | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ..network.architectures import Architecture, build, out_of_bounds
 from ..network.layers import Triple
 from ..sliding_window import SmallVolumePadding
 from .architecture_json import architecture_from_json, architecture_to_json
+from .calibration import CycleReference, Expectations, check_calibration
 
 NetworkRange: TypeAlias = Literal["-1..1", "0..1", "open"]
 """Values that a network takes or makes: onto them a map is linear, and beyond them it is clipped.
@@ -125,7 +126,8 @@ class ModelCard:
     intensity_out: between a scan's values and the network's. small_volume_padding: of scans smaller
     than a patch. provenance: of the weights. reference: what the network must compute. established:
     by what it is known that it does. rewritten_from: SHA-256 of the files of which this one has the
-    network, with other words. input_range, output_range: of the network's own values.
+    network, with other words. input_range, output_range: of the network's own values. expected,
+    cycle: what a reference set was like, and its cycle error; None where nobody measured it.
     """
 
     name: str
@@ -146,6 +148,8 @@ class ModelCard:
     rewritten_from: tuple[str, ...] = ()
     input_range: NetworkRange = USUAL_RANGE
     output_range: NetworkRange = USUAL_RANGE
+    expected: Expectations | None = None
+    cycle: CycleReference | None = None
 
     @property
     def maps_in(self) -> tuple[IntensityMap, ...]:
@@ -190,11 +194,13 @@ def check_card(card: ModelCard) -> None:
     _check_geometry(card)
     _check_counts(card)
     check_numbers(card.intensity_in, card.intensity_out, card.spacing)
+    check_calibration(card.expected, card.cycle)
     for path, digest in (
         ("provenance.sha256", card.provenance.sha256),
         ("reference.input_sha256", card.reference.input_sha256),
         ("reference.output_sha256", card.reference.output_sha256),
         *((f"rewritten_from[{at}]", digest) for at, digest in enumerate(card.rewritten_from)),
+        *([("cycle.back", card.cycle.back)] if card.cycle else []),
     ):
         if not _SHA256.fullmatch(digest):
             raise refusal(path, "must be a SHA-256 of 64 hexadecimal digits")
@@ -322,6 +328,9 @@ def card_as_json(card: ModelCard) -> Json:
         del plain["rewritten_from"]
     for name in ("input_range", "output_range"):
         del plain[name]
+    for name in ("expected", "cycle"):
+        if plain[name] is None:
+            del plain[name]
     architecture = architecture_to_json(card.architecture)
     return {**plain, "architecture": architecture, **stated_ranges(card)}
 

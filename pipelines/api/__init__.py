@@ -34,7 +34,7 @@ from ..progress.events import (
 )
 from ..report.report import BatchReport, Failure, StudyReport
 from ..report.writing import program_version
-from ..settings import TranslateOptions
+from ..settings import CycleCheck, TranslateOptions
 from .checkpoint import import_checkpoint
 from .folder import translate_folder
 from .translator import Translator
@@ -45,6 +45,7 @@ __all__ = [
     "BatchStarted",
     "CardDraft",
     "CudaLimits",
+    "CycleCheck",
     "DeviceOpened",
     "DeviceUnavailableError",
     "EngineError",

@@ -221,7 +221,7 @@ class Translator:
         inferred: Outcome[InferredStudy] = generator.do(infer, self._settings.precision)
         finished = finish_study(inferred.result, self.model, self._options, watch)
         first, *others = finished.volumes
-        notes = *scans.notes, *inferred.notes, *inferred.result.notes
+        notes = *scans.notes, *prepared.notes, *inferred.notes, *inferred.result.notes
         return replace(first, notes=notes), *others
 
     @contextmanager

@@ -16,6 +16,7 @@ from ...engine.errors import EngineError
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
+from ..cycle.way_back import BackTask
 from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
 from ..results.record_folder import OutputPlace
@@ -44,7 +45,8 @@ class Setup:
 
     name: of the device. model: with its card. options: with none left open. open_generator:
     picklable, with the device in it. precisions: which there are on it. place: of the manifest.
-    recipe: what results are made with. concurrency: this worker's part of the machine.
+    recipe: what results are made with. concurrency: this worker's part of the machine. back: the
+    model that leads results back, and open_back: as open_generator, for that; None without one.
     """
 
     name: str
@@ -55,16 +57,23 @@ class Setup:
     place: OutputPlace
     recipe: Recipe
     concurrency: Concurrency
+    back: Model | None = None
+    open_back: OpenGenerator | None = None
 
     def task(self, record: Record, open_generator: OpenGenerator | None) -> StudyTask:
         """What is done with every study, each recorded there; without a network, if need be."""
         share = open_generator and opened_for_a_batch(open_generator, self.precisions)
+        back = None
+        if self.back and self.open_back:
+            share_back = opened_for_a_batch(self.open_back, self.precisions)
+            back = BackTask(self.back, share_back)
         return StudyTask(
             model=self.model,
             options=self.options,
             share_generator=share,
             store=Store(record, self.recipe, self.model.card),
             hands_over=True,
+            back=back,
         )
 
 

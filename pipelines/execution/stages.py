@@ -14,7 +14,9 @@ from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator, shared_generator
+from ...io.volume import Volume
 from ...io.writing import map_beside
+from ..cycle.way_back import BackTask, WayBack, host_bytes, plan_back
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
@@ -29,6 +31,7 @@ from ..results.storing import Store
 from ..settings import TranslateOptions
 from ..stopwatch import Span, Stopwatch
 from ..study.finished_preview import preview_from_files
+from ..study.plan import StudyPlan
 from ..study.translation import (
     InferredStudy,
     OnTiles,
@@ -68,7 +71,8 @@ class StudyTask:
     """What is done with every study.
 
     options: with none left open. hands_over: whether the study over which a device is lost is left
-    to another process. may_begin: asked about each study, by its name, when the network could begin
+    to another process. back: what leads results back; None where no cycle check is asked for.
+    may_begin: asked about each study, by its name, when the network could begin
     with it. model: with its card. share_generator: opens the network; None where no study is to be
     translated. store: where results go. share_verifier: what computes tiles of the model's results
     again.
@@ -81,6 +85,7 @@ class StudyTask:
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
     share_verifier: ShareVerifier = study_verifier
+    back: BackTask | None = None
 
     @property
     def precision(self) -> Precision:
@@ -181,15 +186,24 @@ class StudyStages:
     def _draw(self, ticket: StudyProgress) -> StudyReport:
         task, planned, watch = self._task, ticket.planned, ticket.watch
         task.store.record.place.check()
+        cycle = ticket.row.cycle
         picture = preview_from_files(
-            planned.study, planned.targets, task.model.card, task.options, watch, self._arrays.empty
+            planned.study,
+            planned.targets,
+            task.model.card,
+            task.options,
+            watch,
+            self._arrays.empty,
+            cycle.warning if cycle else "",
         )
         with watch.time("write"):
             task.store.put_preview(planned, picture, self._commits)
         return replace(ticket.row, preview=self._preview_of(planned), drawn=True)
 
-    def infer(self, loaded: Loaded, generator: SharedGenerator | None) -> Inferred:
-        """Run the network on a study."""
+    def infer(
+        self, loaded: Loaded, generator: SharedGenerator | None, way_back: WayBack | None = None
+    ) -> Inferred:
+        """Run the network on a study, and on its result the one that leads back, if any does."""
         if isinstance(loaded, StudyDone):
             return loaded
         if generator is None:
@@ -204,7 +218,11 @@ class StudyStages:
             if self._stopped.is_set():
                 raise StoppedError
 
-        return self._attempt(ticket, lambda: self._infer(ticket, study, generator, on_tiles))
+        if way_back is None:
+            return self._attempt(ticket, lambda: self._infer(ticket, study, generator, on_tiles))
+        return self._attempt(
+            ticket, lambda: self._forth_and_back(ticket, study, generator, way_back, on_tiles)
+        )
 
     def finish(self, inferred: Inferred, verifier: StudyVerifier) -> Finished:
         """Bring a study back onto its scan's grid."""
@@ -237,7 +255,7 @@ class StudyStages:
     ) -> StudyDone:
         """Store the result of a study for another name of it."""
         notes = *ticket.row.notes, alias_note(ticket.planned.study)
-        row = replace(alias.opening_row, notes=notes)
+        row = replace(alias.opening_row, notes=notes, cycle=ticket.row.cycle)
         again = StudyProgress(alias, row, Stopwatch(row.name, self._record))
         self._peaks.enter(row.name)
         self._tell(StudyStarted(alias))
@@ -258,15 +276,23 @@ class StudyStages:
                 scans = read_study(study, task.options, watch, self._arrays.empty)
             ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *scans.notes))
             plan = plan_read_study(scans, task.model, task.options, watch)
-            self._take_memory(ticket, plan.footprint.peak)
+            self._take_memory(ticket, self._needed(scans.volumes[0], plan))
             with self._preparing:
                 prepared = prepare_study(
                     scans, plan, task.model, task.options, watch, self._arrays.empty
                 )
+            ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *prepared.notes))
             with watch.time("read"):
                 ticket.inputs = states()
         ticket.row = replace(ticket.row, source_content=content_of(ticket.inputs))
         return prepared
+
+    def _needed(self, volume: Volume, plan: StudyPlan) -> int:
+        back = self._task.back
+        if back is None:
+            return plan.footprint.peak
+        options = self._task.options
+        return host_bytes(volume, plan, plan_back(volume, back.model, options), options)
 
     def _take_memory(self, ticket: StudyProgress, needed: int) -> None:
         ticket.held = needed
@@ -302,6 +328,32 @@ class StudyStages:
         ticket.row = replace(ticket.row, notes=notes)
         return replace(outcome.result, precision=outcome.precision)
 
+    def _forth_and_back(
+        self,
+        ticket: StudyProgress,
+        study: PreparedStudy,
+        generator: SharedGenerator,
+        way_back: WayBack,
+        on_tiles: OnTiles,
+    ) -> InferredStudy:
+        """As `_infer`, with the result finished and its cycle error in the row."""
+        returning = len(way_back.plan(study).tiling)
+
+        def on_way_forth(done: int, total: int) -> None:
+            on_tiles(done, total + returning)
+
+        def on_way_back(done: int, total: int) -> None:
+            passed = self._task.options.passes * len(study.prepared.plan.tiling)
+            on_tiles(passed + done, passed + total)
+
+        inferred = self._infer(ticket, study, generator, on_way_forth)
+        returned = way_back.lead(
+            inferred, self._task.precision, ticket.watch, on_way_back, self._arrays.empty
+        )
+        notes = *ticket.row.notes, *returned.notes, *filter(None, [returned.error.note])
+        ticket.row = replace(ticket.row, notes=notes, cycle=returned.error)
+        return returned.inferred
+
     def _finish(
         self, ticket: StudyProgress, study: InferredStudy, verifier: StudyVerifier
     ) -> Translated:
@@ -310,11 +362,15 @@ class StudyStages:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)
             check_verified(verified)
-        return finish_study(study, task.model, task.options, watch, self._arrays.empty)
+        cycle = ticket.row.cycle
+        warning = cycle.warning if cycle else ""
+        return finish_study(study, task.model, task.options, watch, self._arrays.empty, warning)
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):
-            outputs = self._task.store.put(ticket.planned, made, ticket.inputs, self._commits)
+            outputs = self._task.store.put(
+                ticket.planned, made, ticket.inputs, self._commits, ticket.row.cycle
+            )
         return replace(
             ticket.row,
             status="translated",

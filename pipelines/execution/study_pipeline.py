@@ -9,6 +9,7 @@ from queue import SimpleQueue
 
 from ...engine.recovery import SharedGenerator
 from ...io.files.parts import remove_parts_of_this_process
+from ..cycle.way_back import WayBack, opened_way_back
 from ..progress.events import DeviceOpened, Event, told_while_opening
 from ..results.resume import PlannedStudy
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore
@@ -149,24 +150,28 @@ class StudyPipeline:
     def _infer_all(self) -> None:
         task = self._task
         if task.share_generator is None:
-            self._infer(None)
+            self._infer(None, None)
             self._end_writers()
             return
         with task.share_generator(self._tune) as generator, self._loss_told():
             self._events.tell(DeviceOpened(generator.open(task.precision)))
-            others = list(
-                self._workers(
-                    f"{_INFER} beside",
-                    self._concurrency.networks - 1,
-                    lambda: self._infer(generator),
-                )
-            )
-            for other in others:
-                other.start()
-            self._infer(generator)
-            for other in others:
-                other.join()
+            with opened_way_back(task.back, task.model, task.options, self._tune) as way_back:
+                self._infer_with(generator, way_back)
         self._end_writers()
+
+    def _infer_with(self, generator: SharedGenerator, way_back: WayBack | None) -> None:
+        others = list(
+            self._workers(
+                f"{_INFER} beside",
+                self._concurrency.networks - 1,
+                lambda: self._infer(generator, way_back),
+            )
+        )
+        for other in others:
+            other.start()
+        self._infer(generator, way_back)
+        for other in others:
+            other.join()
 
     @contextmanager
     def _loss_told(self) -> Generator[None]:
@@ -180,9 +185,9 @@ class StudyPipeline:
     def _tune(self, what: str, share: float | None) -> None:
         self._events.tell(told_while_opening(what, share))
 
-    def _infer(self, generator: SharedGenerator | None) -> None:
+    def _infer(self, generator: SharedGenerator | None, way_back: WayBack | None) -> None:
         while (loaded := self._next_loaded()) is not None:
-            inferred = self._stages.infer(loaded, generator)
+            inferred = self._stages.infer(loaded, generator, way_back)
             del loaded
             if self._behind.acquire():
                 self._inferred.put(inferred)

@@ -3,9 +3,11 @@
 import os
 from dataclasses import dataclass, replace
 
-from ...engine.model.model import load_model
+from ...engine.model.model import Model, load_model
 from ...io.search import Skipped
+from ..cycle.back_model import back_model
 from ..decisions import check_spread
+from ..settings import CycleCheck
 from ..translate import Request
 from .links import refused_link
 from .queue.job import StudyJob
@@ -37,7 +39,7 @@ def jobs_of(request: Request) -> Submission:
     check_spread(model, request.options)
     patch = request.options.patch or model.card.patch
     model.network.graph.check_patch(patch)
-    options = replace(request.options, patch=patch)
+    options = replace(request.options, patch=patch, cycle_check=_cycle_check(model, request))
     found = request.search(model.card)
     found_jobs = (
         StudyJob(
@@ -57,3 +59,12 @@ def jobs_of(request: Request) -> Submission:
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
     established = model.card.established.in_words
     return Submission(jobs, found.skipped, refused, model.known_as, established)
+
+
+def _cycle_check(model: Model, request: Request) -> CycleCheck | None:
+    """As asked for, with a path that is the same everywhere, and the model that is meant."""
+    back = back_model(model, request.options)
+    if back is None or request.options.cycle_check is None:
+        return None
+    path = os.path.abspath(request.options.cycle_check.model)  # noqa: PTH100
+    return replace(request.options.cycle_check, model=path, sha256=back.sha256)

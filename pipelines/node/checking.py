@@ -6,6 +6,7 @@ from ...engine.model.model import Model, load_model
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
+from ..cycle.back_model import back_model
 from ..errors import ConfigError, SettingsError
 from .delivery import Destination
 from .routes import Route
@@ -22,6 +23,7 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
         model = load_model(route.request.model)
         _check_channels(route.title, model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
+        back_model(model, route.request.options)
 
 
 def _check_channels(title: str, model: Model) -> None:

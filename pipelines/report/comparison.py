@@ -133,8 +133,10 @@ def _extras(batch: BatchReport) -> str:
     made = batch.translated()
     previews = ["previews"] if any(row.preview for row in made) else []
     seams = ["seam scores"] if any(row.seams for row in made) else []
+    cycles = ["cycle errors"] if any(row.cycle for row in made) else []
     flips = sorted({row.spread.flips for row in made if row.spread})
-    return ", ".join([*previews, *seams, *(f"spread of {count} flips" for count in flips)])
+    spreads = [f"spread of {count} flips" for count in flips]
+    return ", ".join([*previews, *seams, *cycles, *spreads])
 
 
 def _ratio(first: float, second: float) -> float | None:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Precision
+from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
 from ..settings import Blend, TranslateOptions
@@ -71,6 +72,13 @@ class _Verified(Struct, frozen=True):
     seconds: _Amount
 
 
+class _Cycle(Struct, frozen=True):
+    error: _Amount
+    unit: _Amount
+    back: str
+    limit: _Amount | None = None
+
+
 class _Spread(Struct, frozen=True):
     flips: _Count
     deviation: _Amount
@@ -102,6 +110,7 @@ class _Study(Struct, frozen=True, kw_only=True, rename={"failure": "class"}):
     preview: str | None = None
     seam_score: _Seams | None = None
     verified: _Verified | None = None
+    cycle: _Cycle | None = None
     maps: tuple[Path, ...] = ()
     spread: _Spread | None = None
     preview_drawn: bool = False
@@ -302,6 +311,7 @@ def _study(stored: _Study) -> StudyReport:
         preview=Path(stored.preview) if stored.preview else None,
         seams=_seams(stored.seam_score),
         verified=_verified(stored.verified),
+        cycle=_cycle(stored.cycle),
         maps=stored.maps,
         spread=stored.spread and SpreadFigures(stored.spread.flips, stored.spread.deviation),
         failure=_failure(stored),
@@ -339,6 +349,10 @@ def _verified(stored: _Verified | None) -> Verified | None:
     return stored and Verified(
         stored.places, stored.tiles, stored.error, stored.allowed, _measured(stored.seconds)
     )
+
+
+def _cycle(stored: _Cycle | None) -> CycleError | None:
+    return stored and CycleError(stored.error, stored.unit, stored.back, stored.limit)
 
 
 def _measured(amount: float) -> float:

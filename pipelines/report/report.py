@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
@@ -65,7 +66,8 @@ class StudyReport:
     if one was asked for. notes: what a user should know about how the study was taken. source: the
     file, or the first of several. output: path of the result, made or not. status: what became of
     it. tiles: how many were translated. seams: their score, if it was asked for. verified: what a
-    second computation came to, if it was asked for. failure: why there is no result. drawn: whether
+    second computation came to, if it was asked for. cycle: how near the result comes back to the
+    scan, where that is known. failure: why there is no result. drawn: whether
     a preview was drawn of a result that was up to date. source_content, output_content: the bytes
     of the scan and of the result, without its preview; None where they are not known. maps: those
     beside the result. spread: what it comes to, if it was measured.
@@ -92,6 +94,7 @@ class StudyReport:
     drawn: bool = False
     source_content: Content | None = None
     output_content: Content | None = None
+    cycle: CycleError | None = None
     maps: tuple[Path, ...] = ()
     spread: SpreadFigures | None = None
 
@@ -250,6 +253,11 @@ class BatchReport:
     def worst_verified(self) -> float | None:
         """The largest error of any study that was verified."""
         return max((row.verified.error for row in self.studies if row.verified), default=None)
+
+    @property
+    def cycles(self) -> tuple[CycleError, ...]:
+        """The cycle errors of all studies where they are known."""
+        return tuple(row.cycle for row in self.studies if row.cycle)
 
     @property
     def worst_spread(self) -> float | None:

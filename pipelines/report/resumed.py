@@ -89,6 +89,7 @@ def _newest(
         before,
         preview=now.preview or before.preview,
         drawn=now.drawn,
+        cycle=now.cycle or before.cycle,
         maps=now.maps,
         spread=now.spread or before.spread,
         source_content=now.source_content or before.source_content,

@@ -112,6 +112,7 @@ def _study(row: StudyReport) -> JsonObject:
         "preview_drawn": row.drawn,
         "seam_score": _seams(row.seams),
         "verified": row.verified and asdict(row.verified),
+        "cycle": row.cycle and {**asdict(row.cycle), "marked": row.cycle.is_marked},
         "maps": [str(place) for place in row.maps],
         "spread": row.spread and asdict(row.spread),
         "source_content": row.source_content and asdict(row.source_content),
@@ -135,6 +136,7 @@ def _totals(report: BatchReport) -> JsonObject:
         "tiles": sum(row.tiles for row in rows),
         **_peak(report.peak_memory),
         "worst_seam_score": report.worst_seam,
+        "cycle_marked": sum(cycle.is_marked for cycle in report.cycles),
         "worst_spread": report.worst_spread,
     }
 

@@ -20,6 +20,7 @@ from typing import Literal, Self, TypeAlias
 from ...engine.decoding import FieldError, Json, decode_known, parse
 from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
+from ..cycle.cycle_error import CycleError
 from ..errors import OutputFolderError
 from ..study.maps.spread_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
@@ -114,8 +115,8 @@ class ManifestEntry:
     states of the files before they were read. outputs: of those that were written; of "writing",
     those that may stand there, none in lines of version 0.1. maps: beside the output; of "writing",
     those that may stand there, with their files among the outputs. spread: what it came to, if it
-    was measured. resampled: which scans of several were brought onto the grid of the first, in
-    words.
+    was measured. cycle: how near the output comes back to the scan, if that was measured.
+    resampled: which scans of several were brought onto the grid of the first, in words.
     """
 
     output: str
@@ -127,6 +128,7 @@ class ManifestEntry:
     maps: tuple[MapRecord, ...] = ()
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
+    cycle: CycleError | None = None
 
     @property
     def files(self) -> tuple[FileState, ...]:
@@ -229,7 +231,7 @@ class Manifest:
     def append(self, entry: ManifestEntry) -> None:
         """Store an entry on disk before returning. Raises OSError, and then leaves no torn line."""
         fields = asdict(entry)
-        for name in ("maps", "spread", "resampled"):
+        for name in ("maps", "spread", "resampled", "cycle"):
             if not fields[name]:
                 del fields[name]  # which programs from before there were any do not understand
         line = json.dumps({"version": VERSION, **fields}).encode() + b"\n"

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 from ...io.maps import MapKind, MapMark
 from ...io.volume import Study
 from ...io.writing import files_at, map_beside, places
+from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
 from .content import content_of
 from .manifest import FileState, ManifestEntry, MapRecord, Recipe
@@ -86,6 +87,7 @@ class PlannedStudy:
             row,
             source_content=content_of(self.kept.inputs),
             output_content=content_of(result_files(self.kept.outputs, self.target)),
+            cycle=self.kept.cycle,
             maps=tuple(
                 map_beside(self.target, cast("MapKind", record.kind)) for record in self.kept.maps
             ),
@@ -105,7 +107,8 @@ class Planner:
     overwrite: whether everything is made anew and foreign files are replaced. preview: whether each
     result is to have one. maps: that each is to have beside it. output: the folder. entries: the
     newest of every output. recipe: what results are made with now. models: further hashes by which
-    results of the same network are recorded.
+    results of the same network are recorded. cycle: by which each result is to have a cycle
+    error; None if it need not.
     """
 
     output: Path
@@ -114,6 +117,7 @@ class Planner:
     overwrite: bool
     preview: bool = False
     models: tuple[str, ...] = ()
+    cycle: CycleRule | None = None
     maps: tuple[MapMark, ...] = ()
 
     def plan(self, studies: Sequence[Study]) -> tuple[PlannedStudy, ...]:
@@ -206,12 +210,17 @@ class Planner:
             return ours  # reading it will say what is wrong
         if _hashes(inputs) != _hashes(entry.inputs):
             return replace(ours, reason="the input changed")
+        cycle = entry.cycle
+        if self.cycle:
+            if cycle is None or cycle.back != self.cycle.back:
+                return replace(ours, reason="its cycle error is asked for")
+            cycle = self.cycle.judged_again(cycle)
         judged = self._judge_maps(ours, entry)
         if isinstance(judged, PlannedStudy):
             return judged
         draws = self.preview and not is_drawn
         written = outputs if draws else (*outputs, *unasked)
-        now = replace(entry, inputs=inputs, outputs=written, maps=judged)
+        now = replace(entry, inputs=inputs, outputs=written, maps=judged, cycle=cycle)
         refreshed = now if now != entry else None
         action = "preview" if draws else "keep"
         return replace(ours, action=action, refreshed=refreshed, kept=now)

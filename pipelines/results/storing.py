@@ -14,6 +14,7 @@ from ...io.files.atomic import advice
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation
 from ...io.writing import files_at, map_beside, write
+from ..cycle.cycle_error import CycleError
 from ..errors import OccupiedError
 from ..report.writing import program_version
 from ..study.maps.study_map import StudyMap
@@ -57,6 +58,7 @@ class Store:
         made: Translated,
         inputs: tuple[FileState, ...],
         barrier: Barrier = nullcontext,
+        cycle: CycleError | None = None,
     ) -> tuple[FileState, ...]:
         """Write a result and record it; inputs: the states of the files before they were read.
 
@@ -85,6 +87,7 @@ class Store:
             place.check()
             written = self._write(planned, made, replace(entry, inputs=inputs), gate)
             place.check()
+            written = replace(written, cycle=cycle)
             self.record.append(written)
             return written.outputs
         except OSError as error:

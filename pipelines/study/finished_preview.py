@@ -27,11 +27,12 @@ def preview_from_files(
     options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
+    warning: str = "",
 ) -> bytes:
     """A PNG of a study's scans, of its results at `targets` and of the maps beside the first that
     the options ask for, one of which is held at a time.
 
-    Raises ScanError and PreparationError.
+    warning: what it is to say besides. Raises ScanError and PreparationError.
     """
     given = [*map(mid_slices, read_study(study, options, watch, empty).volumes)]
     with watch.time("read"):
@@ -44,7 +45,7 @@ def preview_from_files(
     with watch.time("finish"):
         from .preview import draw_preview  # late, as it takes a library for pictures
 
-        return draw_preview(given, made, card, maps)
+        return draw_preview(given, made, card, maps, warning)
 
 
 def _result_at(target: Path) -> Study:

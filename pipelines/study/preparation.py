@@ -12,6 +12,7 @@ from ...engine.scaling import Scaling, Stored
 from ...io.volume import AnyArray, Empty, Volume
 from ..errors import PreparationError
 from .plan import StudyPlan
+from .voxels.input_figures import InputFigures, input_figures
 from .voxels.intensity import fit
 from .voxels.orientation import memory_order
 from .voxels.planes import Slab, rows, slabs
@@ -25,16 +26,25 @@ class Prepared:
 
     given: [C, D, H, W], the one scan's own voxels seen along the model's axes where they can be
     taken as they are stored; otherwise network intensities. source: the first scan without the
-    memory of its voxels. outward: from the first scan's values to network intensities, for each
-    channel that comes out. steps: how many steps of its voxel type the first scan's own values
-    span. plan: by which they were prepared.
+    memory of its voxels. inward: from each scan's values to network intensities. outward: from the
+    first scan's, for each channel that comes out. steps: how many steps of its voxel type the first
+    scan's own values span. plan: by which they were prepared.
     """
 
     plan: StudyPlan
     given: Stored
     source: Volume
+    inward: tuple[Scaling, ...]
     outward: tuple[Scaling, ...]
     steps: float
+
+    def figures(self) -> InputFigures:
+        """What the scan is like for the model."""
+        plan = self.plan
+        spacing = plan.orientation.sorted_spacing(self.source.spacing)
+        steps = plan.resampling.steps if plan.resampling else (1.0, 1.0, 1.0)
+        d, h, w = (edge * step for edge, step in zip(spacing, steps, strict=True))
+        return input_figures(self.given, (d, h, w), spacing)
 
 
 def prepare(
@@ -72,6 +82,7 @@ def prepare(
         plan=plan,
         given=scans[0] if plan.is_given_as_stored else _in_network(scans, plan.resampling, empty),
         source=_without_voxels(source),
+        inward=tuple(inward),
         outward=outward,
         steps=(measured.high - measured.low) / abs(source.slope),
     )

@@ -77,7 +77,7 @@ _LONGEST = 300
 """Pixels of the longest edge of any slice; all others follow at the same scale."""
 
 _LETTERS, _HEAD, _FOOT, _NARROWEST = 24, 40, 76, 220
-_TEXT, _FAINT = (235, 235, 235), (160, 160, 160)
+_TEXT, _FAINT, _WARNING = (235, 235, 235), (160, 160, 160), (255, 140, 40)
 _LARGE, _SMALL = 17, 14
 _LONGEST_NAME = 16
 
@@ -96,14 +96,15 @@ def draw_preview(
     made: Sequence[Sequence[Slice]],
     card: ModelCard,
     maps: Sequence[tuple[MapMark, Sequence[Slice]]] = (),
+    warning: str = "",
 ) -> bytes:
     """A PNG with a row a direction and columns for input, output and difference, marked synthetic.
 
     given, made: slices of each channel, all of one grid; where there are several, none is the one
-    to tell a difference from. maps: slices of it, a column each. Proportions are the patient's own,
-    and each column has its window of values written below. Where the output is in the input's unit
-    both share a window and the difference is in that unit; elsewhere it is one of grey values, in
-    percent.
+    to tell a difference from. maps: slices of it, a column each. warning: stands above them in
+    another colour. Proportions are the patient's own, and each column has its window of values
+    written below. Where the output is in the input's unit both share a window and the difference is
+    in that unit; elsewhere it is one of grey values, in percent.
     """
     before, after = ([[s.values for s in slices] for slices in each] for each in (given, made))
     if len(before) == len(after) == 1:
@@ -111,19 +112,23 @@ def draw_preview(
     else:
         columns = _columns_of_channels(before, after, card)
     columns += [_of_map(mark, [plane.values for plane in planes]) for mark, planes in maps]
-    return drawn(given[0], columns)
+    return drawn(given[0], columns, warning)
 
 
-def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
-    """A PNG with a row a direction, marked synthetic; given: where the columns' planes lie."""
+def drawn(given: Sequence[Slice], columns: Sequence[Column], warning: str = "") -> bytes:
+    """A PNG with a row a direction, marked synthetic; given: where the columns' planes lie.
+
+    warning: stands above them in another colour.
+    """
     scale = _LONGEST / max(max(plane.extents) for plane in given)
     sizes = [_pixels(plane, scale) for plane in given]
     width = max(_NARROWEST, *(across + 2 * _LETTERS for across, _ in sizes))
-    height = _HEAD + sum(down + 2 * _LETTERS for _, down in sizes) + _FOOT
+    head = _HEAD + (_LETTERS if warning else 0)
+    height = head + sum(down + 2 * _LETTERS for _, down in sizes) + _FOOT
     picture = Image.new("RGB", (width * len(columns), height))
     for index, column in enumerate(columns):
-        middle, top = index * width + width // 2, _HEAD
-        _write(picture, (middle, _HEAD // 2), column.title, _LARGE)
+        middle, top = index * width + width // 2, head
+        _write(picture, (middle, head - _HEAD // 2), column.title, _LARGE)
         for plane, values, (across, down) in zip(given, column.planes, sizes, strict=True):
             box = (middle - across // 2, top + _LETTERS, across, down)
             level = _resized(column.shades.level(values), box)
@@ -131,6 +136,8 @@ def drawn(given: Sequence[Slice], columns: Sequence[Column]) -> bytes:
             _letter(picture, plane, box)
             top += down + 2 * _LETTERS
         _legend(picture, column.shades, (middle, top))
+    if warning:
+        _write(picture, (picture.width // 2, _LETTERS // 2 + 2), warning, _SMALL, _WARNING)
     _write(picture, (picture.width // 2, height - 14), NOTICE, _SMALL)
     said = PngInfo()
     said.add_text("Description", NOTICE)

@@ -9,12 +9,14 @@ from typing import TypeAlias
 import numpy as np
 
 from ...engine.generator import Generator
+from ...engine.model.card import ModelCard
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling
 from ...io.reading import read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
+from ..errors import UnexpectedInputError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .finishing import Canvas, canvas, finish, finish_map, map_canvas
@@ -29,6 +31,7 @@ from .seams import seam_score
 from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
 from .voxels.alignment import on_one_grid
+from .voxels.input_figures import differences
 from .voxels.missing import without_nan
 
 OnTiles: TypeAlias = Callable[[int, int], None]
@@ -65,12 +68,15 @@ class PreparedStudy:
     """A study in the model's world, and the scans for a preview.
 
     prepared: the scans as the network takes them. slices: of each scan, if a preview is asked for.
-    resampled: as in Scans.
+    resampled: as in Scans. notes: in what the first scan is unlike those that the model was
+    calibrated with. scan: the first itself, if the result is to be compared with it.
     """
 
     prepared: Prepared
     slices: tuple[tuple[Slice, ...], ...]
     resampled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    scan: Volume | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ class InferredStudy:
     """A study and what the network made of it; notes: what a user should know of how.
 
     made: what the network filled. precision: in which it was computed in the end. spread: of this
-    and of what mirrored patches gave, if it was asked for.
+    and of what mirrored patches gave, if it was asked for. finished: the result, where it is
+    there already. maps: that were made of it.
     """
 
     study: PreparedStudy
@@ -86,6 +93,8 @@ class InferredStudy:
     notes: tuple[str, ...] = ()
     precision: Precision = "fp32"
     spread: "InferredSpread | None" = None
+    finished: tuple[Volume, ...] = ()
+    maps: tuple[StudyMap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +194,28 @@ def prepare_study(
     """Bring a study into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
-        shown = scans.volumes if options.preview else ()
-        return PreparedStudy(prepared, tuple(map(mid_slices, shown)), scans.resampled)
+        notes = _unlike_expected(prepared, model.card, options)
+        shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
+        scan = scans.volumes[0] if options.cycle_check else None
+        return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
+
+
+def _unlike_expected(
+    prepared: Prepared, card: ModelCard, options: TranslateOptions
+) -> tuple[str, ...]:
+    """A note on a scan that is far from what the model expects, or an error if so asked."""
+    if card.expected is None:
+        return ()
+    found = "; ".join(differences(prepared.figures(), card.expected))
+    if not found:
+        return ()
+    told = f"it is unlike the {card.expected.studies} scans that the model was calibrated with"
+    if options.strict_input:
+        raise UnexpectedInputError(
+            f"The scan is refused, as {told}: {found}; leave it out, or leave out setting "
+            "strict-input."
+        )
+    return (f"{told}: {found}",)
 
 
 def infer_spread(
@@ -271,25 +300,27 @@ def finish_study(
     options: TranslateOptions,
     watch: Stopwatch,
     empty: Empty = np.empty,
+    warning: str = "",
 ) -> Translated:
     """Bring a translation and its maps back onto the scans' grid, and make preview and seam score,
     if asked for.
 
-    Raises EngineError.
+    warning: what the preview is to say besides. Raises EngineError.
     """
     study, tiling = inferred.study, inferred.study.prepared.plan.tiling
     with watch.time("finish"):
-        volumes = finish(study.prepared, inferred.made, empty)
+        volumes = inferred.finished or finish(study.prepared, inferred.made, empty)
         preview = seams = figures = None
         maps = ()
         if inferred.spread:
             maps, figures = _finish_spread(study.prepared, inferred.spread, empty)
+        maps = *maps, *inferred.maps
         if options.preview:
             from .preview import draw_preview  # late, as it takes a library for pictures
 
             shown = [(each.mark, mid_slices(each.volume)) for each in maps if is_shown(each.mark)]
             slices = [*map(mid_slices, volumes)]
-            preview = draw_preview(study.slices, slices, model.card, shown)
+            preview = draw_preview(study.slices, slices, model.card, shown, warning)
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)

@@ -27,6 +27,7 @@ from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
 
 nibabel: Any = _nibabel
 SHAPE = (20, 18, 16)
+PERCENTILES = Percentiles(0.5, 99.5)
 
 
 def scan(path: Path, seed: int = 0, shape: tuple[int, ...] = SHAPE) -> Path:
@@ -107,9 +108,15 @@ def _promising_2_to_the_40() -> bytes:
     return header.binaryblock + bytes(4 + 1024)
 
 
-def tiny_model(path: Path, seed: int = 0, source: str = "T1") -> Path:
+def tiny_model(
+    path: Path,
+    seed: int = 0,
+    source: str = "T1",
+    target: str = "T2",
+    intensity: IntensityMap = PERCENTILES,
+) -> Path:
     """A random ResNet of 16x16x16 patches."""
-    path.write_bytes(_tiny_model(seed, source))
+    path.write_bytes(_tiny_model(seed, source, target, intensity))
     return path
 
 
@@ -120,14 +127,14 @@ def identity_model(path: Path, target: str = "T2", source: str = "T1") -> Path:
 
 
 @cache
-def _tiny_model(seed: int, source: str) -> bytes:
+def _tiny_model(seed: int, source: str, target: str, intensity: IntensityMap) -> bytes:
     spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
     random = np.random.default_rng(seed)
     shapes = dict(build(spec).weight_shapes())
     weights = {
         name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
     }
-    return model_bytes(spec, weights, Percentiles(0.5, 99.5), source=source)
+    return model_bytes(spec, weights, intensity, target, source)
 
 
 @cache

@@ -1,15 +1,16 @@
 """An evaluation as one page that needs no other file and no network, the worst studies first."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from xml.etree.ElementTree import Element
 
 from ....pipelines.evaluation.report import METRICS, Evaluation, Metric, PairRow
+from ..html.distribution import distribution
 from ..html.markup import Child, document, element, table
 from ..html.parts import figure as pictured
 from ..html.parts import openable, plots, tiles
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, seconds
-from .distribution import distribution
 from .figures import data_range, figure, rules
 
 PICTURES = 60
@@ -84,7 +85,9 @@ def _summary(evaluation: Evaluation) -> Element:
 def _distributions(evaluation: Evaluation) -> Element:
     named = [(metric, evaluation.values(metric)) for metric in METRICS]
     return plots(
-        (_caption(metric), distribution(metric, values)) for metric, values in named if values
+        (_caption(metric), distribution(values, partial(figure, metric)))
+        for metric, values in named
+        if values
     )
 
 

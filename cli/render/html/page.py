@@ -15,6 +15,7 @@ from ..report_text import outcome, ratio
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
 from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
+from .cycle import cycle_cell, cycle_section, worst_first
 from .markup import Child, document, element, table
 from .parts import figure, openable, plots, tiles
 
@@ -116,6 +117,7 @@ def _batch(one: StoredReport) -> Iterator[Child]:
         yield _stages(batch)
         yield element("h2", "Along the batch")
         yield _plots(batch)
+    yield from cycle_section(batch)
     yield from _previews(one)
     yield from _moments(batch)
     if any(row.status != "up to date" for row in batch.studies):
@@ -147,9 +149,10 @@ def _figures(batch: BatchReport) -> Element:
         "time": duration(batch.seconds) if batch.seconds >= 60 else f"{seconds(batch.seconds)} s",
         "throughput": f"{scaled(rate)} voxels/s" if rate else "",
         "peak memory": peak_text(peak),
+        "beyond cycle limit": str(sum(cycle.is_marked for cycle in batch.cycles) or ""),
         "worst seam": score_text(batch.worst_seam),
     }
-    return tiles(figures, bad=("failed", "not finished"))
+    return tiles(figures, bad=("failed", "not finished", "beyond cycle limit"))
 
 
 def _stages(batch: BatchReport) -> Element:
@@ -215,8 +218,10 @@ def _studies(batch: BatchReport) -> Element:
     longest = max((sum(row.stages.values()) for row in rows), default=0.0)
     seams = batch.worst_seam is not None
     verified = batch.worst_verified is not None
-    spread = batch.worst_spread is not None
+    cycles = bool(batch.cycles)
     asked = [*(["seam"] if seams else []), *(["off by"] if verified else [])]
+    asked += ["cycle"] if cycles else []
+    spread = batch.worst_spread is not None
     asked += ["spread"] if spread else []
     head = ["study", "stages", "seconds", "voxels/s", "peak", *asked, ""]
     return table(
@@ -230,6 +235,7 @@ def _studies(batch: BatchReport) -> Element:
                 peak_text(row.peak_memory),
                 *([score_text(row.seams and row.seams.worst)] if seams else []),
                 *([error_text(row.verified and row.verified.error)] if verified else []),
+                *([cycle_cell(row)] if cycles else []),
                 *([spread_text(row.spread and row.spread.deviation)] if spread else []),
                 element("span", STATUS[row.status], class_=f"status {row.status}"),
             ]
@@ -242,6 +248,8 @@ def _studies(batch: BatchReport) -> Element:
 def _previews(one: StoredReport) -> Iterator[Child]:
     """Pictures of the first studies that have one."""
     pictured = [row for row in one.batch.studies if row.preview and not row.failure]
+    if one.batch.cycles:
+        pictured.sort(key=worst_first)
     shown = [(row, picture) for row in pictured[:PREVIEWS] if (picture := small_preview(one, row))]
     if not shown:
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from ....engine.devices import Device, choose_device, open_generator
+from ....engine.devices import Device, choose_device, open_generator, with_half_the_memory
 from ....engine.errors import ModelFileError
 from ....engine.generator import Generator
 from ....engine.model.card import ModelCard
@@ -22,6 +22,9 @@ from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
+from ...cycle.back_model import back_model, cycle_rule
+from ...cycle.cycle_error import CycleRule
+from ...cycle.way_back import BackTask
 from ...decisions import check_model, with_precision
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
@@ -31,7 +34,7 @@ from ...report.report import Failure, StudyReport
 from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
-from ...settings import TranslateOptions
+from ...settings import CycleCheck, TranslateOptions
 from ...study.maps.asked_for import maps_asked_for
 from ...study.modality import held_against
 from ...study.verification import StudyVerifier, study_verifier
@@ -44,11 +47,13 @@ from .tuning import tuning_told
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """A model and the patches that it is opened for."""
+    """A model and the patches that it is opened for, and what leads its results back."""
 
     path: str
     sha256: str
     patch: tuple[int, int, int]
+    cycle_check: CycleCheck | None
+    back: BackTask | None
     model: Model
     generator: SharedGenerator
     verifier: StudyVerifier
@@ -75,6 +80,7 @@ class WarmDevice:
         self._tell = tell
         self._tool: _Tool | None = None
         self._known: dict[str, _Known] = {}
+        self._back_identities: dict[str, str] = {}
         self._manifest: Manifest | None = None
         self._tool_stack = ExitStack()
         self._folder_stack = ExitStack()
@@ -114,6 +120,7 @@ class WarmDevice:
             job.options.overwrite,
             job.options.preview,
             known.names,
+            self._cycle_rule(job, known.card),
             maps_asked_for(job.options),
         )
         [planned] = planner.plan([study])
@@ -139,6 +146,7 @@ class WarmDevice:
             hands_over=True,
             may_begin=may_begin,
             share_verifier=lambda _: nullcontext(tool.verifier),
+            back=tool.back,
         )
 
     def concurrency(self) -> Concurrency:
@@ -184,28 +192,59 @@ class WarmDevice:
 
     def _open_tool(self, job: StudyJob, patch: Triple) -> _Tool:
         tool = self._tool
-        wanted = job.model, job.model_sha256, patch
-        if tool and (tool.path, tool.sha256, tool.patch) == wanted:
+        wanted = job.model, job.model_sha256, patch, job.options.cycle_check
+        if tool and (tool.path, tool.sha256, tool.patch, tool.cycle_check) == wanted:
             return tool
         self._tool = None
         self._tool_stack.close()
         model = self._load(job)
         check_model(model, patch, self._device)
-        opening = shared_generator(
-            lambda precision: self._opened(model, precision, patch), self._device.precisions
-        )
-        generator = self._tool_stack.enter_context(opening)
+        back = back_model(model, job.options)
+        device = with_half_the_memory(self._device) if back else self._device
+        generator = self._shared(model, device, patch)
         verifier = self._tool_stack.enter_context(study_verifier(model))
-        self._tool = _Tool(*wanted, model, generator, verifier)
+        self._tool = _Tool(*wanted, self._back_task(back, device), model, generator, verifier)
         return self._tool
+
+    def _shared(self, model: Model, device: Device, patch: Triple) -> SharedGenerator:
+        """A network that is opened for the first study, and open as long as the tool."""
+        opening = shared_generator(
+            lambda precision: self._opened(model, device, precision, patch), device.precisions
+        )
+        return self._tool_stack.enter_context(opening)
+
+    def _back_task(self, back: Model | None, device: Device) -> BackTask | None:
+        if back is None:
+            return None
+        check_model(back, back.card.patch, device)
+        generator = self._shared(back, device, back.card.patch)
+        return BackTask(back, lambda _: nullcontext(generator))
+
+    def _cycle_rule(self, job: StudyJob, card: ModelCard | None) -> CycleRule | None:
+        """By which a job's result is to have a cycle error, if it is.
+
+        Without a model's file it is one that no result fits, so that the study is due, and fails.
+        """
+        asked = job.options.cycle_check
+        if asked is None:
+            return None
+        if card is None:
+            return CycleRule("")
+        if asked.sha256 not in self._back_identities:
+            try:
+                identity = load_model(Path(asked.model)).identity
+            except ModelFileError:
+                return CycleRule("")
+            self._back_identities = {asked.sha256: identity}
+        return cycle_rule(card, self._back_identities[asked.sha256])
 
     @contextmanager
     def _opened(
-        self, model: Model, precision: Precision, patch: Triple
+        self, model: Model, device: Device, precision: Precision, patch: Triple
     ) -> abc.Generator[Generator]:
         with ExitStack() as stack:
             with tuning_told(self._tell) as progress:
-                opening = open_generator(model.network, self._device, precision, patch, progress)
+                opening = open_generator(model.network, device, precision, patch, progress)
                 generator = stack.enter_context(opening)
             yield generator
 

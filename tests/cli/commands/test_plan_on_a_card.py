@@ -99,6 +99,37 @@ def test_a_seam_score_takes_network_intensities_to_the_card(world: World) -> Non
     assert re.search(rf"large\.nii +\d+ +\d+ MiB +{large:.0f} MiB", told)
 
 
+def test_a_way_back_is_a_second_program_in_the_other_half(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
+    back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
+    told = world.plan(PLAN, CARD, "--cycle-check", str(back))
+    one = 100 * MIB + arrays((16, 16, 16))
+    other = 100 * MIB + arrays((16, 16, 16), "float32")
+    assert re.search(rf"a\.nii +1 +\d+ KiB +{(one + other) / MIB:.0f} MiB", told)
+    assert told.count("100 MiB for a program of 2 tiles a run") == 2
+    tiles = len(tile(LARGE, (16, 16, 16), 0.25)) + 2
+    assert f"Cycle check: {tiles} tiles on the way back" in told
+
+
+def test_seconds_with_a_way_back_are_those_of_both_programs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda_cyclegan.io.volume import Study
+
+    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
+    back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
+    study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
+    cache = RateCache(world._root / "cache" / "cuda-cyclegan")
+    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    told = world.plan(PLAN, CARD, "--cycle-check", str(back))
+    runs = 2 * (-(-len(tile(LARGE, (16, 16, 16), 0.25)) // 2) + 2)
+    found = re.search(r"Seconds in all: ([\d.]+)", told)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
+
+
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
     assert "Seconds in all: not known yet" in world.plan(PLAN)
     from cuda_cyclegan.io.volume import Study

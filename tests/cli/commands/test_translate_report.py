@@ -82,6 +82,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "peak_host_bytes": "int",
             "peak_counts_from": "str",
             "worst_seam_score": "NoneType",
+            "cycle_marked": "int",
             "worst_spread": "NoneType",
         },
         "studies": "list",
@@ -92,7 +93,8 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
     assert kind(translated) == {
         **dict.fromkeys(["name", "source", "output", "status", "peak_counts_from"], "str"),
         **dict.fromkeys(
-            ["class", "reason", "failed_in", "due", "preview", "seam_score", "verified"], "NoneType"
+            ["class", "reason", "failed_in", "due", "preview", "seam_score", "verified", "cycle"],
+            "NoneType",
         ),
         "maps": "list",
         "spread": "NoneType",

@@ -14,7 +14,7 @@ from cuda_cyclegan.pipelines.jobs.queue.state import JobRow, SchedulingClass
 from cuda_cyclegan.pipelines.jobs.summary import report_of
 from cuda_cyclegan.pipelines.report.report import StudyReport
 from cuda_cyclegan.pipelines.report.study_row import from_json, to_json
-from cuda_cyclegan.pipelines.settings import TranslateOptions
+from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
 
 STORED = (
     '{"version": 1, "study": "a/\\udcff.nii", "files": ["/in/\\udcff.nii"], "output": "/out", '
@@ -61,6 +61,13 @@ LATER: dict[str, tuple[int, object, str]] = {
     "verify": (2, 3, "3"),
     "any_modality": (3, True, "true"),
     "nan_to": (3, 0.0, "0.0"),
+    "strict_input": (4, True, "true"),
+    "cycle_check": (
+        4,
+        CycleCheck("/b", "1a"),
+        '{"model": "/b", "sha256": "1a", "has_map": false}',
+    ),
+    "spread": (4, 2, "2"),
     "resample_channels": (4, True, "true"),
 }
 """Options that came later: the version of a job with one, a value, and how it is written."""

@@ -1,4 +1,4 @@
-"""How a metric spreads over the studies, as inline SVG: a dot a study, and the middle half."""
+"""How a figure spreads over the studies, as inline SVG: a dot a study, and the middle half."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,8 @@ from math import floor
 from statistics import median, quantiles
 from xml.etree.ElementTree import Element
 
-from ....pipelines.evaluation.report import Metric
-from ..html.charts import ticks
-from ..html.markup import element
-from .figures import figure
+from .charts import ticks
+from .markup import element
 
 _WIDTH, _MARGIN, _TOP, _BOTTOM = 520, 24, 8, 46
 _RADIUS = 4.0
@@ -20,8 +18,11 @@ _BOX = 9
 """Height of the bar of the middle half, which stands between dots and axis."""
 
 
-def distribution(metric: Metric, named: Sequence[tuple[str, float]]) -> Element:
-    """Names and values of studies along an axis; dots of equal places stand on each other."""
+def distribution(named: Sequence[tuple[str, float]], told: Callable[[float], str]) -> Element:
+    """Names and values of studies along an axis; dots of equal places stand on each other.
+
+    told: a value in words.
+    """
     values = [value for _, value in named]
     marks = ticks(min(values), max(values))
     low, high = min(marks[0], *values), max(marks[-1], *values)
@@ -35,10 +36,10 @@ def distribution(metric: Metric, named: Sequence[tuple[str, float]]) -> Element:
     box = f"0 0 {_WIDTH} {floor_y + _BOTTOM:g}"
     plot = element("svg", class_="plot", viewBox=box, role="img")
     for dot in dots:
-        title = element("title", f"{dot.name}: {figure(metric, dot.value)}")
+        title = element("title", f"{dot.name}: {told(dot.value)}")
         y = floor_y - _RADIUS - dot.height
         plot.append(element("circle", title, cx=dot.x, cy=y, r=_RADIUS, class_="study"))
-    for part in _box(metric, values, across, floor_y + 5):
+    for part in _box(values, told, across, floor_y + 5):
         plot.append(part)
     axis = floor_y + _BOX + 10
     plot.append(element("line", x1=_MARGIN, x2=_WIDTH - _MARGIN, y1=axis, y2=axis, class_="grid"))
@@ -73,17 +74,20 @@ def _stacked(
 
 
 def _box(
-    metric: Metric, values: Sequence[float], across: Callable[[float], float], top: float
+    values: Sequence[float],
+    told: Callable[[float], str],
+    across: Callable[[float], float],
+    top: float,
 ) -> Iterator[Element]:
     """A bar from the first to the third quartile, with the median across it."""
     if len(values) < 4:
         return
     first, _, third = quantiles(values, n=4, method="inclusive")
-    told = f"half of the studies: {figure(metric, first)} to {figure(metric, third)}"
+    half = f"half of the studies: {told(first)} to {told(third)}"
     left, right, middle = across(first), across(third), across(median(values))
     size = {"x": left, "y": top, "width": max(right - left, 1.0), "height": _BOX}
-    yield element("rect", element("title", told), **size, class_="half")
-    title = element("title", f"median: {figure(metric, median(values))}")
+    yield element("rect", element("title", half), **size, class_="half")
+    title = element("title", f"median: {told(median(values))}")
     yield element(
         "line", title, x1=middle, x2=middle, y1=top - 2, y2=top + _BOX + 2, class_="median"
     )

@@ -1,0 +1,133 @@
+"""`cuda-cyclegan model calibrate`: what a model's scans are like, learnt from a reference set."""
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import Exit, complain, told
+from ..options.translate import DeviceName
+from ..options.values import checked_device
+from ..render.missed import missed
+from ..render.terminal.spinner import SEARCHING, spinner
+from ..render.terminal.streams import columns_of, say, tell
+from ..render.terminal.text import counted, file_size, printable
+from ..signals import stop_signals
+
+if TYPE_CHECKING:
+    from ...engine.model.model import Model
+    from ...io.discovery import Discovery
+    from ...pipelines.calibration import Calibration
+
+EXAMPLE = """\b
+Examples:
+  cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
+      --output calibrated.safetensors
+  cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
+      --cycle t2-to-t1.safetensors --output calibrated.safetensors
+"""
+
+
+def calibrate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Model file.")],
+    scans: Annotated[
+        list[Path],
+        typer.Option(metavar="DIR", help="Reference set: scans that the model suits."),
+    ],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
+    cycle: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model that leads back: learn cycle errors too."),
+    ] = None,
+    device: DeviceName = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Learn from a reference set what scans of a model are like.
+
+    The new file has the same weights, and a card that tells intensity, extent and spacing of the
+    set. 'translate' then notes scans that are unlike it, and refuses them with --strict-input.
+    With --cycle, studies are marked whose cycle error is beyond those of the set. Results of the
+    model are up to date with the new file too.
+
+    Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
+    """
+    with stop_signals(), told(verbose=verbose):
+        from ...engine.model.model import load_model
+        from ...pipelines.results.output_file import check_free, save
+
+        check_free(output, replace=force, sources=(file,))
+        model = load_model(file)
+        found = _found(scans, model)
+        made = _calibrated(model, found, cycle, device)
+        save(output, made.content)
+        _show(made)
+        say(f"Written: {printable(str(output))}, {file_size(len(made.content))}", sys.stdout)
+        tell(missed(found.skipped), sys.stderr)
+        if made.failures or any(skip.missed for skip in found.skipped):
+            raise typer.Exit(Exit.SOME_FAILED)
+
+
+def _found(scans: list[Path], model: "Model") -> "Discovery":
+    from ...io.choice import EVERYTHING
+    from ...io.formats.nibabel_alone import import_nibabel_alone
+
+    import_nibabel_alone()
+    from ...pipelines.results.earlier_results import discover_scans
+    from ...pipelines.study.modality import for_model
+
+    with spinner(SEARCHING):
+        found = for_model(discover_scans(scans, None, EVERYTHING), model.card)
+    if not found.studies:
+        tell(missed(found.skipped), sys.stderr)
+        complain(f"No study found in {', '.join(map(str, scans))}.")
+        raise typer.Exit(Exit.NO_STUDY)
+    return found
+
+
+def _calibrated(
+    model: "Model", found: "Discovery", cycle: Path | None, device: str
+) -> "Calibration":
+    from ...engine.options import NO_LIMITS
+    from ...pipelines.calibration import calibrate as learn
+    from ...pipelines.calibration import opened_translation
+    from ...pipelines.cycle.back_model import back_model
+    from ...pipelines.decisions import decided
+    from ...pipelines.settings import CycleCheck, TranslateOptions
+
+    options = TranslateOptions(cycle_check=CycleCheck(str(cycle)) if cycle else None)
+    back = back_model(model, options)
+    with ExitStack() as opened, spinner("Reading scans") as rename:
+
+        def tell_done(done: int, due: int) -> None:
+            rename(f"Reading scans, {done} of {due} studies")
+
+        if back is None:
+            options = replace(options, patch=model.card.patch, precision="fp32")
+            return learn(model, found.studies, options, tell=tell_done)
+        devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
+        both = opened.enter_context(opened_translation(model, back, devices[0], options))
+        return learn(model, found.studies, options, both, tell_done)
+
+
+def _show(made: "Calibration") -> None:
+    from ..render.models import calibration_lines
+    from ..render.progress_lines import failure_text
+
+    for line in calibration_lines(made.card, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    tell(
+        (
+            f"left out: {printable(name)}: {failure_text(failure)}"
+            for name, failure in made.failures.items()
+        ),
+        sys.stderr,
+    )
+    expected = made.card.expected
+    if expected:
+        say(f"Learnt from {counted(expected.studies, 'scan')}", sys.stdout)

@@ -1,0 +1,169 @@
+"""A model's calibration: what the scans of a reference set are like, and how near their
+translations come back to them, into a new model file.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator as Yields
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+from ..engine.cuda.plan_cache import unheard
+from ..engine.devices import Device, open_generator, with_half_the_memory
+from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
+from ..engine.model.card import ModelCard
+from ..engine.model.model import Model, encode_model
+from ..engine.network.layers import Triple
+from ..engine.recovery import SharedGenerator, shared_generator
+from ..io.volume import Study
+from .cycle.way_back import BackTask, WayBack, opened_way_back
+from .errors import SettingsError
+from .report.failures import failure_of
+from .report.report import Failure
+from .settings import TranslateOptions
+from .stopwatch import Stopwatch
+from .study.translation import (
+    OpenModel,
+    PreparedStudy,
+    infer_study,
+    plan_read_study,
+    prepare_study,
+    read_study,
+)
+from .study.voxels.input_figures import InputFigures, expectations
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A calibrated model.
+
+    content: bytes of its file, of the same identity, so that results stay up to date. card: what
+    it says now. failures: of scans that do not count, by their names.
+    """
+
+    content: bytes
+    card: ModelCard
+    failures: dict[str, Failure]
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Both generators of a pair, open. generator: that leads forth. way_back: the other."""
+
+    generator: SharedGenerator
+    way_back: WayBack
+
+    def cycle_error(self, study: PreparedStudy, watch: Stopwatch) -> float:
+        """Of a study, in network intensity. Raises EngineError and PreparationError."""
+        model, options = self.way_back.model, self.way_back.options
+        precision = options.settings().precision
+        outcome = self.generator.do(
+            lambda network: infer_study(study, OpenModel(model, network, options), watch, _untold),
+            precision,
+        )
+        returned = self.way_back.lead(outcome.result, precision, watch, _untold)
+        return returned.error.error / returned.error.unit
+
+
+@contextmanager
+def opened_translation(
+    model: Model, back: Model, device: Device, options: TranslateOptions
+) -> Yields[Translation]:
+    """A pair of generators on a device. Raises EngineError."""
+    shared = with_half_the_memory(device)
+
+    def opening(one: Model, patch: Triple) -> AbstractContextManager[SharedGenerator]:
+        return shared_generator(
+            lambda precision: open_generator(one.network, shared, precision, patch),
+            shared.precisions,
+        )
+
+    task = BackTask(back, lambda _: opening(back, back.card.patch))
+    with (
+        opening(model, options.settings().patch) as generator,
+        opened_way_back(task, model, options, unheard) as way_back,
+    ):
+        assert way_back
+        yield Translation(generator, way_back)
+
+
+def _untold(_done: int, _all: int) -> None:
+    """For whom tiles are of no interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReferenceStudy:
+    """A scan of the set; cycle: its error in network intensity, if that was asked for."""
+
+    figures: InputFigures
+    cycle: float | None
+
+
+def calibrate(
+    model: Model,
+    studies: Sequence[Study],
+    options: TranslateOptions,
+    translation: Translation | None = None,
+    tell: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Calibration:
+    """Learn from a reference set what the model's scans are like.
+
+    options: with none left open. translation: by which their cycle errors are learnt too; without
+    one those that the model knows stay. tell: is told how many of all studies are done.
+    Raises SettingsError for a model of several channels, and if too few scans can be taken.
+    """
+    if len(model.card.input_channels) > 1:
+        raise SettingsError(
+            f"Model {model.card.name} takes {len(model.card.input_channels)} channels, and only "
+            "models of one can be calibrated."
+        )
+    failures: dict[str, Failure] = {}
+    # What an earlier calibration expected is of no interest.
+    plain = replace(model, card=replace(model.card, expected=None))
+    found = list(_measured(plain, studies, options, translation, failures, tell))
+    if len(found) < FEWEST_STUDIES:
+        raise SettingsError(_too_few(len(found), failures))
+    card = replace(
+        model.card,
+        expected=expectations([study.figures for study in found]),
+        rewritten_from=(*model.card.rewritten_from, model.sha256),
+    )
+    if translation:
+        errors = Typical.of([study.cycle for study in found if study.cycle is not None])
+        identity = translation.way_back.back.identity
+        card = replace(card, cycle=CycleReference(identity, len(found), errors))
+    content = encode_model(card, model.network, model.reference_input, model.reference_output)
+    return Calibration(content, card, failures)
+
+
+def _measured(
+    model: Model,
+    studies: Sequence[Study],
+    options: TranslateOptions,
+    translation: Translation | None,
+    failures: dict[str, Failure],
+    tell: Callable[[int, int], None],
+) -> Iterator[_ReferenceStudy]:
+    """The figures of each scan that can be taken; why the others cannot is added to `failures`."""
+    for done, study in enumerate(studies):
+        tell(done, len(studies))
+        watch = Stopwatch(str(study.name))
+        if study.obstacle:
+            failures[str(study.name)] = Failure(study.obstacle.kind, study.obstacle.reason, None)
+            continue
+        try:
+            scans = read_study(study, options, watch)
+            plan = plan_read_study(scans, model, options, watch)
+            prepared = prepare_study(scans, plan, model, options, watch)
+            cycle = translation and translation.cycle_error(prepared, watch)
+            yield _ReferenceStudy(prepared.prepared.figures(), cycle)
+        except Exception as error:  # as in a batch, a study's trouble is its own
+            failures[str(study.name)] = failure_of(error, watch.stage)
+
+
+def _too_few(count: int, failures: dict[str, Failure]) -> str:
+    name, failure = next(iter(failures.items()), ("", None))
+    why = f"; {name}: {failure.reason}" if failure else "."
+    return (
+        f"A calibration needs {FEWEST_STUDIES} scans or more, better twenty, and {count} could be "
+        f"taken{why}"
+    )

@@ -1,0 +1,4 @@
+"""Cycle consistency: results translated back by a second generator, and how far that leads astray.
+
+May import study, settings and engine. Must not know batches, output folders or reports.
+"""

@@ -1,0 +1,60 @@
+"""The cycle error as a study's row and the manifest hold it; `way_back` measures it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CycleError:
+    """How far a result that is translated back lies from its scan.
+
+    error: mean absolute difference in the foreground of the scan, in its unit. unit: what 1 of
+    network intensity is in that unit. back: identity of the model that led back. limit: above which
+    the study is marked, in the scan's unit; None where the model was not calibrated with `back`.
+    """
+
+    error: float
+    unit: float
+    back: str
+    limit: float | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it lies beyond what the reference set lets expect."""
+        return self.limit is not None and self.error > self.limit
+
+    @property
+    def warning(self) -> str:
+        """What a picture of a marked study says; nothing of others."""
+        if self.limit is None or not self.is_marked:
+            return ""
+        return f"cycle error {self.error:.3g}, beyond its limit {self.limit:.3g}"
+
+    @property
+    def note(self) -> str:
+        """What is to be said of a marked study; nothing of others."""
+        if self.limit is None or not self.is_marked:
+            return ""
+        return (
+            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit for scans "
+            "like those that the model was calibrated with"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRule:
+    """How cycle errors are judged.
+
+    back: identity of the model that leads back. limit: of the error in network intensity; None
+    where the model was not calibrated with `back`.
+    """
+
+    back: str
+    limit: float | None = None
+
+    def judged(self, error: float, unit: float) -> CycleError:
+        """An error in the scan's unit; unit: what 1 of network intensity is in it."""
+        return CycleError(error, unit, self.back, None if self.limit is None else self.limit * unit)
+
+    def judged_again(self, known: CycleError) -> CycleError:
+        """An error of an earlier run by the limit of today."""
+        return self.judged(known.error, known.unit)

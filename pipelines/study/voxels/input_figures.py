@@ -1,0 +1,107 @@
+"""What a scan is like for a model, in figures, and whether that is what the model expects."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from ....engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
+from ....engine.scaling import Stored
+from .foreground import extents_of, foreground_level
+from .resampling import VoxelSpacing
+
+_SAMPLED = 96
+"""Planes along each axis that are looked at, at most: enough for percentiles to the third digit."""
+
+_FINEST_INTENSITY, _FINEST_LENGTH = 0.025, 0.05
+"""Smallest standard deviations that count, of network intensity and as a share of a length. In a
+set from one scanner all spacings are equal, and any other would lie beyond every limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputFigures:
+    """What a scan is like for a model.
+
+    level: network intensity above which is foreground. intensity: there, at PERCENTILES. extent:
+    millimetres along D, H and W that hold 98 % of it. spacing: millimetres along D, H and W.
+    """
+
+    level: float
+    intensity: tuple[float, float, float, float, float]
+    extent: VoxelSpacing
+    spacing: VoxelSpacing
+
+
+def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
+    """Figures of a scan as a network takes it, of one channel, from a part of its voxels.
+
+    edges: millimetres from voxel to voxel of `given`. spacing: of the scan itself.
+    """
+    [view] = given.values
+    steps = [ceil(extent / _SAMPLED) for extent in view.shape]
+    seen = given.scaling.forward(view[:: steps[0], :: steps[1], :: steps[2]])
+    level = _level(seen)
+    inside = seen > level
+    p5, p25, p50, p75, p95 = map(float, np.percentile(seen[inside], PERCENTILES))
+    d, h, w = (
+        count * step * edge
+        for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)
+    )
+    return InputFigures(level, (p5, p25, p50, p75, p95), (d, h, w), spacing)
+
+
+def expectations(studies: Sequence[InputFigures]) -> Expectations:
+    """What scans of a reference set are like; of two studies or more."""
+    p5, p25, p50, p75, p95 = _over([study.intensity for study in studies])
+    high, wide, deep = _over([study.extent for study in studies])
+    d, h, w = _over([study.spacing for study in studies])
+    return Expectations(len(studies), (p5, p25, p50, p75, p95), (high, wide, deep), (d, h, w))
+
+
+def differences(found: InputFigures, expected: Expectations) -> tuple[str, ...]:
+    """In words, what of a scan lies too far from what a model expects; nothing if all is well."""
+    return tuple(_differences(found, expected))
+
+
+def _differences(found: InputFigures, expected: Expectations) -> Iterator[str]:
+    finest = [_FINEST_INTENSITY] * len(PERCENTILES)
+    at, far = _furthest(found.intensity, expected.intensity, finest)
+    if far > DEVIATIONS:
+        yield (
+            f"percentile {PERCENTILES[at]} of its intensity in the foreground is "
+            f"{found.intensity[at]:.2f} on the network's scale, {_usual(expected.intensity[at])}"
+        )
+    lengths = (
+        ("its foreground extends over", found.extent, expected.extent),
+        ("its spacing is", found.spacing, expected.spacing),
+    )
+    for words, own, usual in lengths:
+        at, far = _furthest(own, usual, [max(_FINEST_LENGTH * each.mean, 1e-6) for each in usual])
+        if far > DEVIATIONS:
+            yield f"{words} {own[at]:.3g} mm along {'DHW'[at]}, {_usual(usual[at])}"
+
+
+def _furthest(
+    own: Sequence[float], usual: Sequence[Typical], finest: Sequence[float]
+) -> tuple[int, float]:
+    """Which of some figures lies furthest from what is usual, and how many deviations."""
+    far = [
+        each.deviations(value, least) for value, each, least in zip(own, usual, finest, strict=True)
+    ]
+    worst = max(range(len(far)), key=lambda at: far[at])
+    return worst, far[worst]
+
+
+def _usual(figure: Typical) -> str:
+    return f"where {figure.mean:.3g} is usual (sd {figure.sd:.2g})"
+
+
+def _over(studies: Sequence[Sequence[float]]) -> list[Typical]:
+    return [Typical.of(values) for values in zip(*studies, strict=True)]
+
+
+def _level(seen: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> float:
+    """Just below a sample of one value, as beside a single bright voxel: all is foreground."""
+    low, high = float(seen.min()), float(seen.max())
+    return foreground_level(seen) if low < high else low - 1.0

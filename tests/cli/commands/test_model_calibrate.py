@@ -1,0 +1,120 @@
+"""`model calibrate`, and scans that are unlike the reference set: noted, or refused if asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.calibration_scans import calibrated_model, head, inverted, reference_set, save
+from support.dicom_phantoms import Phantom
+from support.queue_world import QueueWorld
+
+from cuda_cyclegan.engine.model.model import load_model
+
+NOTE = "it is unlike the 6 scans that the model was calibrated with: "
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> QueueWorld:
+    """A scan as expected and an inverted one, and a model that knows what to expect."""
+    made = QueueWorld(tmp_path)
+    made.model = calibrated_model(tmp_path)
+    save(made.inputs / "good.nii", head(7))
+    save(made.inputs / "inverted.nii", inverted(head(7)))
+    return made
+
+
+def test_a_calibrated_model_has_the_weights_and_the_results_of_before(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    save(world.inputs / "good.nii", head(7))
+    assert world.command("translate").exit_code == 0
+    target = tmp_path / "calibrated.safetensors"
+    told = world.did(
+        "model",
+        *("calibrate", str(world.model), "--output", str(target)),
+        *("--scans", str(reference_set(tmp_path / "reference"))),
+    )
+    assert "Learnt from 6 scans" in told
+    before, after = load_model(world.model), load_model(target)
+    assert after.card.expected is not None
+    assert after.card.expected.studies == 6
+    for name, weight in before.network.weights.items():
+        assert after.network.weights[name].tobytes() == weight.tobytes()
+    world.model = target
+    assert "1 up to date" in world.command("translate").stdout
+    assert "spacing along W, mm" in world.did("model", "inspect", str(target))
+
+
+def test_an_unlike_scan_is_noted_and_translated(world: QueueWorld) -> None:
+    report = world.folder / "r.json"
+    done = world.command("translate", "--report", str(report))
+    assert done.exit_code == 0
+    assert f"note: inverted.nii: {NOTE}" in done.stdout
+    rows = {row["name"]: row for row in json.loads(report.read_text())["studies"]}
+    assert rows["good.nii"]["notes"] == []
+    assert rows["inverted.nii"]["notes"][0].startswith(NOTE)
+    assert world.made() == {"good.nii", "inverted.nii"}
+
+
+def test_a_strict_run_fails_it_alone(world: QueueWorld) -> None:
+    report = world.folder / "r.json"
+    done = world.command("translate", "--strict-input", "--report", str(report))
+    assert done.exit_code == 1
+    assert world.made() == {"good.nii"}
+    rows = {row["name"]: row for row in json.loads(report.read_text())["studies"]}
+    row = rows["inverted.nii"]
+    assert (row["status"], row["class"], row["failed_in"]) == ("failed", "preparation", "prepare")
+    assert NOTE in row["reason"]
+    assert "leave out --strict-input" in done.stderr
+
+
+def test_plan_tells_both(world: QueueWorld) -> None:
+    done = world.command("plan")
+    assert done.exit_code == 0
+    assert f"note: inverted.nii: {NOTE}" in done.stdout
+    done = world.command("plan", "--strict-input")
+    assert done.exit_code == 1
+    assert "would fail: inverted.nii" in done.stdout
+
+
+def test_a_job_notes_or_refuses_too(world: QueueWorld) -> None:
+    batch = world.submit("--strict-input")
+    world.work()
+    states = {Path(job["study"]).name: job["state"] for job in world.jobs(batch)}
+    assert states == {"good.nii": "done", "inverted.nii": "failed"}
+    batch = world.submit()
+    world.work()
+    [job] = [one for one in world.jobs(batch) if one["study"] == "inverted.nii"]
+    assert job["state"] == "done"
+    assert job["result"]["notes"][0].startswith(NOTE)
+
+
+def test_results_that_are_there_are_not_made_again_for_it(world: QueueWorld) -> None:
+    assert world.command("translate").exit_code == 0
+    assert "2 up to date" in world.command("translate", "--strict-input").stdout
+
+
+def test_too_few_scans_make_no_calibration(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    target = tmp_path / "new.safetensors"
+    words = ["model", "calibrate", str(world.model), "--output", str(target)]
+    done = world.run(*words, "--scans", str(reference_set(tmp_path / "few", 4)))
+    assert done.exit_code == 2
+    assert "5 scans or more" in done.stderr
+    assert not target.exists()
+    assert world.run(*words, "--scans", str(world.model)).exit_code == 3
+
+
+def test_a_scan_that_cannot_be_taken_is_left_out_and_told(tmp_path: Path) -> None:
+    world = QueueWorld(tmp_path)
+    folder = reference_set(tmp_path / "reference")
+    (folder / "damaged.nii").write_bytes(b"not a scan at all " * 40)
+    Phantom("CT").write(folder / "ct")
+    target = tmp_path / "new.safetensors"
+    words = ["model", "calibrate", str(world.model), "--output", str(target)]
+    done = world.run(*words, "--scans", str(folder))
+    assert done.exit_code == 1
+    assert "left out: damaged.nii: unreadable" in done.stderr
+    assert "its modality is CT" in done.stderr
+    card = load_model(target).card
+    assert card.expected is not None
+    assert card.expected.studies == 6

@@ -1,0 +1,58 @@
+"""Scans of one kind for reference sets, and such that are unlike them."""
+
+from pathlib import Path
+from typing import Any
+
+import nibabel as _nibabel
+import numpy as np
+import numpy.typing as npt
+from support.batch_world import tiny_model
+
+from cuda_cyclegan.engine.model.model import Model, load_model
+from cuda_cyclegan.pipelines.calibration import calibrate
+from cuda_cyclegan.pipelines.settings import TranslateOptions
+
+nibabel: Any = _nibabel
+SHAPE = (24, 22, 20)
+
+
+def head(seed: int, shape: tuple[int, int, int] = SHAPE) -> npt.NDArray[np.int16]:
+    """Something bright and round with dark noise about it, as an MR of a head is."""
+    random = np.random.default_rng(seed)
+    places = np.meshgrid(*(np.linspace(-1, 1, extent) for extent in shape), indexing="ij")
+    inside = sum(place**2 for place in places) < 0.6 + random.normal(0, 0.03)
+    bright = 600 + 200 * np.cos(3 * places[0]) + random.normal(0, 30, shape)
+    dark = np.abs(random.normal(0, 8, shape))
+    return (np.where(inside, bright, dark) * (1 + 0.1 * seed)).astype(np.int16)
+
+
+def inverted(voxels: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    return voxels.max() - voxels
+
+
+def save(path: Path, voxels: npt.NDArray[np.int16], *spacing: float) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    affine = np.diag([*(spacing or (1.0, 1.0, 1.0)), 1.0])
+    nibabel.Nifti1Image(voxels, affine).to_filename(path)
+    return path
+
+
+def reference_set(folder: Path, count: int = 6) -> Path:
+    for seed in range(count):
+        save(folder / f"{seed}.nii", head(seed))
+    return folder
+
+
+def plain_options(model: Model) -> TranslateOptions:
+    return TranslateOptions(patch=model.card.patch, precision="fp32")
+
+
+def calibrated_model(folder: Path) -> Path:
+    """A tiny model that knows a reference set."""
+    from cuda_cyclegan.io.discovery import discover
+
+    model = load_model(tiny_model(folder / "plain.safetensors"))
+    studies = discover([reference_set(folder / "reference")], None).studies
+    target = folder / "calibrated.safetensors"
+    target.write_bytes(calibrate(model, studies, plain_options(model)).content)
+    return target

@@ -1,0 +1,37 @@
+"""Two random generators, of which one leads back what the other made."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from support.batch_world import model_bytes
+
+from cuda_cyclegan.engine.model.card import Window
+from cuda_cyclegan.engine.model.model import decode_model, encode_model
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+
+WINDOW = Window(0.0, 1000.0)
+
+
+def random_model(
+    path: Path,
+    source: str = "T1",
+    target: str = "T2",
+    seed: int = 0,
+    spacing: tuple[float, float, float] | None = None,
+    axes: str = "RAS",
+    window: Window = WINDOW,
+) -> Path:
+    """A random ResNet of 16x16x16 patches, with a fixed window to both sides."""
+    spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
+    random = np.random.default_rng(seed)
+    weights = {
+        name: random.normal(0, 0.3, shape).astype(np.float32)
+        for name, shape in build(spec).weight_shapes()
+    }
+    model = decode_model(model_bytes(spec, weights, window, target, source))
+    card = replace(model.card, spacing=spacing, axes=axes)
+    path.write_bytes(
+        encode_model(card, model.network, model.reference_input, model.reference_output)
+    )
+    return path
