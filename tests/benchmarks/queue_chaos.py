@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -83,13 +84,13 @@ def run(world: QueueWorld, trial: Trial) -> dict[str, Any]:
     begin, moments = time.monotonic(), random.Random(1)
     for killed in range(1, trial.kills + 1):
         due = trial.studies * killed / (trial.kills + 1)
-        _wait_for(lambda due=due: len(world.made()) >= due)
+        _wait_for(workers, lambda due=due: len(world.made()) >= due)
         _kill_one_at_work(workers, work, moments)
         if trial.server and killed == (trial.kills + 1) // 2:
             trial.server.stop("immediate")
             time.sleep(trial.outage_seconds)
             trial.server.start()
-    _wait_for(lambda: {row["state"] for row in work.rows()} == {"done"})
+    _wait_for(workers, lambda: {row["state"] for row in work.rows()} == {"done"})
     seconds = time.monotonic() - begin
     for worker in workers:
         worker.process.terminate()
@@ -143,7 +144,7 @@ def _kill_one_at_work(workers: list[Watched], work: Work, moments: random.Random
             break
         if all(row["state"] == "done" for row in work.rows()):
             work.add()
-    _wait_for(lambda: len(victim.lost) > deaths)
+    _wait_for(workers, lambda: len(victim.lost) > deaths)
 
 
 def _is_killed(process: int, of: Watched, work: Work) -> bool:
@@ -203,9 +204,11 @@ def _delays(workers: list[Watched]) -> dict[str, float]:
     return {"median": round(median(delays), 2), "longest": round(max(delays), 2)}
 
 
-def _wait_for(condition: Any) -> None:
+def _wait_for(workers: list[Watched], condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
+        if ended := [worker for worker in workers if worker.process.poll() is not None]:
+            raise RuntimeError(f"{len(ended)} workers ended with {ended[0].process.returncode}")
         if time.monotonic() > end:
             raise TimeoutError("the jobs do not get on")
         time.sleep(0.2)

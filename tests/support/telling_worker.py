@@ -1,4 +1,4 @@
-"""`cuda-cyclegan worker` whose log tells of the beginning of each job too; to be run in tests/.
+"""`cuda-cyclegan worker` whose log tells of the beginning of each job too.
 
 For what kills workers at work, and must know when they are.
 """
@@ -10,7 +10,7 @@ from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.cli.commands.queue.worker import JobLog
 from cuda_cyclegan.pipelines.jobs.worker.messages import JobStarted, WorkerEvent
 
-TELLING_COMMAND = [sys.executable, "-m", "support.telling_worker"]
+TELLING_COMMAND = [sys.executable, __file__]
 
 _hear = JobLog.hear
 
