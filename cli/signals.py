@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -63,26 +63,35 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Generator[Stop]:
-    """Any of them raises KeyboardInterrupt in the block; one that nobody takes ends the program.
+def stop_signals_heard_by(hear: Callable[[int, FrameType | None], object]) -> Generator[None]:
+    """Each of them calls `hear` in the block.
 
-    A signal that the caller of the program ignores stays ignored.
+    A signal that the caller of the program ignores, as nohup does, stays ignored.
     """
-    stop = Stop()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, stop.hear)
+            signal.signal(number, hear)
     try:
-        with _none_lost():
-            yield stop
-    except KeyboardInterrupt as error:
-        say("Stopped.", sys.stderr)
-        raise typer.Exit(stop.status) from error
+        yield
     finally:
-        stop.end()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_signals() -> Generator[Stop]:
+    """Any of them raises KeyboardInterrupt in the block; one that nobody takes ends the program."""
+    stop = Stop()
+    with stop_signals_heard_by(stop.hear):
+        try:
+            with _none_lost():
+                yield stop
+        except KeyboardInterrupt as error:
+            say("Stopped.", sys.stderr)
+            raise typer.Exit(stop.status) from error
+        finally:
+            stop.end()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from cuda_cyclegan.engine.telemetry import disable_telemetry
+from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
 
 # OpenBLAS and OpenMP read it when they are loaded, also in processes that tests start. Their idle
 # threads take whole cores from the tests beside this one.
@@ -29,6 +30,17 @@ def pytest_configure() -> None:
         signal.signal(
             signal.SIGHUP, lambda *_: None
         )  # which processes that we start do not inherit
+
+
+@pytest.fixture(autouse=True)
+def signals_are_heard_as_before() -> Iterator[None]:
+    """A handler that a command leaves behind would hear what a later test sends to itself."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield
+    after = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert after == before
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from support.batch_world import identity_model, scan
 
-MEBIBYTE = 1 << 20
-
 
 def peaks(root: Path, *options: str) -> dict[str, int]:
     """Peak bytes of each study of a run over `root`/scans."""
@@ -50,7 +48,9 @@ def test_a_spread_takes_what_its_plan_says_however_many_flips_there_are(tmp_path
     for name in "acdefg":
         scan(tmp_path / "scans" / f"{name}.nii")
     two, eight = (peaks(tmp_path, *patch, "--overwrite", "--spread", count) for count in ("2", "8"))
-    assert abs(eight["b.nii"] - two["b.nii"]) < 160**3 * 4
+    array = 160**3 * 4
+    # If each were kept, the six flips more would be six arrays more.
+    assert abs(eight["b.nii"] - two["b.nii"]) < 3 * array
     # The scan as it is stored, what comes out of one flip, the two maps and the result.
     foreseen = 160**3 * (2 + 4 + 2 * 4 + 4)
-    assert foreseen / 2 < eight["b.nii"] - eight["g.nii"] < foreseen + 16 * MEBIBYTE
+    assert foreseen / 2 < eight["b.nii"] - eight["g.nii"] < foreseen + 2 * array

@@ -7,12 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
-from ....pipelines.host.signals import STOP_SIGNALS
 from ...errors import OURS, Exit, told
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
@@ -20,6 +19,7 @@ from ...options.values import parsed_size
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import columns_of, log, say
 from ...render.terminal.text import counted
+from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
     from ....io.dicom_network.tls import Certificates
@@ -149,7 +149,7 @@ def _serve(settings: "NodeSettings", read: "Callable[[], dict[str, Route]]") -> 
 
     routes, control = read(), _Control()
     check_routes(routes, settings.certificates)
-    with control, open_node(settings, routes, _log_event) as at_work:
+    with stop_signals_heard_by(control.hear), open_node(settings, routes, _log_event) as at_work:
         log(f"listening at {settings.address}:{at_work.port}")
         while (asked := control.asked(STEP_SECONDS)) != "stop":
             if asked == "read":
@@ -171,17 +171,9 @@ class _Control:
         # A handler may run within any call of the main thread, also within one of an Event, which
         # would wait for its own lock.
         self._heard: SimpleQueue[str] = SimpleQueue()
-        self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
-        for number in STOP_SIGNALS:
-            self._before[number] = signal.signal(number, self._hear)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        """The handler."""
         self._heard.put(signal.Signals(number).name)
 
     def asked(self, seconds: float) -> Literal["stop", "read", None]:

@@ -8,7 +8,6 @@ import typer
 from ....engine.options import TUNING_SECONDS
 from ....pipelines.errors import QueueLostError
 from ....pipelines.execution.retry import TRIES
-from ....pipelines.host.signals import STOP_SIGNALS
 from ...errors import Exit, complain, sentence, status, told
 from ...options.queue import QueueOption, checked_batch
 from ...options.translate import DEVICES, BatchSize, Tune, TuneSeconds, VramLimit
@@ -16,6 +15,7 @@ from ...options.values import checked_device, cuda_limits
 from ...render.terminal.settings import flagged
 from ...render.terminal.streams import log
 from ...render.terminal.text import counted, seconds
+from ...signals import stop_signals_heard_by
 
 if TYPE_CHECKING:
     from ....pipelines.jobs.queue.location import QueuePlace
@@ -109,10 +109,8 @@ def worker(
         )
         task, log = QueueTask(place, settings, _verdict), JobLog()
         workers = QueueWorkers(task, devices, _FINAL, log.hear, log.died, _log_stop)
-        for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-                signal.signal(number, lambda asked, _: workers.stop(asked))
-        ended = workers.run()
+        with stop_signals_heard_by(lambda asked, _: workers.stop(asked)):
+            ended = workers.run()
         failed = fail_on_error and log.has_failures
         raise typer.Exit(ended or (Exit.SOME_FAILED if failed else Exit.DONE))
 

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.cli.commands.queue.node import _Control
+from cuda_cyclegan.cli.signals import stop_signals_heard_by
 
 PAGE = Path(__file__).parents[4] / "docs" / "node.md"
 
@@ -171,7 +172,7 @@ def test_a_node_stops_in_order_reads_its_routes_again_and_tells_its_state(
 
 def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
     control = _Control()
-    with control:
+    with stop_signals_heard_by(control.hear):
         for number in (signal.SIGHUP, signal.SIGTERM):
             signal.raise_signal(number)
         assert [control.asked(0) for _ in range(3)] == ["read", "stop", None]
@@ -179,7 +180,7 @@ def test_signals_are_heard_in_their_order_and_none_is_lost() -> None:
 
 def test_a_signal_ends_the_wait_for_one() -> None:
     control = _Control()
-    with control, ThreadPoolExecutor(1) as thread:
+    with stop_signals_heard_by(control.hear), ThreadPoolExecutor(1) as thread:
         thread.submit(os.kill, os.getpid(), signal.SIGINT)
         assert control.asked(ENOUGH) == "stop"
 

@@ -13,7 +13,7 @@ from support.queue_world import QueueWorld, child_after, children, handles, spar
 from support.waiting import ENOUGH, eventually, wait_for
 
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
-from cuda_cyclegan.pipelines.jobs.queue.tables import QueueTables
+from cuda_cyclegan.pipelines.jobs.queue.tables import open_tables
 
 
 def test_a_killed_worker_is_replaced_and_its_job_done(world: QueueWorld) -> None:
@@ -122,7 +122,7 @@ def test_a_worker_that_waits_stays_until_the_last_job_has_run(world: QueueWorld)
     batch = world.submit("--at", "2100-01-01T00:00")
     worker = world.start("worker", "--device", "cpu", "--until-empty", "--wait")
     wait_for(worker, "waiting for jobs that may start; 1 job waits until 2100-01-01 00:00")
-    with QueueTables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
+    with open_tables(queue_place(world.queue), create=False) as tables, tables.begin() as writing:
         writing.execute(sa.update(tables.jobs).values(delay_until_epoch_ms=0))
     _, log = worker.communicate(timeout=ENOUGH)
     assert worker.returncode == 0, log
