@@ -31,10 +31,10 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
     counts = Counter[str]()
     infer = stages.StudyStages.infer
 
-    def counted(self: Any, loaded: Any, generator: Any) -> Any:
+    def counted(self: Any, loaded: Any, *networks: Any) -> Any:
         if isinstance(loaded, tuple):
             counts[loaded[0].row.name] += 1
-        return infer(self, loaded, generator)
+        return infer(self, loaded, *networks)
 
     monkeypatch.setattr(stages.StudyStages, "infer", counted)
     return counts
