@@ -72,10 +72,9 @@ class StudyTask:
 
     options: with none left open. hands_over: whether the study over which a device is lost is left
     to another process. back: what leads results back; None where no cycle check is asked for.
-    may_begin: asked about each study, by its name, when the network could begin
-    with it. model: with its card. share_generator: opens the network; None where no study is to be
-    translated. store: where results go. share_verifier: what computes tiles of the model's results
-    again.
+    may_begin: asked about each study, by its name, when the network could begin with it. model:
+    with its card. share_generator: opens the network; None where no study is to be translated.
+    store: where results go. share_verifier: what computes tiles of the model's results again.
     """
 
     model: Model
