@@ -85,7 +85,7 @@ class SharedBatch:
     def stop(self) -> None:
         """Begin nothing more; what the networks have done with is still stored."""
         self._stopped.set()
-        self._supervisor.post(lambda: self._supervisor.stop(StopWork()))
+        self._supervisor.post(lambda: self._end(StopWork()))
 
     def rest(self, seconds: float) -> Iterator[Event]:
         """What still happens after a stop, for so long."""
@@ -107,8 +107,14 @@ class SharedBatch:
             self._events.fail(error)
 
     def _abort(self) -> None:
-        self._supervisor.stop(StopStoring())
+        self._stopped.set()
+        self._end(StopStoring())
         self._supervisor.kill_in(LAST_MOMENT)
+
+    def _end(self, order: StopWork | StopStoring) -> None:
+        """Have all workers stop, those too that wait for what others might leave."""
+        self._supervisor.stop(order)
+        self._hand_out()
 
     def _hear(self, device: str, news: BatchNews) -> None:
         match news:

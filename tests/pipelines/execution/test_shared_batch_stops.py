@@ -80,6 +80,37 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
     assert processes_left() == []
 
 
+def test_a_stop_answers_a_worker_that_asked_for_one_study_more(
+    world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks while the last study is in its hand, which nobody will tell is done."""
+    opener = Opener(world.calls, holding=5)
+    stop, kill, killed = Supervisor.stop, Supervisor._kill, list[Any]()
+    interrupts = iter([KeyboardInterrupt])
+
+    def interrupt(event: Event) -> None:
+        done = isinstance(event, StudyDone) and len(world.made()) == 5
+        if done and (error := next(interrupts, None)):
+            raise error
+
+    def stop_and_let_go(supervisor: Any, order: Any) -> None:
+        stop(supervisor, order)
+        opener.let_go()
+
+    def kill_and_tell(supervisor: Any) -> None:
+        killed.append(supervisor)
+        kill(supervisor)
+
+    monkeypatch.setattr(world, "hear", interrupt)
+    monkeypatch.setattr(Supervisor, "stop", stop_and_let_go)
+    monkeypatch.setattr(Supervisor, "_kill", kill_and_tell)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.execution.batch.PATIENCE", ENOUGH)
+    rows = world.run(opener)
+    assert [row.status for row in rows].count("translated") >= 5
+    assert killed == []
+    assert processes_left() == []
+
+
 def test_a_study_whose_worker_a_stop_ends_is_not_blamed_for_it(
     world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
