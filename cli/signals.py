@@ -47,6 +47,11 @@ class Stop:
         self.status = _STATUS[signal.Signals(number).name]
         raise KeyboardInterrupt
 
+    def check(self) -> None:
+        """Raise the KeyboardInterrupt again of a signal that came, and was lost in some library."""
+        if self._since is not None:
+            raise KeyboardInterrupt
+
     def end(self) -> None:
         """Let no signal interrupt any more."""
         self._since = self._since or time.monotonic()

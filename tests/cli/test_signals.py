@@ -155,6 +155,15 @@ def test_where_a_second_signal_is_welcome_it_comes_once(
     assert capsys.readouterr().err == ""
 
 
+def test_a_stop_that_was_lost_in_a_library_is_raised_again() -> None:
+    stop = signals.Stop()
+    stop.check()
+    with pytest.raises(KeyboardInterrupt):
+        stop.hear(signal.SIGTERM, None)
+    with pytest.raises(KeyboardInterrupt):
+        stop.check()
+
+
 def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -58,7 +58,7 @@ def watch(
     changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
     queued by then stay queued.
     """
-    with stop_signals(), told(verbose=False):
+    with stop_signals() as stop, told(verbose=False):
         from ....pipelines.jobs.arrivals import Arrivals, Complaints
         from ....pipelines.jobs.queue.location import queue_place
         from ....pipelines.jobs.queue.queue import open_queue
@@ -70,6 +70,7 @@ def watch(
         with open_queue(queue_place(queue), create=True) as jobs:
             log(f"watching {folder}")
             while True:
+                stop.check()
                 try:
                     found = jobs_of(request)
                     for left_out, reason in complaints.due(found.refused | _missed(found)).items():

@@ -179,7 +179,10 @@ def _decimal(value: Any, _: str) -> _Mended:
         return _Mended(None, f"{_LEFT_OUT}, no number")
     if len(str(getattr(value, "original_string", value)).strip()) <= _DECIMAL:
         return _Mended(value)
-    return _Mended(format_number_as_ds(float(value)), f"rounded to {_DECIMAL} characters")
+    rounded = format_number_as_ds(float(value))
+    if not math.isfinite(float(rounded)):  # the largest floats, rounded up
+        return _Mended(None, f"{_LEFT_OUT}, no number")
+    return _Mended(rounded, f"rounded to {_DECIMAL} characters")
 
 
 def _whole(value: Any, _: str) -> _Mended:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydicom as _pydicom
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydicom.config import IGNORE
 from pydicom.datadict import dictionary_VR, tag_for_keyword
@@ -306,6 +306,7 @@ any_text = words | st.lists(words, min_size=1, max_size=3)
 
 
 @given(st.dictionaries(st.sampled_from(TEXTS), any_text), st.floats(width=64))
+@example({}, 1.7976931345e308)
 def test_what_is_mended_once_needs_no_more(values: dict[str, Any], weight: float) -> None:
     source = pydicom.Dataset()
     for keyword, value in values.items():
