@@ -44,7 +44,18 @@ def test_the_studies_are_shared_and_the_rows_are_one_summary(world: SharedBatchW
 
 
 def test_a_killed_workers_studies_are_given_to_another(world: SharedBatchWorld) -> None:
-    opener = Opener(world.calls, deaths=1)
+    opener = Opener(world.calls, holding=0)
+    begun, hear = set[str](), world.hear
+
+    def kill_one_once_both_have_begun(event: Event) -> None:
+        hear(event)
+        if isinstance(event, TilesDone) and len(begun) < 2:
+            begun.add(event.study)
+            if len(begun) == 2:
+                os.kill(processes_left()[0], signal.SIGKILL)
+                opener.let_go()
+
+    world.hear = kill_one_once_both_have_begun  # type: ignore[method-assign]
     rows = world.run(opener, opener)
     assert {row.status for row in rows} == {"translated"}
     assert any("SIGKILL" in note for row in rows for note in row.notes)
