@@ -28,6 +28,7 @@ from ..study.maps.study_map import StudyMap
 from ..study.plan import StudyPlan, plan_study
 from ..study.preparation import Prepared, prepare
 from ..study.translation import InferredStudy, OnTiles, OpenModel, PreparedStudy, infer_study
+from ..study.voxels.foreground import level_of
 from ..study.voxels.planes import Slab, rows, slabs
 from .back_model import back_options, cycle_rule
 from .cycle_error import CycleError
@@ -192,7 +193,7 @@ def mean_difference(
     view = plan.orientation.oriented(scan.voxels)
     inward = prepared.inward[0]
     stored = inward.of_stored(scan.slope, scan.intercept)
-    level = prepared.figures().level
+    level = level_of(prepared.given)
     [network] = made.made.target.values
     target = plan.orientation.oriented(shown.voxels) if shown else None
 

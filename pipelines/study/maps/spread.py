@@ -1,18 +1,15 @@
 """How far translations of one scan through mirrored patches lie apart, voxel by voxel."""
 
 from collections.abc import Iterable
-from math import ceil, fsum
+from math import fsum
 
 import numpy as np
 
 from ....engine.cores import beside_each_other
 from ....engine.network.layers import FloatArray
 from ....engine.scaling import Stored
-from ..voxels.foreground import foreground_level
+from ..voxels.foreground import level_of
 from ..voxels.planes import Slab, slabs
-
-_SAMPLED = 96
-"""Planes along each axis that tell foreground from background, at most."""
 
 
 class SpreadMoments:
@@ -60,9 +57,7 @@ class SpreadMoments:
 def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
     """Mean of a map [D, H, W] where a scan [1, D, H, W], as the network takes it, is not air."""
     [view] = given.values
-    steps = [ceil(extent / _SAMPLED) for extent in view.shape]
-    seen = given.scaling.forward(view[:: steps[0], :: steps[1], :: steps[2]])
-    level = foreground_level(seen) if seen.min() < seen.max() else float(seen.min()) - 1
+    level = level_of(given)
 
     def measure(slab: Slab) -> tuple[int, float]:
         inside = given.scaling.forward(view[slab]) > level

@@ -2,17 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
 from ....engine.model.calibration import DEVIATIONS, PERCENTILES, Expectations, Typical
 from ....engine.scaling import Stored
-from .foreground import extents_of, foreground_level
+from .foreground import extents_of, foreground_level, sample_of
 from .resampling import VoxelSpacing
-
-_SAMPLED = 96
-"""Planes along each axis that are looked at, at most: enough for percentiles to the third digit."""
 
 _FINEST_INTENSITY, _FINEST_LENGTH = 0.025, 0.05
 """Smallest standard deviations that count, of network intensity and as a share of a length. In a
@@ -23,11 +19,10 @@ set from one scanner all spacings are equal, and any other would lie beyond ever
 class InputFigures:
     """What a scan is like for a model.
 
-    level: network intensity above which is foreground. intensity: there, at PERCENTILES. extent:
-    millimetres along D, H and W that hold 98 % of it. spacing: millimetres along D, H and W.
+    intensity: of the network, in the foreground, at PERCENTILES. extent: millimetres along D, H and
+    W that hold 98 % of it. spacing: millimetres along D, H and W.
     """
 
-    level: float
     intensity: tuple[float, float, float, float, float]
     extent: VoxelSpacing
     spacing: VoxelSpacing
@@ -38,17 +33,14 @@ def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> 
 
     edges: millimetres from voxel to voxel of `given`. spacing: of the scan itself.
     """
-    [view] = given.values
-    steps = [ceil(extent / _SAMPLED) for extent in view.shape]
-    seen = given.scaling.forward(view[:: steps[0], :: steps[1], :: steps[2]])
-    level = _level(seen)
-    inside = seen > level
+    seen, steps = sample_of(given)
+    inside = seen > foreground_level(seen)
     p5, p25, p50, p75, p95 = map(float, np.percentile(seen[inside], PERCENTILES))
     d, h, w = (
         count * step * edge
         for count, step, edge in zip(extents_of(inside), steps, edges, strict=True)
     )
-    return InputFigures(level, (p5, p25, p50, p75, p95), (d, h, w), spacing)
+    return InputFigures((p5, p25, p50, p75, p95), (d, h, w), spacing)
 
 
 def expectations(studies: Sequence[InputFigures]) -> Expectations:
@@ -99,9 +91,3 @@ def _usual(figure: Typical) -> str:
 
 def _over(studies: Sequence[Sequence[float]]) -> list[Typical]:
     return [Typical.of(values) for values in zip(*studies, strict=True)]
-
-
-def _level(seen: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> float:
-    """Just below a sample of one value, as beside a single bright voxel: all is foreground."""
-    low, high = float(seen.min()), float(seen.max())
-    return foreground_level(seen) if low < high else low - 1.0
