@@ -51,7 +51,7 @@ def with_precision(
 def check_spread(model: Model, options: TranslateOptions) -> None:
     """Raise SettingsError where a spread is asked for that no map could show."""
     card = model.card
-    if options.spread and len(card.input_channels) + len(card.output_channels) > 2:
+    if options.spread and not card.is_one_to_one:
         raise SettingsError(
             f"Model {card.name} takes {len(card.input_channels)} and makes "
             f"{len(card.output_channels)} channels; setting spread is for models of one channel "

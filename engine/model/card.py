@@ -152,6 +152,11 @@ class ModelCard:
     cycle: CycleReference | None = None
 
     @property
+    def is_one_to_one(self) -> bool:
+        """Whether the model makes one channel from one."""
+        return len(self.input_channels) == len(self.output_channels) == 1
+
+    @property
     def maps_in(self) -> tuple[IntensityMap, ...]:
         """The map of each channel that goes in."""
         return _each(self.intensity_in, len(self.input_channels))

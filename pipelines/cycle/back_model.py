@@ -73,7 +73,7 @@ def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
 
 
 def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
-    if any(len(names) != 1 for each in (card, back) for names in _channels(each)):
+    if not (card.is_one_to_one and back.is_one_to_one):
         yield "one of them has several channels, and only results of models of one are led back"
     here, there = (card.source, card.target), (back.target, back.source)
     if [*map(_plain, here)] != [*map(_plain, there)]:
@@ -87,10 +87,6 @@ def _differences(card: ModelCard, back: ModelCard) -> Iterator[str]:
         yield "the intensities that it makes are not those that the other takes"
     if (card.intensity_out, card.output_range) != (back.intensity_in, back.input_range):
         yield "the intensities that it takes are not those that the other makes"
-
-
-def _channels(card: ModelCard) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return card.input_channels, card.output_channels
 
 
 def _plain(words: str) -> str:

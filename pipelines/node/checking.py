@@ -29,7 +29,7 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
 def _check_channels(title: str, model: Model) -> None:
     """Raise SettingsError for a model that does not make one channel from one."""
     card = model.card
-    if len(card.input_channels) > 1 or len(card.output_channels) > 1:
+    if not card.is_one_to_one:
         raise SettingsError(
             f"The model of route {title} takes {len(card.input_channels)} and makes "
             f"{len(card.output_channels)} channels; a node takes models of one channel only so "
