@@ -1,4 +1,4 @@
-"""What computes a patch, or a whole array in a sliding window: protocols of all devices."""
+"""What computes patches, a sliding window, or a volume at once: protocols of all devices."""
 
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -45,5 +45,31 @@ class WindowStreaming(Protocol):
 
         Both are of VOXEL_TYPES. Raises DeviceMemoryError, before any tile is done, if the device
         has no room for it, and PrecisionOverflowError if a result is not finite.
+        """
+        ...
+
+
+class VolumeGenerator(Protocol):
+    """A generator that runs the network once over a volume of any extents, without tiles."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """The device in words, for reports."""
+        ...
+
+    def translate_volume(
+        self, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target` [C', D, H, W].
+
+        The network sees the volume continued behind its last voxels, by repeating them, to a
+        multiple of the network's stride; what it makes of them is left out. on_share: told the
+        share of the work that is done. Raises PatchShapeError, DeviceMemoryError before anything
+        is computed, and PrecisionOverflowError if a result is not finite.
         """
         ...

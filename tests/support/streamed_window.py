@@ -29,6 +29,7 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translat
 
 IN_NUMPY = FakeKernels()
 edges = st.tuples(st.integers(1, 23), st.integers(1, 9), st.integers(1, 9))
+patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class KernelsOnCpu:
     """The kernels themselves, thread by thread; a folder is where they are compiled."""
 
     folder: Path
+
+    @classmethod
+    def of(cls, temporary: pytest.TempPathFactory) -> "KernelsOnCpu":
+        """Compiled once for all tests of a run."""
+        folder = temporary.getbasetemp() / "sliding_window"
+        folder.mkdir(exist_ok=True)
+        return cls(folder)
 
     def launch(self, stream: FakeStream, launch: Launch) -> None:
         kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))

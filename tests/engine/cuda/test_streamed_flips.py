@@ -12,6 +12,7 @@ from support.streamed_window import (
     KernelsOnCpu,
     bent,
     edges,
+    patches,
     replace_buffers,
     run_window_into,
 )
@@ -25,7 +26,6 @@ from cuda_cyclegan.pipelines.study.tiling import tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 every_flip = st.tuples(st.booleans(), st.booleans(), st.booleans())
 FLIPS: list[Flip] = [(d, h, w) for d in (False, True) for h in (False, True) for w in (False, True)]
 
@@ -109,10 +109,8 @@ def test_the_kernels_mirror_as_the_host_does(
         for _ in range(2)
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding, flip)
-    folder = tmp_path_factory.getbasetemp() / "sliding_window"
-    folder.mkdir(exist_ok=True)
     on_the_host(source, here, window)
-    run_window_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
+    run_window_into(source, there, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
     np.testing.assert_allclose(there.values, here.values, rtol=0, atol=2e-6)
 
 
@@ -126,12 +124,10 @@ def test_voxels_stored_on_the_host_have_the_bytes_that_the_kernel_stores(
     voxels = np.random.default_rng(0).uniform(0, 120, (1, *extents)).astype(np.int16)
     source, outward = Stored(voxels, Scaling(60.3, 45.7, clips=True)), Scaling(40.1, 90.3)
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", "edge")
-    folder = tmp_path_factory.getbasetemp() / "sliding_window"
-    folder.mkdir(exist_ok=True)
     by_card = Stored(np.empty_like(voxels, result), outward)
     network = Stored(np.empty_like(voxels, np.float32))
     for target in (by_card, network):
-        run_window_into(source, target, window, bent, kernels=KernelsOnCpu(folder))
+        run_window_into(source, target, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
     by_host = np.empty_like(by_card.values)
     outward.store(network.values, by_host)
     assert by_host.tobytes() == by_card.values.tobytes()

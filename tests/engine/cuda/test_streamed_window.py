@@ -15,6 +15,7 @@ from support.streamed_window import (
     KernelsOnCpu,
     bent,
     edges,
+    patches,
     replace_buffers,
     run_window_into,
     streamed,
@@ -31,9 +32,6 @@ from cuda_cyclegan.pipelines.study.sliding_window import SlidingWindow, translat
 from cuda_cyclegan.pipelines.study.tiling import tile
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
-
-
-patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +163,8 @@ def test_the_kernels_of_a_window_do_as_the_host_does(
         for outward in [Scaling(40.1, 90.3)] * 2
     )
     window = SlidingWindow(tile(extents, patch, 0.3), "gaussian", padding)
-    folder = tmp_path_factory.getbasetemp() / "sliding_window"
-    folder.mkdir(exist_ok=True)
     run_window_into(source, here, window, bent)
-    run_window_into(source, there, window, bent, kernels=KernelsOnCpu(folder))
+    run_window_into(source, there, window, bent, kernels=KernelsOnCpu.of(tmp_path_factory))
     np.testing.assert_array_equal(there.values, here.values)
 
 
@@ -187,11 +183,11 @@ def test_what_overflows_after_the_network_is_noticed(
     array = np.ones((1, 12, 4, 4), np.float32)
     target = Stored(np.empty_like(array, result), Scaling(0, 1 if huge == "blended" else 3e38))
     window = SlidingWindow(tile((12, 4, 4), (5, 4, 4), 0.5), "gaussian", "edge")
-    folder = tmp_path_factory.getbasetemp() / "sliding_window"
-    folder.mkdir(exist_ok=True)
 
     def run() -> None:
-        run_window_into(Stored(array), target, window, function, kernels=KernelsOnCpu(folder))
+        run_window_into(
+            Stored(array), target, window, function, kernels=KernelsOnCpu.of(tmp_path_factory)
+        )
 
     if huge == "stored" and result == "int8":  # clipped, as ever
         run()
