@@ -1,6 +1,6 @@
 """What a compiled program consists of: stored tensors, and steps that each write one of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Literal, TypeAlias
@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from ..network.layers import Downsample, FloatArray, PadMode, Pool, Triple, Upsample
 from ..options import Precision
 from .card_properties import CardProperties
+from .weight_layout import LaidWeight, encoded
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
@@ -444,14 +445,29 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Steps in order, and the float32 constants that they name.
+    """Steps in order, and the constants that they name.
 
-    card: whose properties decided on steps, and decide on their launches. weights: the constants
-    that the device stores in the layout's precision.
+    card: whose properties decided on steps, and decide on their launches. constants: those that the
+    device stores as float32. weights: those that it stores in the layout's precision.
     """
 
     layout: Layout
     card: CardProperties
     steps: tuple[Step, ...]
     constants: Mapping[str, FloatArray]
-    weights: frozenset[str]
+    weights: Mapping[str, LaidWeight]
+
+    def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
+        """Each constant and weight by its name, as the device stores it, laid out one by one."""
+        for name, array in self.constants.items():
+            yield name, encoded(array, "fp32")
+        for name, weight in self.weights.items():
+            yield name, encoded(weight.numbers(), self.layout.precision)
+
+    def constant_bytes(self) -> Mapping[str, int]:
+        """Bytes of each constant and weight on the device."""
+        each = NUMBER_BYTES[self.layout.precision]
+        return {
+            **{name: 4 * array.size for name, array in self.constants.items()},
+            **{name: each * weight.size for name, weight in self.weights.items()},
+        }

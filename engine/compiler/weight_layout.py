@@ -1,7 +1,9 @@
 """Weights in the layouts of the compiled program: channels last, filled up, taps rearranged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
 import numpy as np
@@ -13,18 +15,57 @@ Slots: TypeAlias = Sequence[int]
 """Stored position of each channel of a tensor."""
 
 
-def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+@dataclass(frozen=True, slots=True, eq=False)
+class LaidWeight:
+    """A weight in the order in which the device reads it, laid out when its numbers are asked for.
+
+    A network is lowered for several layouts until one fits the card, and `plan` runs none of them.
+    trained: what it is made of; all but zeros comes from there. shape: as laid out. lay_out: makes
+    an array of that shape.
+    """
+
+    trained: FloatArray
+    shape: tuple[int, ...]
+    lay_out: Callable[[], FloatArray]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return prod(self.shape)
+
+    def numbers(self) -> FloatArray:
+        """The weight, laid out anew."""
+        laid = self.lay_out()
+        assert laid.shape == self.shape
+        return laid
+
+    def split_fp16(self, scale: float) -> "LaidWeight":
+        """Its products with scale as fp16 pairs."""
+        return replace(self, lay_out=lambda: split_fp16_pairs(self.numbers(), scale))
+
+
+def forward(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
     """[K, C, kD, kH, kW] -> [target, kD, kH, kW, source] with input channels at their slots."""
-    filled = np.zeros((target, *weight.shape[2:], source), np.float32)
-    filled[: weight.shape[0], ..., list(slots)] = weight.transpose(0, 2, 3, 4, 1)
-    return filled
+    shape = target, *weight.shape[2:], source
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros(shape, np.float32)
+        filled[: weight.shape[0], ..., list(slots)] = weight.transpose(0, 2, 3, 4, 1)
+        return filled
+
+    return LaidWeight(weight, shape, lay_out)
 
 
-def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> FloatArray:
+def transposed(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
     """[in, out, kD, kH, kW] -> [source, kD, kH, kW, target]: the forward weight of a gradient."""
-    filled = np.zeros((source, *weight.shape[2:], target), np.float32)
-    filled[list(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
-    return filled
+    shape = source, *weight.shape[2:], target
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros(shape, np.float32)
+        filled[list(slots), ..., : weight.shape[1]] = weight.transpose(0, 2, 3, 4, 1)
+        return filled
+
+    return LaidWeight(weight, shape, lay_out)
 
 
 def block_diagonal(weight: FloatArray, groups: int) -> FloatArray:
@@ -36,16 +77,21 @@ def block_diagonal(weight: FloatArray, groups: int) -> FloatArray:
     return filled.reshape(first, groups * each, *kernel)
 
 
-def taps_as_inputs(weight: FloatArray, source: int, target: int) -> FloatArray:
+def taps_as_inputs(weight: FloatArray, source: int, target: int) -> LaidWeight:
     """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], input channel (c, i, j)."""
     outputs, channels, depth, height, width = weight.shape
-    filled = np.zeros((target, depth, 1, 1, source), np.float32)
-    folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
-    filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
-    return filled
+    shape = target, depth, 1, 1, source
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros(shape, np.float32)
+        folded = weight.transpose(0, 2, 1, 3, 4).reshape(outputs, depth, channels * height * width)
+        filled[:outputs, :, 0, 0, : folded.shape[-1]] = folded
+        return filled
+
+    return LaidWeight(weight, shape, lay_out)
 
 
-def matrix_operands(weight: FloatArray) -> FloatArray:
+def matrix_operands(weight: FloatArray) -> LaidWeight:
     """[K, C, kD, kH, kW] -> [steps, K / 8, 32, 4]: second operands of an m16n8k16 product.
 
     The depth of the product is pairs of lines (c, i, j) of 8 taps each. Lane 4 n + t of a step
@@ -54,13 +100,18 @@ def matrix_operands(weight: FloatArray) -> FloatArray:
     outputs, channels, depth, height, width = weight.shape
     lines = channels * depth * height
     steps = -(-lines // 2)
-    filled = np.zeros((outputs, 2 * steps, 8), np.float32)
-    filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
-    split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
-    return split.transpose(2, 0, 1, 4, 3, 5).reshape(steps, outputs // 8, 32, 4)
+    shape = steps, outputs // 8, 32, 4
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, 2 * steps, 8), np.float32)
+        filled[:, :lines, :width] = weight.reshape(outputs, lines, width)
+        split = filled.reshape(outputs // 8, 8, steps, 2, 4, 2)
+        return split.transpose(2, 0, 1, 4, 3, 5).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
 
 
-def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
+def column_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 
     The 16 rows of an operand are the kernel columns of a pair of kernel rows, its depth half of 32
@@ -68,14 +119,18 @@ def column_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray
     of the first kernel row, two of the second, and again.
     """
     outputs, _, depth, height, width = weight.shape
-    filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
-    filled[:, list(slots), :, :height, :width] = weight
-    split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
-    ordered = split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5)
-    return ordered.reshape(outputs, depth, source // 32, 4, 2, 32, 8)
+    shape = outputs, depth, source // 32, 4, 2, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
+        filled[:, list(slots), :, :height, :width] = weight
+        split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, depth, 4, 2, 8)
+        return split.transpose(0, 6, 1, 7, 3, 9, 2, 4, 8, 5).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
 
 
-def cell_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
+def cell_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[C, K, 4, 4, 4] -> [K, 2, source / 32, 2, 2, 32, 8]: operands of m16n8k16.
 
     Of a transposed convolution of stride 2 and padding 1, whose cells of 2^3 target voxels see 2^3
@@ -87,26 +142,34 @@ def cell_operands(weight: FloatArray, slots: Slots, source: int) -> FloatArray:
     farther, two from the nearer, and again.
     """
     outputs = weight.shape[1]
-    filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
-    filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
-    split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
-    ordered = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1].transpose(
-        0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5
-    )
-    return ordered.reshape(outputs, 2, source // 32, 2, 2, 32, 8)
+    shape = outputs, 2, source // 32, 2, 2, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, 4, 4, 4), np.float32)
+        filled[:, list(slots)] = weight.transpose(1, 0, 2, 3, 4)
+        split = filled.reshape(outputs, source // 32, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2)
+        farther_first = split[:, :, :, :, :, :, ::-1, :, :, :, ::-1]
+        return farther_first.transpose(0, 6, 1, 8, 3, 7, 9, 11, 2, 4, 10, 5).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
 
 
 def taps_as_outputs(
     weight: FloatArray, slots: Slots, source: int, target: int, lane_w: int
-) -> FloatArray:
+) -> LaidWeight:
     """[K, C, kD, kH, kW] -> [target, kD, 1, 1, source], output channel (k, i, j of lane_w)."""
     outputs, channels, depth, height, width = weight.shape
-    spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
-    spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
-    rows = spread.reshape(outputs * height * lane_w, depth, channels)
-    filled = np.zeros((target, depth, 1, 1, source), np.float32)
-    filled[: len(rows), :, 0, 0, list(slots)] = rows
-    return filled
+    shape = target, depth, 1, 1, source
+
+    def lay_out() -> FloatArray:
+        spread = np.zeros((outputs, height, lane_w, depth, channels), np.float32)
+        spread[:, :, :width] = weight.transpose(0, 3, 4, 2, 1)
+        rows = spread.reshape(outputs * height * lane_w, depth, channels)
+        filled = np.zeros(shape, np.float32)
+        filled[: len(rows), :, 0, 0, list(slots)] = rows
+        return filled
+
+    return LaidWeight(weight, shape, lay_out)
 
 
 def subpixel_reach(kernel: int, padding: int) -> tuple[int, int]:
@@ -140,7 +203,7 @@ def reach_of(conv: ConvTranspose3d) -> list[tuple[int, int]]:
 
 def subpixels(
     weight: FloatArray, padding: Triple, slots: Slots, source: int, target: int
-) -> FloatArray:
+) -> LaidWeight:
     """[in, out, kD, kH, kW] of stride 2 -> [8 * target, k'D, k'H, k'W, source].
 
     The 8 groups of outputs are the voxels (rD, rH, rW) of each 2 x 2 x 2 cell, rW fastest.
@@ -148,15 +211,20 @@ def subpixels(
     kernel = weight.shape[2:]
     reach = [subpixel_reach(k, p) for k, p in zip(kernel, padding, strict=True)]
     extents = [last - first + 1 for first, last in reach]
-    filled = np.zeros((8, target, *extents, source), np.float32)
-    for group, parities in enumerate(product(range(2), repeat=3)):
-        for offsets in product(*(range(first, last + 1) for first, last in reach)):
-            taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
-            if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
-                place = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
-                tap = weight[:, :, taps[0], taps[1], taps[2]]
-                filled[group, : weight.shape[1], *place, list(slots)] = tap
-    return filled.reshape(8 * target, *extents, source)
+    shape = 8 * target, *extents, source
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((8, target, *extents, source), np.float32)
+        for group, parities in enumerate(product(range(2), repeat=3)):
+            for offsets in product(*(range(first, last + 1) for first, last in reach)):
+                taps = [r + p - 2 * o for r, p, o in zip(parities, padding, offsets, strict=True)]
+                if all(0 <= tap < k for tap, k in zip(taps, kernel, strict=True)):
+                    place = [o - first for o, (first, _) in zip(offsets, reach, strict=True)]
+                    tap = weight[:, :, taps[0], taps[1], taps[2]]
+                    filled[group, : weight.shape[1], *place, list(slots)] = tap
+        return filled.reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
 
 
 def split_fp16(values: FloatArray) -> tuple[FloatArray, FloatArray]:

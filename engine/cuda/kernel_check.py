@@ -38,6 +38,7 @@ from ..compiler.steps import (
     stored_channels,
 )
 from ..compiler.weight_layout import (
+    LaidWeight,
     cell_operands,
     column_operands,
     encoded,
@@ -152,7 +153,7 @@ class _LayerTrial:
     sizes: Mapping[str, int]
     shape: Convolution
     kernel: tuple[int, ...]
-    weights: Mapping[str, Callable[[FloatArray], FloatArray]]
+    weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
     sources: tuple[Tensor, ...]
     made: Tensor | None
 
@@ -182,7 +183,7 @@ class _LayerBench:
         few = kernel_numbers(trial.shape, numbers).density
         kernel = host_signs(prod(trial.kernel), few, seed=2)
         for name, stored in trial.weights.items():
-            laid = stored(kernel.reshape(trial.kernel))
+            laid = stored(kernel.reshape(trial.kernel)).numbers()
             stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
 
     def plainly(self) -> None:

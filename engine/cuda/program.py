@@ -11,7 +11,6 @@ from ..compiler.launches.launch import OVERFLOW, region_address
 from ..compiler.launches.steps import launches
 from ..compiler.memory.plan import MemoryPlan, scratch_name
 from ..compiler.steps import PATCHES, TRANSLATED, Convolution, Convolve, Lowered, Step
-from ..compiler.weight_layout import encoded
 from ..errors import CudaError
 from .driver import CapturedGraph, CudaEvent, DeviceBuffer, Stream
 from .kernel_images import Kernels
@@ -56,10 +55,8 @@ class _Placed:
 
     def store_constants(self) -> None:
         """Copy all constants to the device, and wait for it."""
-        for name, array in self.lowered.constants.items():
-            is_weight = name in self.lowered.weights
-            precision = self.lowered.layout.precision if is_weight else "fp32"
-            self.stream.upload_now(self.at(name), encoded(array, precision))
+        for name, content in self.lowered.encoded_constants():
+            self.stream.upload_now(self.at(name), content)
 
     def queue(self) -> None:
         """Queue all steps."""

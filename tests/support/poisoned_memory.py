@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def poison(program: "Program") -> None:
     """Set every byte that a run must write before reading to NaN."""
     placed = program._placed
-    kept = {*placed.lowered.constants, PATCHES}
+    kept = {*placed.lowered.constant_bytes(), PATCHES}
     bounds = sorted((o, n in kept) for n, o in placed.plan.offsets.items())
     for (start, is_kept), (end, _) in pairwise([*bounds, (placed.plan.bytes, True)]):
         if not is_kept:

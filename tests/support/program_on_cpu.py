@@ -9,9 +9,7 @@ from cuda_cyclegan.engine.compiler.launches.launch import Launch
 from cuda_cyclegan.engine.compiler.launches.steps import launches
 from cuda_cyclegan.engine.compiler.memory.plan import plan_memory, scratch_name
 from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Lowered
-from cuda_cyclegan.engine.compiler.weight_layout import encoded
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.engine.options import Precision
 
 _AT_ONCE = 2
 """Blocks that wait for each other, along each axis of a grid; each has its threads."""
@@ -36,9 +34,8 @@ def run_program(
         first = plan.offsets[name]
         block[first : first + len(content)] = np.frombuffer(content, np.uint8)
 
-    for name, array in lowered.constants.items():
-        stored: Precision = lowered.layout.precision if name in lowered.weights else "fp32"
-        put(name, encoded(array, stored))
+    for name, content in lowered.encoded_constants():
+        put(name, content)
     put(PATCHES, patches.tobytes())
     for index, step in enumerate(lowered.steps):
         scratch = block.ctypes.data + plan.offsets.get(scratch_name(index), 0)

@@ -66,6 +66,7 @@ class _Memory:
         self.plan = plan
         self.arena = np.full(plan.bytes // 4 if plan else 0, np.nan, np.float32)
         self.lowered = lowered
+        self.weights = {name: weight.numbers() for name, weight in lowered.weights.items()}
         self.patches = patches
         shape = (len(patches), out_channels, *patches.shape[2:])
         self.translated = np.full(shape, np.nan, np.float32)
@@ -153,7 +154,7 @@ class _Memory:
     def convolve_patches(self, step: ConvolvePatches) -> None:
         target = self.of(step.target)
         target[...] = 0
-        operands = self.lowered.constants[step.weight]
+        operands = self.weights[step.weight]
         width, height = step.target.extents[2], step.kernel[1]
         for number, (c, i, j) in enumerate(
             product(range(step.channels), range(step.kernel[0]), range(height))
@@ -170,7 +171,7 @@ class _Memory:
 
     def convolve_to_patches(self, step: ConvolveToPatches) -> None:
         values = self.read(step.source)
-        operands = self.lowered.constants[step.weight]
+        operands = self.weights[step.weight]
         taps = product(*(range(k) for k in step.kernel))
         total = np.zeros((len(values), *step.extents, step.channels), np.float32)
         for tap in taps:
@@ -191,7 +192,7 @@ class _Memory:
         ]
         values = np.concatenate(parts, axis=-1)
         n, d, h, w, channels = values.shape
-        operands = self.lowered.constants[step.weight]
+        operands = self.weights[step.weight]
         padded = np.pad(values, [(0, 0), (1, 1), (1, 1), (1, 1), (0, 0)])
         cells = np.zeros((n, 2 * d + 2, 2 * h + 2, 2 * w + 2, step.channels), np.float32)
         for (i, j, k), (a, b, c) in product(product(range(2), repeat=3), repeat=2):
@@ -212,7 +213,7 @@ class _Memory:
         target = target[:, region.plane : region.plane + shape.target_extents[0]]
         assert target.shape[1:4] == shape.target_extents
         assert self.of(step.source).shape[1:4] == shape.source_extents
-        weight = self.lowered.constants[step.weight]
+        weight = self.weights[step.weight]
         source = self.of(step.source)
         if shape.split_fp16:
             self.convolve_split_fp16(step, source, weight, target)

@@ -18,6 +18,7 @@ from ..steps import (
     TensorView,
     TransposedForm,
 )
+from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
 from .writer import Value, ValuePart, Writer, in_memory, whole
 
@@ -142,7 +143,7 @@ def biased(writer: Writer, node: Node, view: TensorView, bias: str | None) -> Va
 def emit(
     writer: Writer,
     layer: str,
-    weight: FloatArray,
+    weight: LaidWeight,
     source: Tensor,
     target: Tensor,
     region: Region,
@@ -180,7 +181,7 @@ def emit(
     )
     scale = 1.0
     if source.scale is not None:
-        power = power_of_two(float(np.abs(weight).max()))
-        weight, scale = weight_layout.split_fp16_pairs(weight, power), 1 / (power * source.scale)
+        power = power_of_two(float(np.abs(weight.trained).max()))
+        weight, scale = weight.split_fp16(power), 1 / (power * source.scale)
     key = writer.weight(f"{layer}.stored", weight)
     writer.steps.append(Convolve(layer, shape, source, target, region, key, scale))

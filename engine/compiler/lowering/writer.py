@@ -24,6 +24,7 @@ from ..steps import (
     WeightTable,
     stored_channels,
 )
+from ..weight_layout import LaidWeight
 from .operator_fusion import BARRIER, joined
 from .split_fp16 import CHANNELS, scales
 
@@ -135,15 +136,14 @@ class Writer:
         self.scales = scales(network, layout.patch, layout.precision) if layout.split_fp16 else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
-        self._stored_weights: set[str] = set()
+        self._laid: dict[str, LaidWeight] = {}
         self._tensors = 0
 
     def finished(self) -> Lowered:
         """What was collected."""
         self.constant(BARRIER, np.zeros(1, np.float32))
-        stored = frozenset(self._stored_weights)
         steps = joined(self.steps, self.card)
-        return Lowered(self.layout, self.card, steps, self.constants, stored)
+        return Lowered(self.layout, self.card, steps, self.constants, self._laid)
 
     def tensor(
         self,
@@ -184,10 +184,10 @@ class Writer:
         self.constants[name] = np.ascontiguousarray(array, np.float32)
         return name
 
-    def weight(self, name: str, array: FloatArray) -> str:
+    def weight(self, name: str, laid: LaidWeight) -> str:
         """Keep a constant that the device stores in the layout's precision; its name."""
-        self._stored_weights.add(name)
-        return self.constant(name, array)
+        self._laid[name] = laid
+        return name
 
     def fixed_table(self, name: str, factor: FloatArray, summand: FloatArray) -> WeightTable:
         """A table of the same numbers for all patches."""

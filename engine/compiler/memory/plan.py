@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from ..launches.launch import OVERFLOW
 from ..launches.steps import scratch_bytes
 from ..steps import (
-    NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
     AddPatches,
@@ -113,10 +112,7 @@ def plan_memory(
     works in place.
     """
     last = len(lowered.steps)
-    constants = [
-        Lifetime(name, array.size * _item_bytes(lowered, name), 0, last)
-        for name, array in lowered.constants.items()
-    ]
+    constants = [Lifetime(*constant, 0, last) for constant in lowered.constant_bytes().items()]
     patch = lowered.layout.patch
     voxels = lowered.layout.batch * patch[0] * patch[1] * patch[2]
     ends = [
@@ -131,10 +127,6 @@ def plan_memory(
     offsets.update({name: offsets[owner] for name, owner in owners.items()})
     held = [sum(aligned(block.bytes) for block in group) for group in (constants, ends)]
     return MemoryPlan(offsets, arena.bytes, *held)
-
-
-def _item_bytes(lowered: Lowered, name: str) -> int:
-    return NUMBER_BYTES[lowered.layout.precision] if name in lowered.weights else 4
 
 
 def _touched(step: Step) -> Iterator[Tensor | WeightTable]:

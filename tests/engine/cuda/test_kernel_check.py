@@ -46,7 +46,7 @@ STEP = ConvolvePatches(
     KERNEL,
     "weight",
 )
-LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, frozenset())
+LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
     )
     memory = {
         PATCHES: patches,
-        "weight": weight_layout.matrix_operands(weight).astype(np.float16),
+        "weight": weight_layout.matrix_operands(weight).numbers().astype(np.float16),
         "target": np.full((batch, *extents, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),
@@ -221,7 +221,9 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope):
     weight = random.normal(0, 0.1, (channels, outputs, 4, 4, 4)).astype(np.float32)
     memory = {
         "bias": random.normal(0, 1, outputs).astype(np.float32),
-        "weight": weight_layout.cell_operands(weight, range(channels), channels).astype(np.float16),
+        "weight": weight_layout.cell_operands(weight, range(channels), channels)
+        .numbers()
+        .astype(np.float16),
         TRANSLATED: np.full((batch, outputs, *target), np.nan, np.float32),
         OVERFLOW: np.zeros(1, np.int32),
     }

@@ -9,7 +9,6 @@ import pytest
 from support.described_cards import CARDS, H200, KIB
 from support.gpu_networks import ODD_GRAPHS, random_network
 from support.launch_geometry import PRECISIONS, SIZES, SPECS, launched, lowered, summary
-from support.zero_weights import lay_out_once
 
 from cuda_cyclegan.engine.benchmark.layer_times import least_bytes
 from cuda_cyclegan.engine.compiler.card_properties import CardProperties
@@ -20,13 +19,6 @@ from cuda_cyclegan.engine.compiler.steps import Convolve, Step
 
 RECORDED = json.loads(Path(__file__).with_name("h200_launches.json").read_text())
 """What was measured to be fast on an H200."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def laid_out_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        lay_out_once(patch)
-        yield
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

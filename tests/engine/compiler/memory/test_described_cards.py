@@ -3,12 +3,12 @@ fit.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
 from support.described_cards import DESCRIBED, DescribedCard
-from support.zero_weights import lay_out_once, zero_network
+from support.zero_weights import zero_network
 
 from cuda_cyclegan.engine.compiler.memory.fitting import (
     MemoryBudget,
@@ -30,13 +30,6 @@ NETWORKS = {
 PATCH = (128, 128, 128)
 CONTEXT = 600 << 20
 """Bytes that CUDA itself takes of a card."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def laid_out_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        lay_out_once(patch)
-        yield
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     Pointwise,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
 
 RESNET = ResNetSpec(1, 1, width=16, blocks=2)
 
@@ -62,7 +63,7 @@ def test_a_first_layer_that_measures_has_memory_for_it():
         PATCHES: 2 * 16 * 24 * 32 * 4,
         first.target.name: first.target.bytes,
         first.statistics.target.name: first.statistics.target.bytes,
-        first.weight: lowered.constants[first.weight].size * 2,
+        first.weight: lowered.weights[first.weight].size * 2,
         scratch_name(0): 2 * blocks * 32 * 12,
     }
     spans = sorted((plan.offsets[name], size) for name, size in sizes.items())
@@ -113,3 +114,13 @@ def test_slabs_take_less_memory():
 def test_the_parts_of_the_plan_add_up():
     _, plan = compiled()
     assert plan.constants + plan.patches + plan.tensors == plan.bytes
+
+
+def test_a_program_is_planned_without_laying_out_its_weights():
+    """These would take terabytes."""
+    graph = build(ResNetSpec(1, 1, width=1 << 15, blocks=2))
+    weights = {key: np.broadcast_to(np.float32(1), s) for key, s in graph.weight_shapes()}
+    lowered = lower(Network(graph, weights), Layout((32, 32, 32), 1, "fp16"), H200)
+    plan = plan_memory(lowered, (1, 1), {})
+    numbers = sum(weight.size for weight in weights.values())
+    assert 2 * numbers < plan.constants < 2.1 * numbers
