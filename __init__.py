@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name.startswith("_") and name not in ("__all__", "__version__"):
+    # pytest runs this file as no package where the clone's folder is no name of Python's.
+    is_private = name.startswith("_") and name not in ("__all__", "__version__")
+    if is_private or not __package__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .pipelines import api
 

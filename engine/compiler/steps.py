@@ -111,8 +111,10 @@ class Activation:
 
 IDENTITY = Activation()
 
-Combination: TypeAlias = Literal["add", "subtract", "multiply"]
-"""What becomes of two tensors of one shape, voxel by voxel."""
+Combination: TypeAlias = Literal["add", "subtract", "multiply", "gate"]
+"""What becomes of two tensors, voxel by voxel; they are of one shape.
+
+But for gate, where the first channel of the second tensor multiplies all of the first."""
 
 Sampling: TypeAlias = Upsample | Downsample | Pool
 """What a pass over voxels does between grids of different extents."""

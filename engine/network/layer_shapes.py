@@ -90,6 +90,8 @@ def channels_made(layer: Layer, channels: list[int]) -> int:
             return made
         case Concat():
             return sum(channels)
+        case Multiply():
+            return max(channels)
         case _:
             return channels[0]
 
@@ -128,6 +130,8 @@ def _check_channels(name: str, layer: Layer, inputs: list[TensorShape]) -> None:
             raise PatchShapeError(
                 f"Layer {name} takes channels {start} to {start + count - 1}, but {first} reach it."
             )
+        case Multiply() if 1 in (first, inputs[1].channels):
+            pass
         case Add() | Subtract() | Multiply() if inputs[1].channels != first:
             raise PatchShapeError(
                 f"Layer {name} joins {first} and {inputs[1].channels} channels voxel by voxel."

@@ -196,7 +196,10 @@ class Subtract(Tagged, frozen=True, tag="subtract"):
 
 
 class Multiply(Tagged, frozen=True, tag="multiply"):
-    """Product, voxel by voxel, of two tensors of one shape."""
+    """Product, voxel by voxel, of two tensors.
+
+    They are of one shape, or either has one channel, a gate, that multiplies all of the other's.
+    """
 
 
 class Concat(Tagged, frozen=True, tag="concat"):

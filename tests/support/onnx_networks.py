@@ -88,6 +88,7 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
         3, 8, 1, 1, blocks_down=(1, 2, 2), blocks_up=(1, 1), norm=("GROUP", {"num_groups": 4})
     ),
     "AutoEncoder": lambda: nets.AutoEncoder(3, 1, 1, (4, 8), (2, 2), num_res_units=1),
+    "AttentionUnet": lambda: nets.AttentionUnet(3, 1, 1, (4, 8, 16), (2, 2)),
     "CUT with anti-aliasing": lambda: torch_variants.anti_aliased(width=4),
     "pix2pixHD": pix2pix_hd,
     "all kinds of layers": Normalised,

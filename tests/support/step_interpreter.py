@@ -1,5 +1,6 @@
 """Steps of a compiled program carried out in numpy, one voxel rule at a time, in float32."""
 
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import numpy as np
@@ -334,7 +335,12 @@ class _Memory:
             self.translated[patches, o, planes] = activated(total, step.activation)
 
 
-COMBINED = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
+COMBINED: Mapping[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "gate": lambda values, gate: values * gate[..., :1],
+}
 
 
 def high_and_low(stored: FloatArray) -> list[FloatArray]:

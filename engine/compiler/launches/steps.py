@@ -58,7 +58,7 @@ _EACH = 16  # voxels that a thread measures at least
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
-_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2}
+_COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
 """The `Combination` of pass.cuh."""
 
 _ROW_BLOCKS = 32

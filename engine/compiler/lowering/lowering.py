@@ -126,7 +126,7 @@ def _value(writer: Writer, node: Node) -> Value:
         case Subtract():
             return _combine(writer, node, "subtract")
         case Multiply():
-            return _combine(writer, node, "multiply")
+            return _multiply(writer, node)
         case Concat():
             return _concat(writer, node)
         case Upsample() | Downsample() | Pool() as sampling:
@@ -248,10 +248,22 @@ def _sample(writer: Writer, node: Node, sampling: Sampling) -> Value:
     return replace(value, extents=writer.shapes[node.name].extents, sampling=sampling)
 
 
+def _multiply(writer: Writer, node: Node) -> Value:
+    first, second = (writer.shapes[name].channels for name in node.inputs)
+    if first == second:
+        return _combine(writer, node, "multiply")
+    gated, gate = node.inputs if second == 1 else node.inputs[::-1]
+    return _combined(writer, _in_order(writer, gated), _in_order(writer, gate), "gate")
+
+
 def _combine(writer: Writer, node: Node, combination: Combination) -> Value:
     first, second = (_in_order(writer, name) for name in node.inputs)
     if combination != "subtract" and writer.values[first].is_bare:
         first, second = second, first
+    return _combined(writer, first, second, combination)
+
+
+def _combined(writer: Writer, first: str, second: str, combination: Combination) -> Value:
     value = writer.in_place(first)
     if len(value.parts) != 1 or value.parts[0].residual is not None:
         value, _ = writer.view(first)

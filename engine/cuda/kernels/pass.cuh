@@ -17,7 +17,8 @@ struct Window {
     int counts_padding;       // in a mean, as zeros
 };
 
-enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2 };
+// GATE: the first channel of the residual multiplies all of the expression's.
+enum Combination { ADD = 0, SUBTRACT = 1, MULTIPLY = 2, GATE = 3 };
 
 struct Pointwise {
     const Element* source;
@@ -63,11 +64,16 @@ struct Channels {
         : p(p), first(channel) {
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
-        if (has_residual()) residual = p.residual + patch * p.residual_strides.patch + channel;
+        const int beside = is_gated() ? 0 : channel;
+        if (has_residual()) residual = p.residual + patch * p.residual_strides.patch + beside;
     }
 
     __device__ __forceinline__ bool has_residual() const {
         return FORM == RESIDUAL || (FORM == GENERAL && p.residual);
+    }
+
+    __device__ __forceinline__ bool is_gated() const {
+        return FORM == GENERAL && p.combination == GATE;
     }
 
     // The table's numbers from this thread's first channel on; null for none.
@@ -109,7 +115,7 @@ struct Channels {
             values_of(beside, p.residual_unit, other);
 #pragma unroll
             for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = combined(values[lane], other[lane]);
+                values[lane] = combined(values[lane], other[is_gated() ? 0 : lane]);
             }
         }
         if (FORM == GENERAL) {
@@ -121,7 +127,7 @@ struct Channels {
     }
 
     __device__ __forceinline__ float combined(float value, float other) const {
-        if (FORM == GENERAL && p.combination == MULTIPLY) return value * other;
+        if (FORM == GENERAL && p.combination >= MULTIPLY) return value * other;
         if (FORM == GENERAL && p.combination == SUBTRACT) return value - other;
         return value + other;
     }

@@ -154,6 +154,30 @@ def test_transposes_of_channels_last_cancel(tmp_path: Path) -> None:
     assert found == ["conv", "channel_affine", "relu", "pad", "concat", "conv"]
 
 
+@pytest.mark.parametrize("product", ["a g", "g a"])
+def test_a_gate_of_one_channel_multiplies_all(product: str, tmp_path: Path) -> None:
+    query = [node("Conv", "a v v.bias", "q"), node("Sigmoid", "q", "g")]
+    gated = node("Mul", product, "b")
+    nodes = [*WIDE, *query, gated, node("Conv", "b v v.bias", "y")]
+    assert kinds(model(nodes, ARRAYS), tmp_path) == ["conv", "conv", "sigmoid", "multiply", "conv"]
+
+
+def test_a_gate_of_channels_last_multiplies_all(tmp_path: Path) -> None:
+    nodes = [
+        node("Transpose", "x", "first", perm=FIRST),
+        node("Conv", "first w w.bias", "a", pads=[1] * 6),
+        node("Conv", "a v v.bias", "q"),
+        node("Transpose", "a", "last", perm=BACK),
+        node("Transpose", "q", "gate", perm=BACK),
+        node("Mul", "gate last", "gated"),
+        node("Transpose", "gated", "b", perm=FIRST),
+        node("Conv", "b v v.bias", "c"),
+        node("Transpose", "c", "y", perm=BACK),
+    ]
+    found = kinds(model(nodes, ARRAYS, LAST), tmp_path, channels_last=True)
+    assert found == ["conv", "conv", "multiply", "conv"]
+
+
 def test_batch_norm_is_a_scale_and_a_shift(tmp_path: Path) -> None:
     norm = node("BatchNormalization", "a g b0 m s", "b", epsilon=1e-3)
     arrays = {"g": GAMMA, "b0": -GAMMA, "m": GAMMA / 3, "s": GAMMA * 2}
@@ -268,6 +292,14 @@ REFUSED: dict[str, tuple[list[NodeProto], str]] = {
     "a lonely mean": (
         [node("ReduceMean", "a", "m", axes=[1]), node("Add", "a m", "b")],
         "Operator ReduceMean (node 'm') takes a mean over other axes",
+    ),
+    "a sum of one channel and several": (
+        [node("Add", "x a", "b")],
+        "Operator Add (node 'b') does not fit: it joins 1 and 4 channels voxel by voxel",
+    ),
+    "weights of channels made of the patch": (
+        [node("GlobalAveragePool", "a", "m"), node("Mul", "a m", "b")],
+        "Operator GlobalAveragePool (node 'm') is not supported",
     ),
     "training": (
         [node("BatchNormalization", "a gamma gamma gamma gamma", "b", training_mode=1)],
