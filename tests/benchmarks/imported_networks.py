@@ -5,7 +5,7 @@
 Each is exported by PyTorch, imported, and compared with the module it came from: on the CPU on
 patches of 64^3, on the card in fp32 on the same and in fp16 on 128^3. torch.compile takes a minute
 and more for one network, most of it on the host, so all are compiled side by side, each in a
-process of its own, and wait until it is their turn to be timed; nothing else runs on the card then.
+process of its own, once ours are measured; then each is timed while the others wait.
 """
 
 import argparse
@@ -48,6 +48,7 @@ from cuda_cyclegan.pipelines.bench.layers import grouped
 RESULT = Path(__file__).parent / "results" / "imported_networks.json"
 PATCH, SMALL = (128, 128, 128), (64, 64, 64)
 INPUTS = 4
+OURS = "cuda-cyclegan fp16"
 SLOWEST = 12
 """Groups of steps that are told of each network."""
 
@@ -93,8 +94,6 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         on_card = torch.cuda.is_available()
-        compilers = {name: stack.enter_context(compiler(name)) for name in names if on_card}
-        limit = time.monotonic() + arguments.compile_limit
         imported = {name: imported_network(name, folder) for name in names}
         for name in names:
             error = cpu_error(module_of(name), imported[name])
@@ -103,12 +102,14 @@ def main() -> None:
         if on_card:
             torch.zeros(1, device="cuda")  # cuDNN does not outlive the context it was first used in
             record["card"] = torch.cuda.get_device_name()
+            for name in names:
+                measure(name, imported[name], budget, folder, record["networks"][name])
+                arguments.output.write_text(json.dumps(record, indent=2) + "\n")
+            limit = time.monotonic() + arguments.compile_limit
+            compilers = {name: stack.enter_context(compiler(name)) for name in names}
             wait_for(compilers, limit)
-        for name, process in compilers.items():
-            row = record["networks"][name]
-            row["seconds"] = {COMPILED.name: compiled_seconds(process)}
-            measure(name, imported[name], budget, folder, row)
-            arguments.output.write_text(json.dumps(record, indent=2) + "\n")
+            for name, process in compilers.items():
+                compare(name, process, record["networks"][name])
     arguments.output.write_text(json.dumps(record, indent=2) + "\n")
 
 
@@ -150,7 +151,8 @@ def compile_and_wait(name: str, budget: Budget) -> None:
         print(f"{name}: compiled in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
         print("compiled", flush=True)
         if sys.stdin.readline():
-            halves = [patches.half() for patches in inputs]
+            layout = torch.channels_last_3d
+            halves = [patches.half().contiguous(memory_format=layout) for patches in inputs]
             runs = [lambda p=patches: run(p) for patches in halves]
             print(json.dumps(asdict(Latency.of(torch_bench.seconds_on_card(runs, budget)))))
 
@@ -171,24 +173,28 @@ def _has_told(process: "subprocess.Popen[str]") -> bool:
     return process.poll() is not None or bool(select.select([process.stdout], [], [], 0)[0])
 
 
-def compiled_seconds(process: "subprocess.Popen[str]") -> float | None:
-    """What a compiled network takes; None if it was not compiled."""
-    if process.poll() is not None:
-        return None
-    told, _ = process.communicate("now\n")
+def compare(name: str, process: "subprocess.Popen[str]", row: dict[str, Any]) -> None:
+    """Time a compiled network, and put what ours takes beside it; nothing if it did not compile."""
+    told, _ = process.communicate("now\n") if process.poll() is None else ("", "")
     *_, last = told.splitlines() or [""]
-    return json.loads(last)["median"] if last.startswith("{") else None
+    if not last.startswith("{"):
+        return
+    seconds: dict[str, float] = row["seconds"]
+    seconds[COMPILED.name] = json.loads(last)["median"]
+    row["ours / compiled"] = seconds[OURS] / seconds[COMPILED.name]
+    print(f"{name}: compiled {seconds[COMPILED.name] * 1e3:.2f} ms, {row['ours / compiled']:.3f}")
 
 
 def measure(name: str, network: Network, budget: Budget, cache: Path, row: dict[str, Any]) -> None:
     """One network on the card, alone; fills its row."""
     module, inputs = module_of(name), [torch.from_numpy(noise(PATCH)).cuda()]
-    seconds, errors = row["seconds"], row["errors"]
+    row["seconds"], errors = {}, row["errors"]
+    seconds: dict[str, float] = row["seconds"]
     seconds[EAGER_HALF.name] = eager_seconds(EAGER_HALF, module, inputs, budget)
     options = CudaOptions(PATCH, cache=cache, search=SearchSettings("full", TUNED))
     made: list[FloatArray] = []
     found = cuda_bench.measure_on_card(network, options, noise(PATCH), budget, made.append)
-    seconds["cuda-cyclegan fp16"] = found.latency.median
+    seconds[OURS] = found.latency.median
     errors["card fp16"] = relative_error(made[0], exact(module, inputs[0]))
     errors["card fp32"] = card_error(module, network, cache)
     row["flops"] = flops(network.graph, PATCH)
@@ -204,10 +210,8 @@ def measure(name: str, network: Network, budget: Budget, cache: Path, row: dict[
     ]
     if found.ceilings is not None:
         row["ceilings"] = asdict(found.ceilings)
-    theirs = seconds[COMPILED.name]
-    row["ours / compiled"] = theirs and seconds["cuda-cyclegan fp16"] / theirs
-    shown = {key: f"{value * 1e3:.2f} ms" for key, value in seconds.items() if value}
-    print(name, shown, row["ours / compiled"], errors, flush=True)
+    shown = {key: f"{value * 1e3:.2f} ms" for key, value in seconds.items()}
+    print(name, shown, errors, flush=True)
     for group in row["steps"]:
         print(f"    {group['seconds'] * 1e6:8.0f} us  {group['what']}  [{group['plan']}]")
 
