@@ -4,7 +4,7 @@ What reads a format is loaded with the first study of it.
 """
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,19 @@ def read(study: Study, volume_index: int | None = None, empty: Empty = np.empty)
         from .formats import nrrd_metaimage
 
         return nrrd_metaimage.read(study, volume_index)
+
+
+def as_one_study(volumes: Sequence[Volume]) -> tuple[Volume, ...]:
+    """The scans that results are made of; the first, as which they are written, knows the others.
+
+    DICOM alone has a place for that.
+    """
+    first, *others = volumes
+    if not others or first.format != "dicom":
+        return tuple(volumes)
+    from .dicom import reading as dicom
+
+    return dicom.beside_each_other(volumes), *others
 
 
 @contextmanager

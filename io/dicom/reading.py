@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class DicomHeader:
     headers: data sets without pixels, and without private elements unless the series keeps them;
     the same one for all slices of an enhanced file. enhanced: whether the frames come from such
     files. resampled: whether they stand in new places. padding: where the scan held no values.
+    others: headers of the further scans that a result is made of, if a study has several.
     """
 
     series: Series
@@ -43,6 +44,17 @@ class DicomHeader:
     padding: "Padding | None"
     enhanced: bool
     resampled: bool = False
+    others: "tuple[DicomHeader, ...]" = ()
+
+    @property
+    def scans(self) -> "tuple[DicomHeader, ...]":
+        """Of all scans that a result is made of, this one first."""
+        return self, *self.others
+
+    @property
+    def slices(self) -> tuple[DataSet, ...]:
+        """Data sets of all slices of all scans."""
+        return tuple(dataset for scan in self.scans for dataset in scan.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,13 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
         header = DicomHeader(series, even.frames, headers, None, pile.enhanced, resampled=True)
         grid = grid_of(even.frames)
     return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept)
+
+
+def beside_each_other(volumes: Sequence[Volume]) -> Volume:
+    """The first of a study's scans, whose writer then refers to the others too."""
+    headers = [volume.header for volume in volumes]
+    first, *others = [header for header in headers if isinstance(header, DicomHeader)]
+    return replace(volumes[0], header=replace(first, others=tuple(others)))
 
 
 class _Pile:

@@ -13,7 +13,7 @@ from ...engine.model.card import ModelCard
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.scaling import Scaling
-from ...io.reading import read
+from ...io.reading import as_one_study, read
 from ...io.volume import Empty, Study, Volume
 from ...io.writing import notes_of_result
 from ..errors import UnexpectedInputError
@@ -153,7 +153,7 @@ def scans_of(
     """
     with watch.time("prepare"):
         resample = options.resample_channels
-        aligned, resampled = on_one_grid(volumes, names, resample=resample)
+        aligned, resampled = on_one_grid(as_one_study(volumes), names, resample=resample)
     if len(aligned) == 1:
         return Scans(aligned, aligned[0].notes)
     notes = chain.from_iterable(

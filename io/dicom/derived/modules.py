@@ -4,6 +4,7 @@ Only what describes the patient, the study and the place in the room is taken fr
 the source was acquired says nothing about a synthetic image, so none of that goes along.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -110,8 +111,13 @@ def series_text(derivation: Derivation) -> str:
     return text.replace(derivation.model, f"{derivation.model[: max(room, 0)]}...")
 
 
-def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | None) -> DataSet:
-    """How the image came about, and that it is synthetic; uneven: why it was resampled, if so."""
+def derivation_elements(
+    sources: Sequence[DataSet], derivation: Derivation, uneven: str | None
+) -> DataSet:
+    """How the image came about, and that it is synthetic.
+
+    sources: a slice of each scan that it is made of. uneven: why it was resampled, if so.
+    """
     made = pydicom.Dataset()
     made.SyntheticData = "YES"
     made.DerivationDescription = (
@@ -124,10 +130,11 @@ def derivation_elements(source: DataSet, derivation: Derivation, uneven: str | N
         made.DerivationDescription += f" Resampled onto an even grid, because {uneven}."
     made.DerivationCodeSequence = derivation_codes(uneven)
     made.ImageComments = NOTICE
-    made.ContributingEquipmentSequence = [
-        _scanner(source),
-        _synthesizer(derivation),
-    ]
+    scanners = list[DataSet]()
+    for scanner in map(_scanner, sources):
+        if scanner not in scanners:
+            scanners.append(scanner)
+    made.ContributingEquipmentSequence = [*scanners, _synthesizer(derivation)]
     return made
 
 
@@ -148,21 +155,9 @@ def equipment_elements(source: DataSet, derivation: Derivation) -> DataSet:
     return made
 
 
-def source_image(sop_class: str, instance: str, frame: int | None, preserved: str) -> DataSet:
-    """An item of SourceImageSequence.
-
-    frame: its number in a multi-frame file, from 1. preserved: whether its pixels lie where those
-    of the result do, YES or NO.
-    """
-    item = pydicom.Dataset()
-    item.ReferencedSOPClassUID = sop_class
-    item.ReferencedSOPInstanceUID = instance
-    if frame is not None:
-        item.ReferencedFrameNumber = frame
-    item.SpatialLocationsPreserved = preserved
-    purpose = _codes().CID7202.SourceImageForImageProcessingOperation
-    item.PurposeOfReferenceCodeSequence = [coded(*purpose[:3])]
-    return item
+def source_purpose() -> DataSet:
+    """Why a result refers to an image: it is made of it."""
+    return coded(*_codes().CID7202.SourceImageForImageProcessingOperation[:3])
 
 
 def coded(value: str, scheme: str, meaning: str) -> DataSet:

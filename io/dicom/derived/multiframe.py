@@ -16,8 +16,8 @@ from .modules import (
     derivation_codes,
     drop_private,
     private_elements,
-    source_image,
 )
+from .references import evidence, source_images
 from .result import DerivedSeries, derived_uid, shared_elements
 from .source import losses
 from .storage import as_decimal, window
@@ -48,7 +48,7 @@ def fits_multiframe(result: DerivedSeries) -> bool:
         return False
     if modality not in _DEMANDED:
         return False
-    known = losses(header.headers)
+    known = losses(header.slices)
     known.update(kept(header.headers[0], _DEMANDED[modality]))
     lossy = _OF_LOSSY if word(known, "LossyImageCompression") == "01" else ()
     demanded = (*_DEMANDED[modality], *lossy)
@@ -73,7 +73,7 @@ def multiframe_image(result: DerivedSeries) -> DataSet:
     dataset.PresentationLUTShape = "IDENTITY"
     dataset.ContentQualification = "RESEARCH"
     dataset.AcquisitionContextSequence = []
-    dataset.SourceImageEvidenceSequence = [_evidence(result)]
+    dataset.SourceImageEvidenceSequence = evidence(header)
     dataset.update(_dimensions(result))
     dataset.SharedFunctionalGroupsSequence = [_shared_groups(result)]
     dataset.PerFrameFunctionalGroupsSequence = list(_per_frame_groups(result))
@@ -98,30 +98,6 @@ def _kind(result: DerivedSeries) -> DataSet:
         dataset.ComplexImageComponent = "MAGNITUDE"
         dataset.AcquisitionContrast = "UNKNOWN"
     return dataset
-
-
-def _evidence(result: DerivedSeries) -> DataSet:
-    """All source objects, by study and series."""
-    classes = {
-        frame.instance: word(header, "SOPClassUID")
-        for frame, header in zip(result.header.frames, result.header.headers, strict=True)
-    }
-    series = pydicom.Dataset()
-    series.SeriesInstanceUID = result.header.series.uid
-    series.ReferencedSOPSequence = [
-        _reference(sop_class, instance) for instance, sop_class in classes.items()
-    ]
-    study = pydicom.Dataset()
-    study.StudyInstanceUID = result.header.series.study
-    study.ReferencedSeriesSequence = [series]
-    return study
-
-
-def _reference(sop_class: str, instance: str) -> DataSet:
-    item = pydicom.Dataset()
-    item.ReferencedSOPClassUID = sop_class
-    item.ReferencedSOPInstanceUID = instance
-    return item
 
 
 def _dimensions(result: DerivedSeries) -> DataSet:
@@ -167,17 +143,14 @@ def _shared_groups(result: DerivedSeries) -> DataSet:
 def _per_frame_groups(result: DerivedSeries) -> Iterator[DataSet]:
     header, along, source_groups = result.header, result.along, _source_groups(result.header)
     for at in result.order:
-        frame, source, own = header.frames[at], header.headers[at], source_groups[at]
+        frame, own = header.frames[at], source_groups[at]
         groups, content, position, derived = (pydicom.Dataset() for _ in range(4))
         content.StackID, content.InStackPositionNumber = _STACK, along.index(at) + 1
         content.DimensionIndexValues = [1, content.InStackPositionNumber]
         groups.FrameContentSequence = [content]
         position.ImagePositionPatient = [as_decimal(value) for value in frame.position]
         groups.PlanePositionSequence = [position]
-        sop_class = word(source, "SOPClassUID")
-        derived.SourceImageSequence = [
-            source_image(sop_class, frame.instance, frame.number + 1, result.same_places)
-        ]
+        derived.SourceImageSequence = source_images(header, at)
         derived.DerivationCodeSequence = derivation_codes(header.series.uneven)
         groups.DerivationImageSequence = [derived]
         groups.FrameAnatomySequence = [own("FrameAnatomySequence") or _anatomy()]

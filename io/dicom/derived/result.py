@@ -59,11 +59,6 @@ class DerivedSeries:
         sources = zip(self.header.frames, self.header.headers, strict=True)
         return [(number(source, "InstanceNumber"), frame.number) for frame, source in sources]
 
-    @property
-    def same_places(self) -> str:
-        """Whether pixels lie where those of the source do, as DICOM says yes and no."""
-        return "NO" if self.header.resampled else "YES"
-
 
 def result_of(volume: Volume, header: DicomHeader, derivation: Derivation) -> DerivedSeries:
     """The series that a translated volume becomes, of the target's modality where that is known.
@@ -84,9 +79,10 @@ def shared_elements(result: DerivedSeries) -> DataSet:
     """Patient, study, series, frame of reference, equipment, derivation and kind of pixels."""
     source, series = result.header.headers[0], result.header.series
     dataset, _ = source_elements(result.header)
-    dataset.update(losses(result.header.headers))
+    dataset.update(losses(result.header.slices))
     dataset.update(equipment_elements(source, result.derivation))
-    dataset.update(derivation_elements(source, result.derivation, series.uneven))
+    sources = [scan.headers[0] for scan in result.header.scans]
+    dataset.update(derivation_elements(sources, result.derivation, series.uneven))
     dataset.Modality = result.modality
     dataset.SeriesInstanceUID = result.series_uid
     dataset.SeriesNumber = derived_number(series, result.derivation.shows)

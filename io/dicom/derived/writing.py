@@ -7,13 +7,14 @@ from pydicom.uid import CTImageStorage, MRImageStorage, SecondaryCaptureImageSto
 
 from ...errors import WriteError
 from ...volume import Derivation, Volume
-from ..instance import DataSet, Frame, number, word
+from ..instance import DataSet, Frame
 from ..kinds import MAP_TYPE
 from ..library import Template, pydicom
 from ..reading import DicomHeader
 from .mending import kept
-from .modules import ACQUIRED, PLANE, drop_private, private_elements, source_image
+from .modules import ACQUIRED, PLANE, drop_private, private_elements
 from .multiframe import fits_multiframe, multiframe_image
+from .references import source_images
 from .result import DerivedSeries, derived_uid, result_of, shared_elements
 from .storage import as_decimal, window
 
@@ -57,10 +58,7 @@ def single_images(result: DerivedSeries) -> Iterator[DataSet]:
         dataset.update(_plane(frame, source, result.header))
         dataset.SOPInstanceUID = derived_uid(result.derivation, result.series_uid, str(at))
         dataset.InstanceNumber = instance
-        several = frame.number + 1 if number(source, "NumberOfFrames", 1) > 1 else None
-        dataset.SourceImageSequence = [
-            source_image(word(source, "SOPClassUID"), frame.instance, several, result.same_places)
-        ]
+        dataset.SourceImageSequence = source_images(result.header, at)
         dataset.PixelData = result.stored.pixels[at].tobytes()
         dataset["PixelData"].VR = "OW"
         yield dataset

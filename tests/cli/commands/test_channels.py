@@ -459,6 +459,9 @@ class TestDicom:
         told = {each.SeriesDescription.partition(" (")[0] for each in found}
         assert told == {"Synthetic CT", "Synthetic PET"}
         assert {each.FrameOfReferenceUID for each in found} == {"1.2.3.4.5.9"}
+        for each in found:
+            referred = [item.ReferencedSOPInstanceUID for item in each.SourceImageSequence]
+            assert referred == [f"1.2.3.{number}.{each.InstanceNumber}" for number in (1, 2)]
         kept = clinic.translate(status=1)
         assert kept[names[0]]["status"] == "up to date"
 
