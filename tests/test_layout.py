@@ -261,9 +261,9 @@ MAY_IMPORT = {
         "pipelines.report"
     ),
     "pipelines.node": (
-        "engine.decoding engine.errors engine.model io.dicom_network io.errors io.files "
-        "pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue pipelines.results "
-        "pipelines.translate"
+        "engine.decoding engine.errors engine.model io.channels io.dicom_network io.errors "
+        "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
+        "pipelines.results pipelines.translate"
     ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",

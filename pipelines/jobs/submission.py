@@ -20,6 +20,7 @@ class Submission:
 
     refused: names of studies and why, in words. skipped: paths and reasons. models: hashes by which
     results of the model are recorded. established: by what it is known how it computes, in words.
+    made: the channels that each study becomes.
     """
 
     jobs: tuple[StudyJob, ...]
@@ -27,6 +28,7 @@ class Submission:
     refused: dict[str, str]
     models: tuple[str, ...] = ()
     established: str = NOT_RECORDED
+    made: tuple[str, ...] = ("",)
 
 
 def jobs_of(request: Request) -> Submission:
@@ -57,8 +59,9 @@ def jobs_of(request: Request) -> Submission:
     any_link = replace(options, links="all")
     jobs = tuple(replace(job, options=any_link) if refused_link(job) else job for job in found_jobs)
     refused = {str(study.name): study.obstacle.reason for study in found.studies if study.obstacle}
-    established = model.card.established.in_words
-    return Submission(jobs, found.skipped, refused, model.known_as, established)
+    card = model.card
+    established, made = card.established.in_words, card.output_channels
+    return Submission(jobs, found.skipped, refused, model.known_as, established, made)
 
 
 def _cycle_check(model: Model, request: Request) -> CycleCheck | None:

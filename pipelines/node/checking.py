@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from ...engine.model.model import Model, load_model
+from ...engine.model.model import load_model
 from ...io.dicom_network.errors import NetworkError
 from ...io.dicom_network.sending import sending_to
 from ...io.dicom_network.tls import Certificates
 from ..cycle.back_model import back_model
-from ..errors import ConfigError, SettingsError
+from ..errors import ConfigError
 from .delivery import Destination
 from .routes import Route
 
@@ -21,20 +21,8 @@ def check_routes(routes: Mapping[str, Route], certificates: Certificates | None)
                 "setting tls-key and setting tls-trusted."
             )
         model = load_model(route.request.model)
-        _check_channels(route.title, model)
         model.network.graph.check_patch(route.request.options.patch or model.card.patch)
         back_model(model, route.request.options)
-
-
-def _check_channels(title: str, model: Model) -> None:
-    """Raise SettingsError for a model that does not make one channel from one."""
-    card = model.card
-    if not card.is_one_to_one:
-        raise SettingsError(
-            f"The model of route {title} takes {len(card.input_channels)} and makes "
-            f"{len(card.output_channels)} channels; a node takes models of one channel only so "
-            "far, so translate such studies from folders."
-        )
 
 
 def check_destinations(

@@ -3,7 +3,7 @@
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -41,13 +41,13 @@ class Destination:
 class Result:
     """A result that is to be sent.
 
-    study, series: what it was made of. route: whose it is. folder: its files.
+    study, series: what it was made of. route: whose it is. folders: its files, of each channel.
     """
 
     study: StudyName
     series: SeriesRecord
     route: Route
-    folder: Path
+    folders: tuple[Path, ...]
 
     @property
     def name(self) -> str:
@@ -68,8 +68,9 @@ def results_to_send(
         destination = Destination.of(route)
         for one in record.series:
             if one.state == "sending":
-                folder = output_of(results, study.route, study.day) / study.name / one.place
-                due.setdefault(destination, []).append(Result(study, one, route, folder))
+                output = output_of(results, study.route, study.day) / study.name
+                folders = tuple(output / place for place in one.places)
+                due.setdefault(destination, []).append(Result(study, one, route, folders))
     for found in due.values():
         found.sort(key=lambda result: result.series.done)
     return due
@@ -195,9 +196,7 @@ class Deliverer:
         began = self._clock()
         confirmed = self._ledger.confirmed(result.name)
         try:
-            files = sorted(result.folder.glob(f"*{SUFFIX}"))
-            if not files:
-                raise RefusedError("the result is not on disk any more")
+            files = [*_files_of(result)]
             for file in files:
                 if not self._is_open:
                     return
@@ -236,6 +235,15 @@ class Deliverer:
             return record.with_series(replace(now, **fields)) if now else record
 
         self._ledger.change(str(result.study), changed)
+
+
+def _files_of(result: Result) -> Iterator[Path]:
+    """In order. Raises RefusedError."""
+    for folder in result.folders:
+        files = sorted(folder.glob(f"*{SUFFIX}"))
+        if not files:
+            raise RefusedError("the result is not on disk any more")
+        yield from files
 
 
 def _words(error: Exception) -> str:

@@ -31,13 +31,14 @@ SeriesState: TypeAlias = Literal["queued", "failed", "sending", "sent", "undeliv
 
 @dataclass(frozen=True, slots=True)
 class SeriesRecord:
-    """A series of a study that became a job.
+    """A series of a study that became a job, or several that are the channels of one.
 
     label: its name in results. round: which one of the study's translations made it. files: hash of
     the objects it consists of. images: how many those are. job: in the queue. key: of equal work
     there. state: how far it came. reason: why it did not come further. queued, done, begun, sent:
     when the job was queued, when it had ended, and when sending began and ended, in seconds since
-    1970; 0 before. received: from when to when its objects came.
+    1970; 0 before. received: from when to when its objects came. others: names of further results,
+    of a model that makes several.
     """
 
     label: str
@@ -53,11 +54,17 @@ class SeriesRecord:
     sent: float = 0.0
     received: tuple[float, float] = (0.0, 0.0)
     begun: float = 0.0
+    others: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
         """Of its result, below the study's."""
         return f"{self.round}/{self.label}"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Of all its results, that one first."""
+        return self.place, *(f"{self.round}/{other}" for other in self.others)
 
 
 @dataclass(frozen=True, slots=True)

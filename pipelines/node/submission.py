@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ...engine.errors import EngineError
+from ...io.channels import other_results
 from ..errors import PipelineError
 from ..jobs.queue.job import StudyJob
 from ..jobs.queue.queue import Queue
@@ -138,8 +139,9 @@ class Submitter:
 
     def _tell_of(self, looked: _Looked, record: StudyRecord) -> None:
         earlier = {one.label: one.images for one in (looked.before.series if looked.before else ())}
+        told = looked.before.rounds if looked.before else 0
         for one in record.series:
-            if one.round == record.rounds:
+            if one.round == record.rounds > told:
                 before = earlier.get(one.label, 0)
                 self._tell(Queued(f"{record.study}/{one.place}", one.job, one.images, before))
         if looked.before and looked.before.emptied:
@@ -171,7 +173,8 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
     for job in found.jobs:
         if Path(job.files[0]).parent.name != looked.study.name:
             continue
-        label = PurePosixPath(job.study).name
+        name = PurePosixPath(job.study)
+        label = name.name
         files = digest_of(Path(file).name for file in job.files)
         if (label, files) in known:
             continue
@@ -179,7 +182,14 @@ def _new_series(looked: _Looked, found: Submission) -> Iterator[tuple[StudyJob, 
         yield (
             job,
             SeriesRecord(
-                label, rounds, files, len(job.files), "", job.key(), received=_received(job)
+                label,
+                rounds,
+                files,
+                len(job.files),
+                "",
+                job.key(),
+                received=_received(job),
+                others=tuple(other.name for other in other_results(name, found.made)),
             ),
         )
 

@@ -1,16 +1,10 @@
-"""Who may send, by title and address, and which models a node takes."""
-
-from pathlib import Path
+"""Who may send, by title and address."""
 
 import pytest
-from support.batch_world import mixing_model, tiny_model
 
 from cuda_cyclegan.io.dicom_network.sending import Peer
-from cuda_cyclegan.pipelines.errors import ConfigError, SettingsError
-from cuda_cyclegan.pipelines.jobs.queue.state import SchedulingClass
-from cuda_cyclegan.pipelines.node.checking import check_routes
-from cuda_cyclegan.pipelines.node.routes import Caller, Route, parse_peer
-from cuda_cyclegan.pipelines.translate import Request
+from cuda_cyclegan.pipelines.errors import ConfigError
+from cuda_cyclegan.pipelines.node.routes import Caller, parse_peer
 
 
 @pytest.mark.parametrize(
@@ -38,14 +32,3 @@ def test_a_destination_may_have_an_address_of_any_kind() -> None:
     for wrong in ("PACS@host", "PACS@host:0", "host:104", "A\\B@host:104", "@host:104"):
         with pytest.raises(ConfigError):
             parse_peer(wrong)
-
-
-def test_a_model_of_several_channels_is_refused_before_anything_is_received(tmp_path: Path) -> None:
-    def route(model: Path) -> dict[str, Route]:
-        request, peer = Request((), model, tmp_path), Peer("PACS", "10.0.0.9", 104)
-        return {"T": Route("T", request, SchedulingClass("normal"), (), peer)}
-
-    check_routes(route(tiny_model(tmp_path / "one.safetensors")), None)
-    two = mixing_model(tmp_path / "two.safetensors")
-    with pytest.raises(SettingsError, match="route T takes 2 and makes 1 channels"):
-        check_routes(route(two), None)

@@ -65,6 +65,7 @@ def test_check_is_content_with_destinations_that_answer(world: NodeWorld) -> Non
             "[route.T1TOT2] speed is not known; there are allow-uneven, any-modality, blend",
         ),
         ("overlap = 2.0", "[route.T1TOT2] overlap: "),
+        ('channel = ["T1"]', "'T1' is no channel's name and pattern such as T1=*_mprage"),
         ('patch = "big"', "three extents"),
         ('keep = "soon"', "'soon' is no duration such as '30 s'"),
         ('tls = "yes"', "tls must be true or false"),
