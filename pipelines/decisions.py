@@ -51,11 +51,11 @@ def with_precision(
 def check_spread(model: Model, options: TranslateOptions) -> None:
     """Raise SettingsError where a spread is asked for that no map could show."""
     card = model.card
-    if options.spread and not card.is_one_to_one:
+    made = len(card.output_channels)
+    if options.spread and made > 1:
         raise SettingsError(
-            f"Model {card.name} takes {len(card.input_channels)} and makes "
-            f"{len(card.output_channels)} channels; setting spread is for models of one channel "
-            "only so far."
+            f"Model {card.name} makes {made} channels, and the maps of setting spread are of one "
+            "result only so far; leave it out."
         )
 
 

@@ -55,9 +55,12 @@ class SpreadMoments:
 
 
 def mean_in_foreground(map_values: FloatArray, given: Stored) -> float:
-    """Mean of a map [D, H, W] where a scan [1, D, H, W], as the network takes it, is not air."""
-    [view] = given.values
-    level = level_of(given)
+    """Mean of a map [D, H, W] where the first scan of a study is not air.
+
+    given: the scans [C, D, H, W] as the network takes them.
+    """
+    view = given.values[0]
+    level = level_of(Stored(given.values[:1], given.scaling))
 
     def measure(slab: Slab) -> tuple[int, float]:
         inside = given.scaling.forward(view[slab]) > level

@@ -147,11 +147,24 @@ class TestTranslate:
         assert all(row["verified"]["error"] < 1e-5 for row in rows.values())
         assert all("seam_score" in row for row in rows.values())
 
-    @pytest.mark.parametrize("command", ["translate", "submit"])
-    def test_a_spread_of_several_channels_is_refused(self, clinic: Clinic, command: str) -> None:
+    @pytest.mark.parametrize("command", ["translate", "plan", "submit"])
+    def test_a_spread_of_several_results_is_refused(self, clinic: Clinic, command: str) -> None:
+        clinic.makes_two()
         done = clinic.command(command, "--spread", "2")
         assert done.exit_code == 2
-        assert "--spread is for models of one channel only so far" in " ".join(done.stderr.split())
+        assert "the maps of --spread are of one result only so far" in " ".join(done.stderr.split())
+
+    def test_a_spread_of_several_scans_is_of_their_result(self, clinic: Clinic) -> None:
+        """This model looks at one voxel at a time, so nothing depends on how patches lie."""
+        row = clinic.translate("--spread", "4")[NAMES[0]]
+        place = clinic.result(1)
+        mean, deviation = (
+            values(place.with_name(place.name.replace(".nii", f".map-spread-{what}.nii")))
+            for what in ("mean", "sd")
+        )
+        np.testing.assert_allclose(mean, clinic.expected(1), rtol=1e-5)
+        assert not deviation.any()
+        assert row["spread"] == {"flips": 4, "deviation": 0.0}
 
     def test_the_same_scans_under_other_names_are_computed_once(self, clinic: Clinic) -> None:
         for suffix in ("T1w", "T2w"):

@@ -134,6 +134,13 @@ def test_the_foreground_is_what_is_not_air_whatever_the_scan_is_stored_as() -> N
     assert mean_in_foreground(np.full((3, 3, 3), 2.0, np.float32), flat) == 2.0
 
 
+def test_the_foreground_of_several_scans_is_that_of_the_first() -> None:
+    first = np.zeros((4, 4, 4), np.float32)
+    first[1:3] = 1
+    values = np.where(first > 0, np.float32(3), np.float32(7))
+    assert mean_in_foreground(values, Stored(np.stack([first, 1 - first]))) == 3.0
+
+
 @pytest.mark.parametrize("axes", ["RAS", "SPL"])
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 @pytest.mark.parametrize("flip_count", [2, 5, 8])
