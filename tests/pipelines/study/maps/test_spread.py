@@ -138,7 +138,7 @@ def test_the_foreground_of_several_scans_is_that_of_the_first() -> None:
     first = np.zeros((4, 4, 4), np.float32)
     first[1:3] = 1
     values = np.where(first > 0, np.float32(3), np.float32(7))
-    assert mean_in_foreground(values, Stored(np.stack([first, 1 - first]))) == 3.0
+    assert mean_in_foreground(values, Stored(np.stack([first, 10 - 10 * first]))) == 3.0
 
 
 @pytest.mark.parametrize("axes", ["RAS", "SPL"])
