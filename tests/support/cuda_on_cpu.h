@@ -1,14 +1,16 @@
-// Enough of CUDA for g++: a thread for each lane, barriers for warps and blocks. What a matrix unit
-// or an asynchronous copy does, on_cpu does in plain words and at once.
+// Enough of CUDA for g++: a stack for each lane, of which one runs until it waits, and barriers for
+// warps and blocks. What a matrix unit or an asynchronous copy does, on_cpu does in plain words and at
+// once.
 #pragma once
 
+#include <setjmp.h>
+#include <ucontext.h>
+
 #include <algorithm>
-#include <barrier>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 using std::abs, std::max, std::min;
@@ -71,31 +73,44 @@ inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }
 
-inline Place blockDim, gridDim;
-inline thread_local Place threadIdx, blockIdx;
+inline Place blockDim, gridDim, threadIdx, blockIdx;
 
 namespace on_cpu {
 
-struct Warp {
-    std::barrier<> all{32};
-    std::unique_ptr<std::barrier<>> pairs[16];
-    unsigned words[32][6];
+// Lets the other lanes run.
+void wait();
 
-    Warp() {
-        for (auto& pair : pairs) pair = std::make_unique<std::barrier<>>(2);
+class Barrier {
+    int missing, lanes, opened = 0;
+
+public:
+    Barrier(int lanes) : missing(lanes), lanes(lanes) {}
+
+    void arrive_and_wait() {
+        const int before = opened;
+        if (--missing == 0) missing = lanes, ++opened;
+        while (opened == before) wait();
     }
 };
 
+struct Warp {
+    Barrier all{32};
+    std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
+    unsigned words[32][6];
+};
+
 struct Block {
-    std::barrier<> all;
+    Place index;
+    Barrier all;
     std::vector<Warp> warps;
     std::vector<char> shared;
 
-    Block(int threads, int bytes) : all(threads), warps(threads / 32), shared(bytes) {}
+    Block(Place index, int threads, int bytes)
+        : index(index), all(threads), warps(threads / 32), shared(bytes) {}
 };
 
-inline thread_local Block* block;
-inline thread_local int thread;
+inline Block* block;
+inline int thread;
 
 inline Warp& warp() { return block->warps[thread / 32]; }
 
@@ -109,7 +124,7 @@ inline unsigned add(unsigned* address, unsigned added) {
 }
 
 inline unsigned read(unsigned* address) {
-    std::this_thread::yield();
+    wait();
     return __atomic_load_n(address, __ATOMIC_ACQUIRE);
 }
 
@@ -154,27 +169,81 @@ inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned
     warp().all.arrive_and_wait();
 }
 
+constexpr int STACK = 256 << 10;
+
+struct Lane {
+    Block* block;
+    int thread;
+    char* stack;
+    bool begun = false, ended = false;
+    jmp_buf where;
+};
+
+inline Lane* lane;
+inline jmp_buf scheduler;
+inline void (*body)();
+
+inline void wait() {
+    if (!_setjmp(lane->where)) _longjmp(scheduler, 1);
+}
+
+inline void live() {
+    body();
+    lane->ended = true;
+    _longjmp(scheduler, 1);
+}
+
+// Until it waits or ends.
+inline void run(Lane& next) {
+    lane = &next, block = next.block, thread = next.thread, blockIdx = next.block->index;
+    threadIdx = {thread % blockDim.x, thread / blockDim.x, 0};
+    if (_setjmp(scheduler)) return;
+    if (next.begun) _longjmp(next.where, 1);
+    next.begun = true;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack = {next.stack, 0, STACK};
+    context.uc_link = nullptr;
+    makecontext(&context, live, 0);
+    setcontext(&context);
+}
+
+// All lanes in turn, from the first or from the last one on, until all have ended: what one lane reads
+// before another has written it is found in one order or the other.
+inline void run_all(std::vector<Lane>& lanes, bool backwards) {
+    for (size_t ended = 0; ended < lanes.size(); backwards = !backwards) {
+        for (size_t i = 0; i < lanes.size(); ++i) {
+            Lane& next = lanes[backwards ? lanes.size() - 1 - i : i];
+            if (next.ended) continue;
+            run(next);
+            ended += next.ended;
+        }
+    }
+}
+
 // `at_once`: blocks wait for each other; otherwise they run one after another.
 template <class Arguments>
 void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, Place size, int bytes,
             bool at_once) {
+    static void (*called)(Arguments);
+    static const Arguments* with;
+    called = kernel, with = &arguments, body = [] { called(*with); };
     blockDim = size, gridDim = grid;
     const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
-    std::vector<std::unique_ptr<Block>> all;
-    std::vector<std::thread> running;
-    for (int number = 0; number < blocks; ++number) {
-        all.push_back(std::make_unique<Block>(threads, bytes));
-        for (int index = 0; index < threads; ++index) {
-            running.emplace_back([=, owner = all.back().get(), &arguments] {
-                block = owner, thread = index;
-                threadIdx = {index % size.x, index / size.x, 0};
-                blockIdx = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
-                kernel(arguments);
-            });
+    const int together = at_once ? blocks : 1;
+    static std::vector<std::unique_ptr<char[]>> stacks;
+    while (stacks.size() < threads * together) stacks.emplace_back(new char[STACK]);
+    for (int first = 0; first < blocks; first += together) {
+        std::vector<std::unique_ptr<Block>> held;
+        std::vector<Lane> lanes;
+        for (int number = first; number < first + together; ++number) {
+            const Place index = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+            held.push_back(std::make_unique<Block>(index, threads, bytes));
+            for (int index = 0; index < threads; ++index) {
+                lanes.push_back({held.back().get(), index, stacks[lanes.size()].get()});
+            }
         }
-        if (at_once && number + 1 < blocks) continue;
-        for (auto& one : running) one.join();
-        running.clear();
+        run_all(lanes, first % 2);
     }
 }
 
@@ -207,7 +276,7 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
     on_cpu::Warp& warp = on_cpu::warp();
     const int lane = on_cpu::thread % 32;
-    std::barrier<>& barrier = mask == ~0u ? warp.all : *warp.pairs[lane / 2];
+    on_cpu::Barrier& barrier = mask == ~0u ? warp.all : warp.pairs[lane / 2];
     memcpy(&warp.words[lane][0], &value, 4);
     barrier.arrive_and_wait();
     T other;

@@ -1,10 +1,17 @@
-"""Own kernels compiled for the CPU, a thread for each lane: slow, but without a card."""
+"""Own kernels compiled for the CPU, where lanes take turns: slow, but without a card."""
 
 import ctypes
+import os
 import re
 import subprocess
+from fcntl import LOCK_EX, flock
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
+
+from cuda_cyclegan.engine.compiler.launches import arguments as kernel_arguments
 from cuda_cyclegan.engine.compiler.launches import launch as launching
 from cuda_cyclegan.engine.compiler.steps import ELEMENTS
 from cuda_cyclegan.engine.options import Precision
@@ -21,49 +28,79 @@ INSTEAD = {
     "mma.sync": "on_cpu::multiply_add(sums, a, b0, b1);",
 }
 ENTRY = """
-extern "C" void launch_{kernel}(
-    const {arguments}* arguments, Place grid, Place block, int shared, bool at_once
+extern "C" void launch_{arguments}(
+    void (*kernel)({arguments}), const {arguments}* arguments, Place grid, Place block, int shared,
+    bool at_once
 ) {{
-    on_cpu::launch<{arguments}>({kernel}, *arguments, grid, block, shared, at_once);
+    on_cpu::launch<{arguments}>(kernel, *arguments, grid, block, shared, at_once);
 }}
 """
+OPTIONS = (
+    "-std=c++20",
+    "-O1",
+    "-fno-strict-aliasing",
+    "-fno-gnu-unique",  # static memory is each library's own
+    "-U_FORTIFY_SOURCE",  # which takes a jump to another lane's stack for a fault
+    "-shared",
+    "-fPIC",
+    "-w",
+)
 
 
 class Place(ctypes.Structure):
     _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_int), ("z", ctypes.c_int))
 
 
+def libraries(temporary: pytest.TempPathFactory) -> Path:
+    """The folder of all that is compiled in this session of tests, whichever process runs them."""
+    base = temporary.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def run(
     launch: launching.Launch, precision: Precision, folder: Path, grid: tuple[int, int, int]
 ) -> None:
-    """Carry out a launch whose addresses are those of host memory; compiled in `folder`."""
-    library = folder / f"{launch.kernel}-{precision}.so"
-    if not library.exists():
+    """Carry out a launch whose addresses are those of host memory; folder: that of libraries."""
+    defines = f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"
+    library = _opened(launch.source, defines, folder)
+    arguments = launch.arguments
+    function = library[f"launch_{type(arguments).__name__.removesuffix('Arguments')}"]
+    kernel, block = ctypes.cast(library[launch.kernel], ctypes.c_void_p), Place(*launch.block)
+    function(kernel, ctypes.byref(arguments), Place(*grid), block, launch.shared, launch.waits)
+
+
+@cache
+def _opened(source: str, defines: tuple[str, ...], folder: Path) -> ctypes.PyDLL:
+    """All kernels of a .cu file; one launch runs at a time."""
+    library = folder / f"{source}{''.join(defines)}.so"
+    with library.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if not library.exists():
+            _compile(source, defines, library)
+    return ctypes.PyDLL(str(library))
+
+
+def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
+    with TemporaryDirectory(dir=library.parent) as name:
+        folder = Path(name)
         for header in FOLDER.glob("*.cuh"):
             (folder / header.name).write_text(_for_cpu(header.read_text()))
         for name in ("cuda_fp16.h", "cuda_bf16.h"):
             (folder / name).write_text("")
-        source = folder / f"{launch.kernel}.cpp"
-        entry = ENTRY.format(
-            kernel=launch.kernel,
-            arguments=type(launch.arguments).__name__.removesuffix("Arguments"),
-        )
-        text = (FOLDER / f"{launch.source}.cu").read_text()
-        source.write_text(f'#include "{HEADER}"\n{_for_cpu(text)}\n{entry}')
-        options = [
-            "-std=c++20",
-            "-O1",
-            "-fno-strict-aliasing",
-            "-shared",
-            "-fPIC",
-            "-pthread",
-            "-w",
-        ]
-        defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900", f"-I{folder}"]
-        subprocess.run(["g++", *options, *defines, str(source), "-o", str(library)], check=True)
-    function = getattr(ctypes.CDLL(str(library)), f"launch_{launch.kernel}")
-    block = Place(*launch.block)
-    function(ctypes.byref(launch.arguments), Place(*grid), block, launch.shared, launch.waits)
+        text = (FOLDER / f"{source}.cu").read_text()
+        taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
+        entries = "".join(ENTRY.format(arguments=name) for name in taken if _is_mirrored(name))
+        whole, made = folder / f"{source}.cpp", folder / library.name
+        whole.write_text(f'#include "{HEADER}"\n{_for_cpu(text)}\n{entries}')
+        command = ["g++", *OPTIONS, *defines, f"-I{folder}", str(whole), "-o", str(made)]
+        subprocess.run(command, check=True)
+        made.rename(library)
+
+
+def _is_mirrored(name: str) -> bool:
+    return hasattr(kernel_arguments, f"{name}Arguments")
 
 
 def _for_cpu(text: str) -> str:

@@ -34,16 +34,14 @@ patches = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(1, 6))
 
 @dataclass(frozen=True)
 class KernelsOnCpu:
-    """The kernels themselves, thread by thread; a folder is where they are compiled."""
+    """The kernels themselves, lane by lane; a folder is where they are compiled."""
 
     folder: Path
 
     @classmethod
     def of(cls, temporary: pytest.TempPathFactory) -> "KernelsOnCpu":
         """Compiled once for all tests of a run."""
-        folder = temporary.getbasetemp() / "sliding_window"
-        folder.mkdir(exist_ok=True)
-        return cls(folder)
+        return cls(cuda_on_cpu.libraries(temporary))
 
     def launch(self, stream: FakeStream, launch: Launch) -> None:
         kept = replace(launch, arguments=type(launch.arguments).from_buffer_copy(launch.arguments))

@@ -26,11 +26,6 @@ GRADIENT = replace(SHAPE, target_extents=(5, 4, 9), stride=(2, 1, 2), transposed
 STORED = {"fp16": np.float16, "fp32": np.float32}
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("kernels")
-
-
 def run(launch, precision, folder):
     cuda_on_cpu.run(launch, precision, folder, launch.grid)
 

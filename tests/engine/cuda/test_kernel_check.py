@@ -65,10 +65,10 @@ class LaneKernels(HostKernels):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_the_first_layer_is_right_and_found_wrong_when_it_is(tmp_path, monkeypatch, cache):
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
-    kernels, stream = LaneKernels(tmp_path), HostStream()
+    kernels, stream = LaneKernels(folder), HostStream()
     check_outer_layers(LOWERED, kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
     right = kernel_check._first_layer(STEP)
@@ -80,12 +80,10 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(tmp_path, monkeypat
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(
-    tmp_path, monkeypatch, cache
-):
+def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
-    kernels, stream = LaneKernels(tmp_path), HostStream()
+    kernels, stream = LaneKernels(folder), HostStream()
     extents = (1, 2, 3)
     parts = tuple(
         ExpressedView(TensorView(Tensor(name, 1, extents, 32, "fp16"), extents), None, IDENTITY)

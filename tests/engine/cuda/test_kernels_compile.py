@@ -22,7 +22,8 @@ BETWEEN = [(8, 0), (8, 6), (8, 9), (10, 0)]
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
-    for chip in (OLDEST, NEWEST):
+    oldest = BETWEEN[0] if precision == "bf16" else OLDEST  # which has no bf16: engine/devices.py
+    for chip in {oldest, NEWEST}:
         assert compiled(name, precision, chip).startswith(b"\x7fELF")
 
 

@@ -33,11 +33,6 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 PADS = {"reflect": "reflect", "replicate": "edge", "zero": "constant"}
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("kernels")
-
-
 @pytest.mark.parametrize(
     ("batch", "channels", "extents", "pad", "mode", "precision", "grid"),
     [

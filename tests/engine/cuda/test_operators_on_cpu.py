@@ -39,11 +39,6 @@ triples = st.tuples(*[st.integers(1, 3)] * 3)
 extents_of = st.tuples(*[st.integers(1, 7)] * 3)
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("operators")
-
-
 def run(step: Pointwise | Convolve, memory: dict[str, Any], folder: Path, kind: Precision) -> None:
     for launch in launches(step, lambda name: memory[name].ctypes.data, H200):
         cuda_on_cpu.run(launch, kind, folder, launch.grid)

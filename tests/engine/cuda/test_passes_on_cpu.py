@@ -37,11 +37,6 @@ ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activa
 ONES = (1, 1, 1)
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("passes")
-
-
 def run(step: Step, memory: dict[str, FloatArray], folder: Path, precision: str) -> None:
     """Carry out a step whose tensors are arrays by their names."""
     scratch = np.full(max(1, scratch_bytes(step, H200) // 4), np.nan, np.float32)

@@ -18,11 +18,6 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no
 LIMITS = {"fp16": 5e-3, "fp32": 1e-5}
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 @pytest.mark.parametrize("precision", LIMITS)
 @pytest.mark.parametrize("name", ODD_GRAPHS)
 def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
