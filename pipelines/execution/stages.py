@@ -185,7 +185,6 @@ class StudyStages:
     def _draw(self, ticket: StudyProgress) -> StudyReport:
         task, planned, watch = self._task, ticket.planned, ticket.watch
         task.store.record.place.check()
-        cycle = ticket.row.cycle
         picture = preview_from_files(
             planned.study,
             planned.targets,
@@ -193,7 +192,7 @@ class StudyStages:
             task.options,
             watch,
             self._arrays.empty,
-            cycle.warning if cycle else "",
+            ticket.row.warning,
         )
         with watch.time("write"):
             task.store.put_preview(planned, picture, self._commits)
@@ -361,9 +360,9 @@ class StudyStages:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)
             check_verified(verified)
-        cycle = ticket.row.cycle
-        warning = cycle.warning if cycle else ""
-        return finish_study(study, task.model, task.options, watch, self._arrays.empty, warning)
+        return finish_study(
+            study, task.model, task.options, watch, self._arrays.empty, ticket.row.warning
+        )
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"):

@@ -99,6 +99,11 @@ class StudyReport:
     spread: SpreadFigures | None = None
 
     @property
+    def warning(self) -> str:
+        """What the study's picture is to say besides; nothing of most."""
+        return self.cycle.warning if self.cycle else ""
+
+    @property
     def is_done(self) -> bool:
         """Whether the study has a result that is up to date."""
         return self.status in ("translated", "up to date")
