@@ -2,7 +2,6 @@
 
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Self
 
 from ...io.dicom_network.errors import NetworkError, RefusedError
 from ...io.dicom_network.sending import Peer, Transmission, instance_of, sending_to
+from ...io.dicom_network.tls import Certificates
+from .attempts import Pause
 from .events import GaveUp, NodeEvent, NotSent, Resumed, Sent
 from .inbox import SUFFIX, StudyName
 from .ledger import Ledger, SeriesRecord, StudyRecord
@@ -94,18 +95,61 @@ def resume_sending(
                 tell(Resumed(f"{record.study}/{one.place}"))
 
 
-@dataclass
-class _Pause:
-    seconds: float = 0.0
-    until: float = 0.0
+class Deliveries:
+    """A deliverer for each destination, from the first result on that is due there.
 
-    def lengthen(self) -> None:
-        self.seconds = min(max(self.seconds * 2, FIRST_PAUSE), LONGEST_PAUSE)
-        self.until = time.monotonic() + self.seconds
+    results: the folder of results. routes: as they are now. certificates: for TLS, or None. sent:
+    told of each job whose result is sent, and from when to when, by any thread.
+    """
 
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.until
+    def __init__(
+        self,
+        ledger: Ledger,
+        results: Path,
+        routes: Mapping[str, Route],
+        certificates: Certificates | None,
+        tell: Callable[[NodeEvent], None],
+        sent: Callable[[str, tuple[float, float]], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.routes = routes
+        self._ledger, self._results, self._certificates = ledger, results, certificates
+        self._tell, self._sent, self._clock = tell, sent, clock
+        self._deliverers: dict[Destination, Deliverer] = {}
+
+    def wake(self) -> None:
+        """Something new may be due."""
+        for destination in self._due():
+            if destination not in self._deliverers:
+                self._deliverers[destination] = self._deliverer(destination)
+                self._deliverers[destination].start()
+            self._deliverers[destination].wake()
+
+    def resume(self) -> None:
+        """Take up what was given up, where a route says longer by now. Raises OSError."""
+        resume_sending(self._ledger, self.routes, self._clock(), self._tell)
+
+    def close(self) -> None:
+        """Begin no other object, and wait a little for those under way."""
+        for deliverer in self._deliverers.values():
+            deliverer.stop()
+        for deliverer in self._deliverers.values():
+            deliverer.join(10.0)
+
+    def _due(self) -> dict[Destination, list[Result]]:
+        return results_to_send(self._ledger.present(), self.routes, self._results)
+
+    def _deliverer(self, destination: Destination) -> "Deliverer":
+        def due() -> list[Result]:
+            return self._due().get(destination, [])
+
+        def secured() -> ssl.SSLContext | None:
+            certificates = self._certificates if destination.uses_tls else None
+            return certificates.client_context() if certificates else None
+
+        return Deliverer(
+            destination, due, self._ledger, self._tell, secured, self._sent, self._clock
+        )
 
 
 class Deliverer:
@@ -129,8 +173,8 @@ class Deliverer:
         self._sent = sent
         self._due, self._ledger, self._tell = due, ledger, tell
         self._secured, self._clock = secured, clock
-        self._pause = _Pause()
-        self._pauses: dict[str, _Pause] = {}
+        self._pause = _pause()
+        self._pauses: dict[str, Pause] = {}
         self._is_open = True
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name="delivery", daemon=True)
@@ -174,7 +218,7 @@ class Deliverer:
         for result in self._due():
             if self._clock() - result.series.done > result.route.retry:
                 self._give_up(result)
-            elif self._pauses.get(result.name, _Pause()).is_over:
+            elif self._pauses.get(result.name, _pause()).is_over:
                 ready.append(result)
         return ready
 
@@ -205,12 +249,12 @@ class Deliverer:
                     link.store(file)
                     self._ledger.confirm(result.name, instance)
         except (RefusedError, FileNotFoundError) as error:
-            pause = self._pauses.setdefault(result.name, _Pause())
+            pause = self._pauses.setdefault(result.name, _pause())
             pause.lengthen()
             self._note([result], _words(error))
             self._tell(NotSent(result.name, _words(error), pause.seconds))
             return
-        self._pause = _Pause()
+        self._pause = _pause()
         self._pauses.pop(result.name, None)
         ended = self._clock()
         self._change(result, state="sent", reason="", begun=began, sent=ended)
@@ -244,6 +288,10 @@ def _files_of(result: Result) -> Iterator[Path]:
         if not files:
             raise RefusedError("the result is not on disk any more")
         yield from files
+
+
+def _pause() -> Pause:
+    return Pause(FIRST_PAUSE, LONGEST_PAUSE)
 
 
 def _words(error: Exception) -> str:

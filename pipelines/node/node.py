@@ -1,40 +1,30 @@
 """The node at work: associations come in threads of their own, all else is a step done in turn."""
 
 import ssl
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...engine.errors import EngineError
 from ...io.dicom_network.limits import DEFAULT_LIMITS, Limits
 from ...io.dicom_network.listener import Listener
 from ...io.dicom_network.tls import Certificates
-from ...io.errors import ScanError
-from ..errors import ConfigError, PipelineError, QueueLostError
+from ..errors import ConfigError
 from ..jobs.queue.location import QueuePlace
-from ..jobs.queue.queue import Queue, open_queue
-from .delivery import Deliverer, Destination, Result, results_to_send, resume_sending
+from .attempts import Attempts
+from .delivery import Deliveries
 from .emptying import Emptier
-from .events import NodeEvent, Trouble
+from .events import NodeEvent
 from .folder import make_folder, sole_owner
 from .inbox import Inbox, StudyName
 from .ledger import Ledger, open_ledger
-from .outcomes import note_outcomes
+from .outcomes import QueueExchange, QueueLink
 from .reception import Arriving, Reception
 from .routes import Route
 from .submission import Submitter
-
-LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
-"""Between two looks into the queue: while jobs of the node are in it, and while there are only
-failed ones, which somebody may have queued again."""
-_TROUBLES = (PipelineError, ScanError, EngineError, OSError)
-_AGAIN_SECONDS = 5.0
-"""After what went wrong, the same is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +76,27 @@ class DicomNode:
         clock: Callable[[], float],
     ) -> None:
         self.ledger = ledger
-        self._settings, self._routes, self._tell, self._clock = settings, routes, tell, clock
-        self._queue_stack = ExitStack()
-        self._queue: Queue | None = None
-        self._deliverers: dict[Destination, Deliverer] = {}
-        self._troubles: dict[str, tuple[str, float]] = {}
-        self._results = settings.folder / "results"
-        self._looked = 0.0
-        self._lock = threading.Lock()
-        self._sent = {
-            one.job: (one.begun, one.sent)
-            for record in ledger.present()
-            for one in record.series
-            if one.sent
-        }
+        self._settings, self._routes = settings, routes
+        self._link = QueueLink(settings.queue)
+        self._attempts = Attempts(tell, failed=self._link.close)
+        self._exchange = QueueExchange(ledger, self._link, tell, clock)
+        results = settings.folder / "results"
+        self._deliveries = Deliveries(
+            ledger, results, routes, settings.certificates, tell, self._exchange.sent, clock
+        )
         known = [StudyName.parse(record.study) for record in ledger.studies()]
         inbox = Inbox(settings.folder, settings.most, settings.reserve, known)
         self._arriving = Arriving(_unseen(inbox), clock)
         self._reception = Reception(routes, inbox, self._arriving, tell)
-        self._submitter = Submitter(inbox, ledger, self._results, tell, clock)
-        self._emptier = Emptier(inbox, ledger, self._arriving, self._results, tell, clock)
+        self._submitter = Submitter(inbox, ledger, results, tell, clock)
+        self._emptier = Emptier(inbox, ledger, self._arriving, results, tell, clock)
         self._emptier.finish()
         self.listener = self._opened_listener()
 
     def close(self) -> None:
         """Stop sending, and leave the queue."""
-        for deliverer in self._deliverers.values():
-            deliverer.stop()
-        for deliverer in self._deliverers.values():
-            deliverer.join(10.0)
-        self._queue_stack.close()
+        self._deliveries.close()
+        self._link.close()
 
     @property
     def port(self) -> int:
@@ -125,17 +106,18 @@ class DicomNode:
     def use(self, routes: Mapping[str, Route]) -> None:
         """Go on with other routes, and with certificates as they are now. Raises OSError."""
         self.listener.use_tls(self._server_context())
-        self._routes = self._reception.routes = routes
-        self._troubles.clear()  # some may have been of routes that are no more
+        self._routes = self._reception.routes = self._deliveries.routes = routes
+        self._attempts.forget()  # some may have been of routes that are no more
 
     def step(self) -> None:
         """Each thing that is due, once; what goes wrong is told, and tried again."""
+        attempt = self._attempts.attempt
         self._submit()
-        self._carefully("outcomes", self._note_outcomes)
-        self._carefully("given up", self._resume_sending)
-        self._send()
-        self._carefully("sent", self._note_sent)
-        self._carefully("emptying", lambda: self._emptier.step(self._routes))
+        attempt("outcomes", self._exchange.note)
+        attempt("given up", self._deliveries.resume)
+        self._deliveries.wake()
+        attempt("sent", self._exchange.tell_sent)
+        attempt("emptying", lambda: self._emptier.step(self._routes))
 
     def _submit(self) -> None:
         complete = self._arriving.complete(self._quiet)
@@ -143,82 +125,15 @@ class DicomNode:
         for study, since in complete.items():
             by_route[study.route][study] = since
         for title, studies in by_route.items():
-            self._carefully(f"route {title}", partial(self._queue_up, title, studies))
+            self._attempts.attempt(f"route {title}", partial(self._queue_up, title, studies))
 
     def _queue_up(self, title: str, studies: Mapping[StudyName, float]) -> None:
-        self._submitter.submit(self._routes[title], studies, self._opened_queue())
+        self._submitter.submit(self._routes[title], studies, self._link.queue())
         self._arriving.looked_at(studies)
 
     def _quiet(self, study: StudyName) -> float | None:
         route = self._routes.get(study.route)
         return route.quiet if route else None
-
-    def _note_outcomes(self) -> None:
-        states = {one.state for record in self.ledger.present() for one in record.series}
-        pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
-        is_early = 0 <= self._clock() - self._looked < pause  # below 0 it was set back
-        if states & {"queued", "failed"} and not is_early:
-            note_outcomes(self.ledger, self._opened_queue(), self._tell, self._clock)
-            self._looked = self._clock()
-
-    def _resume_sending(self) -> None:
-        resume_sending(self.ledger, self._routes, self._clock(), self._tell)
-
-    def _send(self) -> None:
-        for destination in results_to_send(self.ledger.present(), self._routes, self._results):
-            if destination not in self._deliverers:
-                self._deliverers[destination] = self._deliverer(destination)
-                self._deliverers[destination].start()
-            self._deliverers[destination].wake()
-
-    def _deliverer(self, destination: Destination) -> Deliverer:
-        def due() -> list[Result]:
-            found = results_to_send(self.ledger.present(), self._routes, self._results)
-            return found.get(destination, [])
-
-        def secured() -> ssl.SSLContext | None:
-            certificates = self._settings.certificates if destination.uses_tls else None
-            return certificates.client_context() if certificates else None
-
-        return Deliverer(
-            destination, due, self.ledger, self._tell, secured, self._note_later, self._clock
-        )
-
-    def _note_later(self, job: str, moments: tuple[float, float]) -> None:
-        with self._lock:
-            self._sent[job] = moments
-
-    def _note_sent(self) -> None:
-        """Tell the queue what was sent; after a restart all of it again, for some may be new."""
-        for job, moments in list(self._sent.items()):
-            self._opened_queue().note_sent(job, moments)
-            with self._lock:
-                del self._sent[job]
-
-    def _carefully(self, what: str, do: Callable[[], None]) -> None:
-        """Do something; if it cannot be done now, say so once, and wait a little.
-
-        What keeps several things from being done is said once for all of them.
-        """
-        if time.monotonic() < self._troubles.get(what, ("", 0.0))[1]:
-            return
-        try:
-            do()
-        except _TROUBLES as error:
-            self._queue_stack.close()
-            self._queue = None
-            reason = _kind_of(error)
-            if all(reason != known for known, _ in self._troubles.values()):
-                self._tell(Trouble(str(error)))
-            self._troubles[what] = reason, time.monotonic() + _AGAIN_SECONDS
-        else:
-            self._troubles.pop(what, None)
-
-    def _opened_queue(self) -> Queue:
-        if self._queue is None:
-            opening = open_queue(self._settings.queue, create=True)
-            self._queue = self._queue_stack.enter_context(opening)
-        return self._queue
 
     def _opened_listener(self) -> Listener:
         settings = self._settings
@@ -245,9 +160,3 @@ class DicomNode:
 def _unseen(inbox: Inbox) -> dict[StudyName, float]:
     """Studies in the inbox that may hold what was not looked at, by their last change."""
     return {study: inbox.folder(study).stat().st_mtime for study in inbox.studies()}
-
-
-def _kind_of(trouble: Exception) -> str:
-    """What is the same for the same trouble; a server that goes and comes says much."""
-    is_lost = isinstance(trouble, QueueLostError)
-    return type(trouble).__name__ if is_lost else str(trouble)

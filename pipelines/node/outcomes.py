@@ -1,12 +1,84 @@
-"""What became of the jobs: results that are to be sent, and failures."""
+"""What the queue and the node tell each other: what became of jobs, and which results were sent."""
 
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
-from ..jobs.queue.queue import Queue
+from ..jobs.queue.location import QueuePlace
+from ..jobs.queue.queue import Queue, open_queue
 from ..jobs.queue.state import OPEN, JobRow
 from .events import Failed, NodeEvent, SeriesTranslated
 from .ledger import Ledger, SeriesRecord, StudyRecord
+
+LOOK_SECONDS, SELDOM_SECONDS = 1.0, 10.0
+"""Between two looks into the queue: while jobs of the node are in it, and while there are only
+failed ones, which somebody may have queued again."""
+
+
+class QueueLink:
+    """The queue at a place, opened whenever it is needed and not open."""
+
+    def __init__(self, place: QueuePlace) -> None:
+        self._place, self._opened = place, ExitStack()
+        self._queue: Queue | None = None
+
+    def queue(self) -> Queue:
+        """Raises QueueError."""
+        if self._queue is None:
+            opening = open_queue(self._place, create=True)
+            self._queue = self._opened.enter_context(opening)
+        return self._queue
+
+    def close(self) -> None:
+        """Leave the queue; it is opened anew when it is needed."""
+        self._opened.close()
+        self._queue = None
+
+
+class QueueExchange:
+    """Keeps the ledger and the queue in step, as far as the jobs in both go."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        link: QueueLink,
+        tell: Callable[[NodeEvent], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger, self._link, self._tell, self._clock = ledger, link, tell, clock
+        self._looked = 0.0
+        self._lock = threading.Lock()
+        self._sent = {
+            one.job: (one.begun, one.sent)
+            for record in ledger.present()
+            for one in record.series
+            if one.sent
+        }
+
+    def note(self) -> None:
+        """Look into the queue, if it is time to. Raises QueueError."""
+        states = {one.state for record in self._ledger.present() for one in record.series}
+        pause = LOOK_SECONDS if "queued" in states else SELDOM_SECONDS
+        is_early = 0 <= self._clock() - self._looked < pause  # below 0 it was set back
+        if states & {"queued", "failed"} and not is_early:
+            note_outcomes(self._ledger, self._link.queue(), self._tell, self._clock)
+            self._looked = self._clock()
+
+    def sent(self, job: str, moments: tuple[float, float]) -> None:
+        """Remember from when to when a job's result was sent; any thread may call."""
+        with self._lock:
+            self._sent[job] = moments
+
+    def tell_sent(self) -> None:
+        """Tell the queue; after a restart all of it again, for some may be new.
+
+        Raises QueueError.
+        """
+        for job, moments in list(self._sent.items()):
+            self._link.queue().note_sent(job, moments)
+            with self._lock:
+                del self._sent[job]
 
 
 def note_outcomes(

@@ -31,7 +31,7 @@ from cuda_cyclegan.pipelines.node.events import (
     Resumed,
     Trouble,
 )
-from cuda_cyclegan.pipelines.node.node import LOOK_SECONDS, SELDOM_SECONDS
+from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
 from cuda_cyclegan.pipelines.node.status import status_of
 from cuda_cyclegan.pipelines.translate import Request
 
@@ -247,7 +247,7 @@ def test_the_loss_of_the_queues_server_is_said_once_for_all_that_needs_it(
 ) -> None:
     if not queue_postgres.is_installed():
         pytest.skip("PostgreSQL is not installed")
-    monkeypatch.setattr("cuda_cyclegan.pipelines.node.node._AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.node.attempts.AGAIN_SECONDS", 0.0)
     with queue_postgres.server() as server:
         world = NodeInProcess(tmp_path, queue=server.url)
         with world, archive(port=world.destination):

@@ -1,0 +1,75 @@
+"""What cannot be done for a while: it is said once, and tried again after a pause."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...engine.errors import EngineError
+from ...io.errors import ScanError
+from ..errors import PipelineError, QueueLostError
+from .events import NodeEvent, Trouble
+
+_TROUBLES = (PipelineError, ScanError, EngineError, OSError)
+AGAIN_SECONDS = 5.0
+"""After what went wrong, the same is tried again."""
+
+
+@dataclass
+class Pause:
+    """Between two tries of the same: it doubles from one failure to the next.
+
+    first, longest: seconds after the first failure, and at most. seconds: of the last one. until:
+    when it is over, on the monotonic clock.
+    """
+
+    first: float
+    longest: float
+    seconds: float = 0.0
+    until: float = 0.0
+
+    def lengthen(self) -> None:
+        """Begin one after a failure."""
+        self.seconds = min(max(self.seconds * 2, self.first), self.longest)
+        self.until = time.monotonic() + self.seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next try may begin."""
+        return time.monotonic() >= self.until
+
+
+class Attempts:
+    """Does things by name that may go wrong; failed: called before that is said."""
+
+    def __init__(self, tell: Callable[[NodeEvent], None], failed: Callable[[], None]) -> None:
+        self._tell, self._failed = tell, failed
+        self._troubles: dict[str, tuple[str, Pause]] = {}
+
+    def attempt(self, what: str, do: Callable[[], None]) -> None:
+        """Do something; if it cannot be done now, say so once, and wait a little.
+
+        What keeps several things from being done is said once for all of them.
+        """
+        if what in self._troubles and not self._troubles[what][1].is_over:
+            return
+        try:
+            do()
+        except _TROUBLES as error:
+            self._failed()
+            reason, pause = _kind_of(error), Pause(AGAIN_SECONDS, AGAIN_SECONDS)
+            if all(reason != known for known, _ in self._troubles.values()):
+                self._tell(Trouble(str(error)))
+            pause.lengthen()
+            self._troubles[what] = reason, pause
+        else:
+            self._troubles.pop(what, None)
+
+    def forget(self) -> None:
+        """Try everything at once, and say again what goes wrong."""
+        self._troubles.clear()
+
+
+def _kind_of(trouble: Exception) -> str:
+    """What is the same for the same trouble; a server that goes and comes says much."""
+    is_lost = isinstance(trouble, QueueLostError)
+    return type(trouble).__name__ if is_lost else str(trouble)
