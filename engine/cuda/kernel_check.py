@@ -39,6 +39,7 @@ from ..compiler.steps import (
 )
 from ..compiler.weight_layout import (
     LaidWeight,
+    Slots,
     cell_operands,
     column_operands,
     encoded,
@@ -264,34 +265,13 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
 
 def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
     view, source = step.source, step.source.tensor
-    batch, precision, channels = source.batch, source.precision, view.channels
-    whole = Region(0, batch)
-    padded = Tensor("padded", batch, _grown(step.extents, step.kernel), channels, precision)
-    made = Tensor(TRANSLATED, batch, step.extents, step.channels, precision)
+    seen = _grown(step.extents, step.kernel)
+    padded = Tensor("padded", source.batch, seen, view.channels, source.precision)
+    made, whole = _translated(step, padded), Region(0, source.batch)
+    pad = Pointwise(view, padded, whole, view.extents, step.origin, step.mode)
+    bare = replace(step, weight=_STORED, bias=None, activation=IDENTITY)
     shape = _plain_shape(padded, made, step.kernel)
-    slots = range(channels)
-    kernel = step.channels, channels, *step.kernel
-    return _LayerTrial(
-        step=replace(step, weight=_STORED, bias=None, activation=IDENTITY),
-        passes=(Pointwise(view, padded, whole, view.extents, step.origin, step.mode),),
-        sizes={
-            source.name: source.bytes,
-            padded.name: padded.bytes,
-            TRANSLATED: 4 * batch * step.channels * prod(step.extents),
-            OVERFLOW: 4,
-            _PLAIN: _weight_bytes(shape),
-            _STORED: 4 * column_operands(np.zeros(kernel, np.float32), slots, channels).size,
-            _TAKEN: 8 * RUNS,
-        },
-        shape=shape,
-        kernel=kernel,
-        weights={
-            _PLAIN: lambda k: forward(k, slots, channels, step.channels),
-            _STORED: lambda k: column_operands(k, slots, channels),
-        },
-        sources=(source,),
-        made=None,
-    )
+    return _to_patches(bare, (source,), (pad,), shape, forward, column_operands)
 
 
 def _transposed_last_layer(step: ConvTransposeToPatches) -> _LayerTrial:
@@ -299,32 +279,50 @@ def _transposed_last_layer(step: ConvTransposeToPatches) -> _LayerTrial:
     extents, tensor = views[0].extents, views[0].tensor
     channels, whole = sum(view.channels for view in views), Region(0, tensor.batch)
     joined = Tensor("joined", tensor.batch, extents, channels, tensor.precision)
-    made = Tensor(TRANSLATED, tensor.batch, step.extents, step.channels, tensor.precision)
     double, one = (2, 2, 2), (1, 1, 1)
-    plain = _plain_shape(joined, made, (4, 4, 4))
-    shape = replace(plain, stride=double, before=one, after=one, transposed=True)
-    slots = range(channels)
-    kernel = channels, step.channels, 4, 4, 4
-    bare = tuple(ExpressedView(view, None, IDENTITY) for view in views)
+    shape = _plain_shape(joined, _translated(step, joined), (4, 4, 4))
+    shape = replace(shape, stride=double, before=one, after=one, transposed=True)
+    parts = tuple(ExpressedView(view, None, IDENTITY) for view in views)
+    bare = replace(step, parts=parts, weight=_STORED, bias=None, activation=IDENTITY)
+    sources, passes = (view.tensor for view in views), _side_by_side(views, joined, whole)
+    return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
+
+
+def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor) -> Tensor:
+    return Tensor(TRANSLATED, source.batch, step.extents, step.channels, source.precision)
+
+
+def _to_patches(
+    step: ConvolveToPatches | ConvTransposeToPatches,
+    sources: tuple[Tensor, ...],
+    passes: tuple[Pointwise, ...],
+    shape: Convolution,
+    plain: Callable[[FloatArray, Slots, int, int], LaidWeight],
+    stored: Callable[[FloatArray, Slots, int], LaidWeight],
+) -> _LayerTrial:
+    """The trial of a last layer; plain, stored: how both convolutions have their weight."""
+    seen, channels = passes[0].target, passes[0].target.channels
+    ends = (channels, step.channels) if shape.transposed else (step.channels, channels)
+    slots, kernel = range(channels), (*ends, *shape.kernel)
     return _LayerTrial(
-        step=replace(step, parts=bare, weight=_STORED, bias=None, activation=IDENTITY),
-        passes=tuple(_side_by_side(views, joined, whole)),
+        step=step,
+        passes=passes,
         sizes={
-            **{view.tensor.name: view.tensor.bytes for view in views},
-            joined.name: joined.bytes,
-            TRANSLATED: 4 * tensor.batch * step.channels * prod(step.extents),
+            **{source.name: source.bytes for source in sources},
+            seen.name: seen.bytes,
+            TRANSLATED: 4 * seen.batch * step.channels * prod(step.extents),
             OVERFLOW: 4,
             _PLAIN: _weight_bytes(shape),
-            _STORED: 4 * cell_operands(np.zeros(kernel, np.float32), slots, channels).size,
+            _STORED: 4 * stored(np.zeros(kernel, np.float32), slots, channels).size,
             _TAKEN: 8 * RUNS,
         },
         shape=shape,
         kernel=kernel,
         weights={
-            _PLAIN: lambda k: transposed(k, slots, channels, step.channels),
-            _STORED: lambda k: cell_operands(k, slots, channels),
+            _PLAIN: lambda k: plain(k, slots, channels, step.channels),
+            _STORED: lambda k: stored(k, slots, channels),
         },
-        sources=tuple(view.tensor for view in views),
+        sources=sources,
         made=None,
     )
 
