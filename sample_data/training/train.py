@@ -201,15 +201,19 @@ def train(options: Options, device: torch.device, log: Path) -> CycleGan:
     return gan
 
 
+def write_options(options: dict[str, object], path: Path) -> None:
+    """As training code of this family writes them, and importers read them."""
+    lines = ["----------------- Options ---------------"]
+    lines += [f"{key:>25}: {value!s:<30}" for key, value in options.items()]
+    lines += ["----------------- End -------------------", ""]
+    path.write_text("\n".join(lines))
+
+
 def save(gan: CycleGan, folder: Path) -> None:
     """The A-to-B generator, its options, and what it makes of one patch of the scan."""
     generator = gan.mean_to_b.cpu().eval()
     torch.save(generator.state_dict(), folder / "latest_net_G_A.pth")
-    values = asdict(gan.options).items()
-    lines = ["----------------- Options ---------------"]
-    lines += [f"{key:>25}: {value!s:<30}" for key, value in values]
-    lines += ["----------------- End -------------------", ""]
-    (folder / "train_opt.txt").write_text("\n".join(lines))
+    write_options(asdict(gan.options), folder / "train_opt.txt")
     patch = 2 * load()[0][REFERENCE] - 1
     with torch.no_grad():
         output = generator(patch)

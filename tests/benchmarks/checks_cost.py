@@ -1,0 +1,142 @@
+"""What --cycle-check, --spread 8 and `evaluate` cost beside a plain translation.
+
+    PYTHONPATH=tests python tests/benchmarks/checks_cost.py cpu cuda
+
+A random pair: on the CPU width 8 and 3 blocks on patches of 64^3 of scans of 96x96x80, on a card
+width 32 and 9 blocks on patches of 128^3 of scans of 256x256x180. All ways in alternation; medians
+over the studies of all rounds but the first, which opens files and searches for plans.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from support.bench_batches import WINDOW, make_scans, write_model
+
+import cuda_cyclegan as cc
+from cuda_cyclegan.engine.cores import usable_cores
+from cuda_cyclegan.engine.model.model import encode_model, load_model
+from cuda_cyclegan.engine.network.layers import Triple
+from cuda_cyclegan.engine.probe.cards import cuda_devices
+from cuda_cyclegan.pipelines.evaluation.evaluation import evaluate
+from cuda_cyclegan.pipelines.evaluation.pairs import Sources, find_pairs
+from cuda_cyclegan.pipelines.evaluation.protocols import general
+
+RESULT = Path(__file__).parent / "results" / "checks_cost.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    width: int
+    blocks: int
+    edge: int
+    shape: Triple
+    studies: int
+    rounds: int
+
+
+CASES = {
+    "cpu": Case(8, 3, 64, (96, 96, 80), studies=2, rounds=3),
+    "cuda": Case(32, 9, 128, (256, 256, 180), studies=4, rounds=3),
+}
+
+
+def pair_of_models(case: Case, folder: Path) -> tuple[Path, Path]:
+    """A random generator, and one that leads back by its card."""
+    forth = write_model(folder / "forth", case.width, case.blocks, (case.edge,) * 3, WINDOW)
+    model = load_model(forth)
+    card = replace(
+        model.card, source="T2", target="T1", input_channels=("T2",), output_channels=("T1",)
+    )
+    back = folder / "back"
+    back.write_bytes(
+        encode_model(card, model.network, model.reference_input, model.reference_output)
+    )
+    return forth, back
+
+
+def measured(device: str, case: Case, folder: Path) -> dict[str, Any]:
+    make_scans(folder / "scans", case.studies, case.shape, ".nii")
+    forth, back = pair_of_models(case, folder)
+    ways = {
+        "plain": cc.TranslateOptions(),
+        "cycle-check": cc.TranslateOptions(cycle_check=cc.CycleCheck(str(back))),
+        "spread 8": cc.TranslateOptions(spread=8),
+    }
+    rows: dict[str, list[cc.StudyReport]] = {way: [] for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(case.rounds):
+        for way, options in ways.items():
+            shutil.rmtree(folder / way, ignore_errors=True)
+            report = cc.translate_folder(
+                folder / "scans", forth, folder / way, device=device, options=options
+            )
+            if report.failures:
+                raise SystemExit(f"{way}: {[row.failure for row in report.failures]}")
+            if turn:
+                rows[way] += report.studies
+                seconds[way].append(report.seconds / case.studies)
+    found: dict[str, Any] = {
+        way: {
+            "network_seconds": round(median(row.stages["infer"] for row in done), 4),
+            "finish_seconds": round(median(row.stages["finish"] for row in done), 4),
+            "batch_seconds_a_study": round(median(seconds[way]), 4),
+        }
+        for way, done in rows.items()
+    }
+    plain = found["plain"]["network_seconds"]
+    for each in found.values():
+        each["network_by_plain"] = round(each["network_seconds"] / plain, 3)
+    return found | {"evaluate": evaluation_seconds(folder / "plain", folder / "scans")}
+
+
+def evaluation_seconds(results: Path, truth: Path) -> dict[str, float]:
+    """Of a study, on the CPU: all studies at a time, as the command does, by their number."""
+    pairs = find_pairs(Sources(results, truth, None, None)).pairs
+    runs = [evaluate(pairs, general(None), untold) for _ in range(3)]
+    if any(row.status != "evaluated" for run in runs for row in run.rows):
+        raise SystemExit([row.reason for run in runs for row in run.rows])
+    return {"seconds_a_study": round(median(run.seconds for run in runs) / len(pairs), 4)}
+
+
+def untold(_done: int, _all: int) -> None:
+    """For whom progress is of no interest."""
+
+
+def versions() -> dict[str, str]:
+    found = dict[str, str]()
+    for name in ("onnxruntime", "onnxruntime-gpu", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("devices", nargs="+", choices=[*CASES])
+    parser.add_argument("--output", type=Path, default=RESULT)
+    asked = parser.parse_args()
+    made: dict[str, Any] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": usable_cores(),
+        "cards": [card.name for card in cuda_devices()] if "cuda" in asked.devices else [],
+        "packages": versions(),
+    }
+    for device in asked.devices:
+        with tempfile.TemporaryDirectory() as folder:
+            made[device] = measured(device, CASES[device], Path(folder))
+        asked.output.write_text(json.dumps(made, indent=2) + "\n")
+        print(json.dumps({device: made[device]}, indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()
