@@ -104,11 +104,14 @@ def calibrate(
     options: TranslateOptions,
     translation: Translation | None = None,
     tell: Callable[[int, int], None] = lambda _done, _all: None,
+    mark_beyond: float | None = None,
 ) -> Calibration:
     """Learn from a reference set what the model's scans are like.
 
     options: with none left open. translation: by which their cycle errors are learnt too; without
     one those that the model knows stay. tell: is told how many of all studies are done.
+    mark_beyond: by so many standard deviations of the cycle error above its mean a study is marked
+    from now on; None marks none.
     Raises SettingsError for a model of several channels, and if too few scans can be taken.
     """
     if len(model.card.input_channels) > 1:
@@ -130,7 +133,7 @@ def calibrate(
     if translation:
         errors = Typical.of([study.cycle for study in found if study.cycle is not None])
         identity = translation.way_back.back.identity
-        card = replace(card, cycle=CycleReference(identity, len(found), errors))
+        card = replace(card, cycle=CycleReference(identity, len(found), errors, mark_beyond))
     content = encode_model(card, model.network, model.reference_input, model.reference_output)
     return Calibration(content, card, failures)
 

@@ -3,6 +3,7 @@
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,7 @@ Examples:
   cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
       --output calibrated.safetensors
   cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
-      --cycle t2-to-t1.safetensors --output calibrated.safetensors
+      --cycle t2-to-t1.safetensors --mark-beyond 3 --output calibrated.safetensors
 """
 
 
@@ -42,6 +43,14 @@ def calibrate(
         Path | None,
         typer.Option(metavar="FILE", help="Model that leads back: learn cycle errors too."),
     ] = None,
+    mark_beyond: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SD",
+            help="Mark studies whose cycle error is so many standard deviations above the mean of "
+            "the set; none by default.",
+        ),
+    ] = None,
     device: DeviceName = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     verbose: Annotated[
@@ -52,11 +61,13 @@ def calibrate(
 
     The new file has the same weights, and a card that tells intensity, extent and spacing of the
     set. 'translate' then notes scans that are unlike it, and refuses them with --strict-input.
-    With --cycle, studies are marked whose cycle error is beyond those of the set. Results of the
-    model are up to date with the new file too.
+    With --cycle, mean and standard deviation of the set's cycle errors are learnt too, and with
+    --mark-beyond studies far above them are marked. Results of the model are up to date with the
+    new file too.
 
     Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
     """
+    _check(mark_beyond, cycle)
     with stop_signals(), told(verbose=verbose):
         from ...engine.model.model import load_model
         from ...pipelines.results.output_file import check_free, save
@@ -64,7 +75,7 @@ def calibrate(
         check_free(output, replace=force, sources=(file,))
         model = load_model(file)
         found = _found(scans, model)
-        made = _calibrated(model, found, cycle, device)
+        made = _calibrated(model, found, cycle, mark_beyond, device)
         save(output, made.content)
         _show(made)
         say(f"Written: {printable(str(output))}, {file_size(len(made.content))}", sys.stdout)
@@ -90,8 +101,25 @@ def _found(scans: list[Path], model: "Model") -> "Discovery":
     return found
 
 
+def _check(mark_beyond: float | None, cycle: Path | None) -> None:
+    """Raises BadParameter."""
+    if mark_beyond is None:
+        return
+    if cycle is None:
+        raise typer.BadParameter(
+            "it is of cycle errors; name the model that leads back with --cycle.",
+            param_hint="'--mark-beyond'",
+        )
+    if not 0 < mark_beyond < inf:
+        raise typer.BadParameter("must be above zero.", param_hint="'--mark-beyond'")
+
+
 def _calibrated(
-    model: "Model", found: "Discovery", cycle: Path | None, device: str
+    model: "Model",
+    found: "Discovery",
+    cycle: Path | None,
+    mark_beyond: float | None,
+    device: str,
 ) -> "Calibration":
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import calibrate as learn
@@ -112,7 +140,7 @@ def _calibrated(
             return learn(model, found.studies, options, tell=tell_done)
         devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
         both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, tell_done)
+        return learn(model, found.studies, options, both, tell_done, mark_beyond)
 
 
 def _show(made: "Calibration") -> None:

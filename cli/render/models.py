@@ -157,6 +157,9 @@ def calibration_lines(card: ModelCard, columns: int | None) -> Iterator[str]:
             ]
     if card.cycle:
         rows.append(("cycle error", *_typical(card.cycle.error)))
+        limit = card.cycle.limit
+        if limit is not None:
+            rows.append(("marked above a cycle error of", f"{limit:.3g}", ""))
     if rows:
         rows.insert(0, ("", "mean", "sd"))
     yield from _section("Reference set: foreground, on the network's scale", rows, columns)

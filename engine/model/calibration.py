@@ -9,7 +9,7 @@ from math import fsum, inf, isfinite, sqrt
 from ..errors import ModelFileError
 
 DEVIATIONS = 4.0
-"""By so many standard deviations a study may lie from the mean of the reference set.
+"""By so many standard deviations a scan may lie from the mean of the reference set.
 
 Whatever the distribution, no more than 1 in 16 studies like those of the set lies beyond
 (Chebyshev), and of a normal one 1 in 16,000. So few, because ten figures of each study are looked
@@ -35,11 +35,6 @@ class Typical:
         """Of two values or more."""
         mean = fsum(values) / len(values)
         return cls(mean, sqrt(fsum((value - mean) ** 2 for value in values) / (len(values) - 1)))
-
-    @property
-    def highest(self) -> float:
-        """The limit above the mean."""
-        return self.mean + DEVIATIONS * self.sd
 
     def deviations(self, value: float, finest: float) -> float:
         """How many standard deviations a value lies from the mean.
@@ -68,12 +63,21 @@ class CycleReference:
     """The cycle error of the reference set.
 
     back: identity of the model that led back. studies: how many. error: in network intensity, by
-    which studies of different units compare.
+    which studies of different units compare. mark_beyond: by so many standard deviations above the
+    mean a study is marked; None marks none.
     """
 
     back: str
     studies: int
     error: Typical
+    mark_beyond: float | None = None
+
+    @property
+    def limit(self) -> float | None:
+        """The error above which a study is marked, in network intensity."""
+        if self.mark_beyond is None:
+            return None
+        return self.error.mean + self.mark_beyond * self.error.sd
 
 
 def check_calibration(expected: Expectations | None, cycle: CycleReference | None) -> None:
@@ -90,6 +94,9 @@ def check_calibration(expected: Expectations | None, cycle: CycleReference | Non
             raise ModelFileError(f"The model card's field {name!r} must hold finite numbers.")
         if figure.sd < 0 or figure.mean < lowest:
             raise ModelFileError(f"The model card's field {name!r} must not be negative.")
+    beyond = cycle.mark_beyond if cycle else None
+    if beyond is not None and not (isfinite(beyond) and beyond > 0):
+        raise ModelFileError("The model card's field 'cycle.mark_beyond' must be above zero.")
     for name, known in (("expected.studies", expected), ("cycle.studies", cycle)):
         if known and known.studies < FEWEST_STUDIES:
             raise ModelFileError(

@@ -45,7 +45,7 @@ def check_counterpart(card: ModelCard, back: ModelCard) -> None:
 def cycle_rule(card: ModelCard, back: str) -> CycleRule:
     """How errors of a model's results are judged; back: identity of what leads them back."""
     known = card.cycle
-    return CycleRule(back, known.error.highest if known and known.back == back else None)
+    return CycleRule(back, known.limit if known and known.back == back else None)
 
 
 def check_read(options: TranslateOptions, back: Model | None) -> TranslateOptions:

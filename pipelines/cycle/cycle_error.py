@@ -9,7 +9,7 @@ class CycleError:
 
     error: mean absolute difference in the foreground of the scan, in its unit. unit: what 1 of
     network intensity is in that unit. back: identity of the model that led back. limit: above which
-    the study is marked, in the scan's unit; None where the model was not calibrated with `back`.
+    the study is marked, in the scan's unit; None where a calibration with `back` did not set one.
     """
 
     error: float
@@ -35,8 +35,8 @@ class CycleError:
         if self.limit is None or not self.is_marked:
             return ""
         return (
-            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit for scans "
-            "like those that the model was calibrated with"
+            f"its cycle error of {self.error:.3g} is beyond {self.limit:.3g}, the limit that the "
+            "model's calibration set"
         )
 
 
@@ -45,7 +45,7 @@ class CycleRule:
     """How cycle errors are judged.
 
     back: identity of the model that leads back. limit: of the error in network intensity; None
-    where the model was not calibrated with `back`.
+    where a calibration with `back` did not set one.
     """
 
     back: str

@@ -1,6 +1,6 @@
 """What a scan is like for a model, in figures, and whether that is what the model expects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,17 @@ class InputFigures:
     spacing: VoxelSpacing
 
 
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """The figure of one kind that lies furthest from what is usual.
+
+    words: what it is, and what is usual. far: how many standard deviations lie between.
+    """
+
+    words: str
+    far: float
+
+
 def input_figures(given: Stored, edges: VoxelSpacing, spacing: VoxelSpacing) -> InputFigures:
     """Figures of a scan as a network takes it, of one channel, from a part of its voxels.
 
@@ -53,25 +64,28 @@ def expectations(studies: Sequence[InputFigures]) -> Expectations:
 
 def differences(found: InputFigures, expected: Expectations) -> tuple[str, ...]:
     """In words, what of a scan lies too far from what a model expects; nothing if all is well."""
-    return tuple(_differences(found, expected))
+    return tuple(each.words for each in deviations(found, expected) if each.far > DEVIATIONS)
 
 
-def _differences(found: InputFigures, expected: Expectations) -> Iterator[str]:
+def deviations(
+    found: InputFigures, expected: Expectations
+) -> tuple[Deviation, Deviation, Deviation]:
+    """How far a scan lies from what a model expects: in intensity, in extent and in spacing."""
     finest = [_FINEST_INTENSITY] * len(PERCENTILES)
     at, far = _furthest(found.intensity, expected.intensity, finest)
-    if far > DEVIATIONS:
-        yield (
-            f"percentile {PERCENTILES[at]} of its intensity in the foreground is "
-            f"{found.intensity[at]:.2f} on the network's scale, {_usual(expected.intensity[at])}"
-        )
-    lengths = (
-        ("its foreground extends over", found.extent, expected.extent),
-        ("its spacing is", found.spacing, expected.spacing),
+    intensity = Deviation(
+        f"percentile {PERCENTILES[at]} of its intensity in the foreground is "
+        f"{found.intensity[at]:.2f} on the network's scale, {_usual(expected.intensity[at])}",
+        far,
     )
-    for words, own, usual in lengths:
-        at, far = _furthest(own, usual, [max(_FINEST_LENGTH * each.mean, 1e-6) for each in usual])
-        if far > DEVIATIONS:
-            yield f"{words} {own[at]:.3g} mm along {'DHW'[at]}, {_usual(usual[at])}"
+    extent = _of_lengths("its foreground extends over", found.extent, expected.extent)
+    return intensity, extent, _of_lengths("its spacing is", found.spacing, expected.spacing)
+
+
+def _of_lengths(words: str, own: VoxelSpacing, usual: Sequence[Typical]) -> Deviation:
+    finest = [max(_FINEST_LENGTH * each.mean, 1e-6) for each in usual]
+    at, far = _furthest(own, usual, finest)
+    return Deviation(f"{words} {own[at]:.3g} mm along {'DHW'[at]}, {_usual(usual[at])}", far)
 
 
 def _furthest(

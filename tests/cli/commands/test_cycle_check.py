@@ -14,6 +14,7 @@ from support.calibration_scans import head, inverted, reference_set, save
 from support.dicom_phantoms import Phantom
 from support.model_pair import random_model
 from support.queue_world import QueueWorld
+from typer.testing import Result
 
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
@@ -32,21 +33,24 @@ class PairWorld(QueueWorld):
         random_model(self.model, window=WIDE)
         self.back = random_model(folder / "back.safetensors", "T2", "T1", 1, window=WIDE)
 
-    def calibrate(self) -> str:
-        target = self.folder / "calibrated.safetensors"
+    def calibration(self, *options: str) -> Result:
         reference = reference_set(self.folder / "reference")
-        told = self.did(
-            *("model", "calibrate", str(self.model), "--cycle", str(self.back)),
-            *("--scans", str(reference), "--output", str(target)),
+        return self.run(
+            *("model", "calibrate", str(self.model), "--scans", str(reference)),
+            *("--output", str(self.folder / "calibrated.safetensors"), *options),
         )
-        self.model = target
-        return told
+
+    def calibrate(self, *options: str) -> str:
+        done = self.calibration("--cycle", str(self.back), *options)
+        assert done.exit_code == 0, done.stderr
+        self.model = self.folder / "calibrated.safetensors"
+        return done.stdout
 
     def limit_between(self, errors: list[float]) -> None:
         """Let the model know a reference set by which the larger of two errors is marked."""
         model, back = load_model(self.model), load_model(self.back)
         limit = sum(errors) / 2 / 1000  # which is what 1 of network intensity is with WIDE
-        known = CycleReference(back.identity, 9, Typical(limit, 0.0))
+        known = CycleReference(back.identity, 9, Typical(limit, 0.0), 1.0)
         card = replace(model.card, cycle=known)
         self.model.write_bytes(
             encode_model(card, model.network, model.reference_input, model.reference_output)
@@ -289,6 +293,39 @@ def test_a_job_makes_the_map_too(world: PairWorld) -> None:
     world.submit("--cycle-check", str(world.back), "--cycle-map")
     world.work()
     assert {"good.map-cycle.nii", "inverted.map-cycle.nii"} <= world.made()
+
+
+def test_a_calibration_marks_nothing_unless_told_from_when_on(world: PairWorld) -> None:
+    """Of spoilt scans the demonstration pair's cycle error finds too few to mark by itself."""
+    world.calibrate()
+    rows = world.checked()
+    assert all(row["cycle"]["limit"] is None for row in rows.values())
+    assert not any(marks(rows))
+
+
+def test_a_calibration_with_a_limit_marks(world: PairWorld) -> None:
+    told = world.calibrate("--mark-beyond", "1e-3")
+    assert "marked above a cycle error of" in told
+    known = load_model(world.model).card.cycle
+    assert known is not None
+    assert known.limit is not None
+    assert known.limit == pytest.approx(known.error.mean + 1e-3 * known.error.sd)
+    limit, rows = 1000 * known.limit, world.checked()
+    assert marks(rows) == [error > limit for error in errors(rows)]
+    assert any(marks(rows))
+
+
+@pytest.mark.parametrize("beyond", ["0", "-1", "nan", "inf"])
+def test_a_limit_that_is_none_is_wrong_usage(world: PairWorld, beyond: str) -> None:
+    done = world.calibration("--cycle", str(world.back), "--mark-beyond", beyond)
+    assert done.exit_code == 2
+    assert "must be above zero" in done.stderr
+
+
+def test_a_limit_without_a_way_back_is_wrong_usage(world: PairWorld) -> None:
+    done = world.calibration("--mark-beyond", "3")
+    assert done.exit_code == 2
+    assert "--cycle" in done.stderr
 
 
 def test_the_calibrated_model_says_so(world: PairWorld) -> None:

@@ -13,7 +13,6 @@ from support.batch_world import tiny_model
 
 from cuda_cyclegan.engine.errors import ModelFileError
 from cuda_cyclegan.engine.model.calibration import (
-    DEVIATIONS,
     CycleReference,
     Expectations,
     Typical,
@@ -23,7 +22,7 @@ from cuda_cyclegan.engine.model.model import Model, decode_model, encode_model, 
 
 ONE = Typical(1.0, 0.5)
 EXPECTED = Expectations(7, (ONE, ONE, ONE, ONE, ONE), (ONE, ONE, ONE), (ONE, ONE, ONE))
-CYCLE = CycleReference("0" * 64, 7, Typical(0.1, 0.02))
+CYCLE = CycleReference("0" * 64, 7, Typical(0.1, 0.02), 3.0)
 
 
 @pytest.fixture
@@ -62,6 +61,8 @@ def test_results_do_not_depend_on_it_and_weights_stay(model: Model) -> None:
         ("cycle", {"back": "none"}, "cycle.back"),
         ("cycle", {"error": {"mean": -0.1, "sd": 0.1}}, "cycle.error"),
         ("cycle", {"studies": 0}, "cycle.studies"),
+        ("cycle", {"mark_beyond": 0.0}, "cycle.mark_beyond"),
+        ("cycle", {"mark_beyond": -1.0}, "cycle.mark_beyond"),
         ("cycle", {"else": 0}, "else"),
     ],
 )
@@ -79,4 +80,8 @@ def test_mean_and_deviation_are_numpys(values: list[float]) -> None:
     found = Typical.of(values)
     assert found.mean == pytest.approx(np.mean(values), abs=1e-6)
     assert found.sd == pytest.approx(np.std(values, ddof=1), abs=1e-6)
-    assert found.highest == pytest.approx(found.mean + DEVIATIONS * found.sd)
+
+
+def test_a_study_is_marked_only_where_the_calibration_says_from_when_on() -> None:
+    assert CYCLE.limit == pytest.approx(0.16)
+    assert replace(CYCLE, mark_beyond=None).limit is None

@@ -82,7 +82,7 @@ def test_a_file_that_changed_since_is_refused(tmp_path: Path) -> None:
 def test_errors_are_judged_by_a_calibration_with_the_same_counterpart(
     pair: tuple[ModelCard, ModelCard],
 ) -> None:
-    card = replace(pair[0], cycle=CycleReference("1" * 64, 9, Typical(0.1, 0.02)))
+    card = replace(pair[0], cycle=CycleReference("1" * 64, 9, Typical(0.1, 0.02), LIMIT))
     rule = cycle_rule(card, "1" * 64)
     assert rule.limit == pytest.approx(0.1 + LIMIT * 0.02)
     found = rule.judged(91.0, 500.0)
@@ -90,6 +90,8 @@ def test_errors_are_judged_by_a_calibration_with_the_same_counterpart(
     assert found.is_marked
     assert "cycle error of 91 is beyond 90" in found.note
     assert not rule.judged(89.0, 500.0).is_marked
-    other = cycle_rule(card, "2" * 64).judged(91.0, 500.0)
-    assert (other.limit, other.is_marked, other.note, other.warning) == (None, False, "", "")
+    of_no_limit = replace(pair[0], cycle=CycleReference("1" * 64, 9, Typical(0.1, 0.02)))
+    for unmarked in (cycle_rule(card, "2" * 64), cycle_rule(of_no_limit, "1" * 64)):
+        other = unmarked.judged(91.0, 500.0)
+        assert (other.limit, other.is_marked, other.note, other.warning) == (None, False, "", "")
     assert rule.judged_again(replace(found, limit=None)) == found
