@@ -13,9 +13,15 @@ from support.waiting import ENOUGH
 
 from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.engine.model.reference import verify
+from cuda_cyclegan.pipelines.cycle.back_model import check_counterpart
 
 SAMPLE = Path(__file__).parents[1] / "sample_data"
 SCAN = Path("scans") / "icbm152_2009_t1_2mm.nii.gz"
+TRAINED = {
+    "model.safetensors": SAMPLE / "training",
+    "model_back.safetensors": SAMPLE / "training" / "back",
+}
+RESULTS = Path(__file__).parent / "benchmarks" / "results"
 FULL_SCALE = 1000
 HELD_OUT_FROM = 66
 
@@ -35,17 +41,44 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def test_the_model_computes_what_the_training_code_computed() -> None:
-    verification = verify(load_model(SAMPLE / "model.safetensors"))
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_model_computes_what_the_training_code_computed(name: str) -> None:
+    verification = verify(load_model(SAMPLE / name))
     assert verification.made_by == "training code"
     assert verification.passed
 
 
-def test_the_model_holds_the_reference_that_training_wrote() -> None:
-    model = load_model(SAMPLE / "model.safetensors")
-    with numpy.load(SAMPLE / "training" / "reference.npz") as arrays:
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_model_holds_the_reference_that_training_wrote(name: str) -> None:
+    model = load_model(SAMPLE / name)
+    with numpy.load(TRAINED[name] / "reference.npz") as arrays:
         numpy.testing.assert_array_equal(model.reference_input, arrays["input"])
         numpy.testing.assert_array_equal(model.reference_output, arrays["output"])
+
+
+def test_the_way_back_is_the_counterpart_of_the_model() -> None:
+    forth, back = (load_model(SAMPLE / name).card for name in TRAINED)
+    check_counterpart(forth, back)
+    assert forth.cycle is None  # so that nothing is marked: too few of what should be found is
+
+
+def test_the_checks_find_what_the_page_says_and_too_few_to_mark_by_default() -> None:
+    found = json.loads((RESULTS / "checks_of_the_sample.json").read_text())
+    both = found["both"]["found_at_one_false_alarm"]
+    assert both < found["enough_at_one_false_alarm"]
+    page = (SAMPLE.parent / "docs" / "checks.md").read_text("utf-8")
+    for name, words in (
+        ("cycle", "cycle error"),
+        ("input", "input check"),
+        ("both", "the larger of both"),
+    ):
+        figures = found[name]
+        cells = [figures["found_at_one_false_alarm"], *figures["found_of_each"].values()]
+        row = " | ".join([words, f"{figures['auroc']:.3f}", *map(str, cells)])
+        assert f"| {row} |" in page
+    for pieces, (cycle, spread) in {"good": ("0.52", "0.65"), "all": ("0.81", "0.47")}.items():
+        told = found["rho_with_the_true_error"][pieces]
+        assert (f"{told['cycle_error']:.2f}", f"{told['spread']:.2f}") == (cycle, spread)
 
 
 def test_the_scan_is_the_only_study(results: Path) -> None:

@@ -1,6 +1,10 @@
-"""Draw loss.csv, the mean losses of every 50 iterations, as loss.png."""
+"""Draw loss.csv, the mean losses of every 50 iterations, as loss.png.
+
+usage: python loss_curve.py [FOLDER], where loss.csv lies.
+"""
 
 import csv
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,17 +18,18 @@ PANELS = {
 
 
 def main() -> None:
-    with (HERE / "loss.csv").open() as file:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    with (folder / "loss.csv").open() as file:
         rows = list(csv.DictReader(file))
     iterations = [int(row["iteration"]) for row in rows]
     figure, panels = plt.subplots(1, 3, figsize=(10, 3), sharex=True, layout="constrained")
     for panel, (title, losses) in zip(panels.flat, PANELS.items(), strict=True):
-        for loss in losses:
+        for loss in (name for name in losses if name in rows[0]):
             panel.plot(iterations, [float(row[loss]) for row in rows], label=loss, linewidth=1)
         panel.set(title=title, ylim=(0, None))
         panel.set_xlabel("iteration")
         panel.legend()
-    figure.savefig(HERE / "loss.png", dpi=80)
+    figure.savefig(folder / "loss.png", dpi=80)
 
 
 if __name__ == "__main__":

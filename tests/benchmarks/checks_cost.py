@@ -2,15 +2,17 @@
 
     PYTHONPATH=tests python tests/benchmarks/checks_cost.py cpu cuda
 
-A random pair: on the CPU width 8 and 3 blocks on patches of 64^3 of scans of 96x96x80, on a card
+A random pair: on the CPU width 8 and 3 blocks on patches of 48^3 of scans of 64x64x64, on a card
 width 32 and 9 blocks on patches of 128^3 of scans of 256x256x180. All ways in alternation; medians
-over the studies of all rounds but the first, which opens files and searches for plans.
+over the studies of all rounds but the first, which opens files and searches for plans. Core seconds
+are those of the process, which other processes of a busy machine hardly change.
 """
 
 import argparse
 import json
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -43,7 +45,7 @@ class Case:
 
 
 CASES = {
-    "cpu": Case(8, 3, 64, (96, 96, 80), studies=2, rounds=3),
+    "cpu": Case(8, 3, 48, (64, 64, 64), studies=2, rounds=3),
     "cuda": Case(32, 9, 128, (256, 256, 180), studies=4, rounds=3),
 }
 
@@ -71,29 +73,34 @@ def measured(device: str, case: Case, folder: Path) -> dict[str, Any]:
         "spread 8": cc.TranslateOptions(spread=8),
     }
     rows: dict[str, list[cc.StudyReport]] = {way: [] for way in ways}
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    seconds, cores = ({way: list[float]() for way in ways} for _ in range(2))
     for turn in range(case.rounds):
         for way, options in ways.items():
             shutil.rmtree(folder / way, ignore_errors=True)
+            begun = time.process_time()
             report = cc.translate_folder(
                 folder / "scans", forth, folder / way, device=device, options=options
             )
             if report.failures:
                 raise SystemExit(f"{way}: {[row.failure for row in report.failures]}")
+            print(f"{device}, {way}: {report.seconds:.2f} s", flush=True)
             if turn:
                 rows[way] += report.studies
                 seconds[way].append(report.seconds / case.studies)
+                cores[way].append((time.process_time() - begun) / case.studies)
     found: dict[str, Any] = {
         way: {
             "network_seconds": round(median(row.stages["infer"] for row in done), 4),
             "finish_seconds": round(median(row.stages["finish"] for row in done), 4),
             "batch_seconds_a_study": round(median(seconds[way]), 4),
+            "core_seconds_a_study": round(median(cores[way]), 4),
         }
         for way, done in rows.items()
     }
-    plain = found["plain"]["network_seconds"]
+    plain = dict(found["plain"])
     for each in found.values():
-        each["network_by_plain"] = round(each["network_seconds"] / plain, 3)
+        for name in ("network_seconds", "core_seconds_a_study"):
+            each[f"{name}_by_plain"] = round(each[name] / plain[name], 3)
     return found | {"evaluate": evaluation_seconds(folder / "plain", folder / "scans")}
 
 
