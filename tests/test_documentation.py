@@ -25,6 +25,7 @@ from support.onnx_files import tiny, written
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.calibration import CycleReference, Typical
 from cuda_cyclegan.engine.model.card import Percentiles
 
 ROOT = Path(__file__).parents[1]
@@ -272,6 +273,48 @@ def test_a_spread_foretells_what_its_page_says() -> None:
     alone = found["0"]
     error, seconds = alone["mae of the result"], alone["seconds of the network"]
     assert f"| 1 | | | {error:.3f} | | {seconds:.0f} |" in page
+
+
+def test_the_checks_find_what_their_page_says_and_too_little_to_mark_by_default() -> None:
+    page = (ROOT / "docs" / "checks.md").read_text("utf-8")
+    found = json.loads((RESULTS / "checks_of_the_sample.json").read_text())
+    for name, words in (
+        ("cycle", "cycle error"),
+        ("input", "input check"),
+        ("both", "the larger of both"),
+    ):
+        check = found[name]
+        cells = [check["found_at_one_false_alarm"], *check["found_of_each"].values()]
+        assert f"| {words} | {check['auroc']:.3f} | {' | '.join(map(str, cells))} |" in page
+    for name, words in (
+        ("noted_by_the_input_check", "noted, by the 4 standard deviations of the input check"),
+        ("marked_beyond_4_sd", "marked, with `--mark-beyond 4`"),
+    ):
+        cells = [found[name]["found"], *found[name]["found_of_each"].values()]
+        assert f"| {words} | | {' | '.join(map(str, cells))} |" in page
+        assert not found[name]["false_alarms"]
+    good, every = (found["rho_with_the_true_error"][pieces] for pieces in ("good", "all"))
+    told = " ".join(page.split())
+    assert f"is {good['cycle_error']:.2f} for the cycle error and {good['spread']:.2f}" in told
+    assert f"of all 48, {every['cycle_error']:.2f} and {every['spread']:.2f}" in told
+    both = found["both"]["found_at_one_false_alarm"]
+    assert both < found["enough_at_one_false_alarm"], "then a calibration may mark by default"
+    assert CycleReference("", 24, Typical(0.1, 0.02)).limit is None
+
+
+def test_the_checks_cost_what_their_page_says() -> None:
+    told = " ".join((ROOT / "docs" / "checks.md").read_text("utf-8").split())
+    found = json.loads((RESULTS / "checks_cost.json").read_text())["cpu"]
+    cycle, spread = found["cycle-check"], found["spread 8"]
+    assert cycle["network_seconds_by_plain"] <= 2.1
+    for words in (
+        f"`--cycle-check` {cycle['core_seconds_a_study_by_plain']:.1f} times the core seconds",
+        f"network's wall time {cycle['network_seconds_by_plain']:.1f} times",
+        f"`--spread 8` {spread['core_seconds_a_study_by_plain']:.1f} times",
+        f"({spread['network_seconds_by_plain']:.1f} times)",
+        f"{found['evaluate']['seconds_a_study']:.1f} s a scan",
+    ):
+        assert words in told
 
 
 def test_the_node_is_as_fast_as_its_page_says() -> None:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from support.calibration_scans import head, inverted
 
+from cuda_cyclegan.engine.model.calibration import DEVIATIONS
 from cuda_cyclegan.engine.scaling import Scaling, Stored
 from cuda_cyclegan.pipelines.study.voxels.input_figures import (
     InputFigures,
+    deviations,
     differences,
     expectations,
     input_figures,
@@ -48,6 +50,15 @@ def test_large_scans_are_sampled_to_the_same_figures() -> None:
 
 def test_a_scan_of_the_same_kind_is_as_expected() -> None:
     assert differences(figures(head(20)), EXPECTED) == ()
+
+
+def test_a_deviation_is_that_of_the_figure_that_lies_furthest() -> None:
+    usual = EXPECTED.spacing[2].mean
+    found = replace(figures(head(20)), spacing=(usual, 1.1 * usual, 1.3 * usual))
+    intensity, extent, spacing = deviations(found, EXPECTED)
+    assert max(intensity.far, extent.far) < DEVIATIONS
+    assert spacing.far == pytest.approx(0.3 / 0.05)
+    assert differences(found, EXPECTED) == (spacing.words,)
 
 
 def test_an_inverted_scan_is_not() -> None:
