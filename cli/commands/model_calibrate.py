@@ -28,7 +28,7 @@ Examples:
   cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
       --output calibrated.safetensors
   cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
-      --cycle t2-to-t1.safetensors --mark-beyond 3 --output calibrated.safetensors
+      --cycle t2-to-t1.safetensors --mark-beyond 3 --output both.safetensors
 """
 
 
