@@ -36,7 +36,7 @@ class BackOptions(Options):
     name: str = "t2_like_to_t1_demo"
     direction: str = "BtoA"
     n_iters: int = 0
-    seconds: float = 80.0
+    seconds: float = 85.0
 
 
 class WayBack:
