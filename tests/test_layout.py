@@ -67,10 +67,8 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": (
-        "cli.commands cli.commands.bench cli.commands.queue cli.errors cli.options "
-        "cli.render.terminal pipelines.report"
-    ),
+    "cli.app": "cli.command_table cli.errors cli.options cli.render.terminal pipelines.report",
+    "cli.command_table": "cli.commands cli.commands.bench cli.commands.queue cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
         "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model engine.options "

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -204,20 +205,23 @@ def decode_model(data: bytes) -> Model:
     architecture.
     """
     header, body = _split(data)
-    card = _card(header, body)
-    tensors = read_tensors(data)
-    graph = build(card.architecture)
-    check_tensors(graph, tensors)
-    reference_input, reference_output = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
-    network = Network(graph, tensors)
-    return Model(
-        card=card,
-        network=network,
-        reference_input=reference_input,
-        reference_output=reference_output,
-        sha256=hashlib.sha256(data).hexdigest(),
-        identity=_identity(card, network),
-    )
+    with ThreadPoolExecutor(2) as beside:
+        sha256 = beside.submit(hashlib.sha256, data)
+        read = beside.submit(read_tensors, data)
+        card = _card(header, body)
+        tensors = read.result()
+        graph = build(card.architecture)
+        check_tensors(graph, tensors)
+        given, made = tensors.pop(REFERENCE_INPUT), tensors.pop(REFERENCE_OUTPUT)
+        network = Network(graph, tensors)
+        return Model(
+            card=card,
+            network=network,
+            reference_input=given,
+            reference_output=made,
+            identity=_identity(card, network),
+            sha256=sha256.result().hexdigest(),
+        )
 
 
 def _identity(card: ModelCard, network: Network) -> str:
