@@ -1,10 +1,6 @@
 """Run the command line, as ``python -m cuda_cyclegan`` or by its own name."""
 
-import gc
 import signal
-
-gc.set_threshold(50_000)
-"""What imports make stays; to look through it every 700 objects takes a tenth of the start."""
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until a command hears it, Ctrl-C ends the program without a traceback: the imports below too.

@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from ..pipelines.host.processes import collect_seldom
 from .command_table import CommandTable
 from .errors import told
 from .render.terminal.streams import lost_with_its_reader, settle
@@ -64,6 +65,7 @@ def _options(  # pyright: ignore[reportUnusedFunction]
 
 def main() -> None:
     """Run the command line; `__main__` has seen to Ctrl-C before it is heard here."""
+    collect_seldom()
     settle()
     try:
         app()

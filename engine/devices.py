@@ -8,6 +8,7 @@ from .cuda.plan_cache import Progress, cache_folder, unheard
 from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
 from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from .probe.early_context import early_context
 
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
@@ -77,6 +78,24 @@ def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, 
     raise DeviceUnavailableError(
         f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
     )
+
+
+def context_beforehand(asked: str) -> AbstractContextManager[None]:
+    """Have the context of the card behind a name made during the block, if that is one card.
+
+    Several are opened by a process each.
+    """
+    return early_context(lambda: _only_card(asked))
+
+
+def _only_card(asked: str) -> int | None:
+    kind, _, numbers = asked.partition(":")
+    if kind not in ("auto", "cuda"):
+        return None
+    if numbers:
+        return int(numbers) if numbers.isdigit() else None
+    usable = [d.index for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY]
+    return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
 
 
 def other_providers() -> tuple[Device, ...]:

@@ -16,6 +16,7 @@ from ..engine.model.model import Model, load_model
 from ..engine.network.graph import Network
 from ..engine.network.layers import Triple
 from ..engine.options import NO_LIMITS, CudaLimits
+from ..engine.probe.energy import EnergyMeter
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
 from ..io.errors import WriteError
@@ -202,7 +203,9 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         for remark in remarks(manifest, planned):
             listen(Remark(remark))
         listen(BatchStarted(planned))
+        meter = EnergyMeter([device.index for device in job.devices if device.kind == "cuda"])
         rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
+        energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
     return BatchReport(
@@ -222,6 +225,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
         skipped=tuple(Skip(skip.path, skip.reason, skip.missed) for skip in job.discovery.skipped),
         ignored=job.discovery.ignored,
         not_reached=len(planned) - len(rows),
+        energy=energy,
     )
 
 

@@ -67,15 +67,18 @@ EDGES = edges()
 
 MAY_IMPORT = {
     "cli": "",
-    "cli.app": "cli.command_table cli.errors cli.options cli.render.terminal pipelines.report",
+    "cli.app": (
+        "cli.command_table cli.errors cli.options cli.render.terminal pipelines.host "
+        "pipelines.report"
+    ),
     "cli.command_table": "cli.commands cli.commands.bench cli.commands.queue cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.model engine.options "
-        "io.choice io.discovery io.errors io.formats pipelines.calibration pipelines.cycle "
-        "pipelines.decisions pipelines.doctor pipelines.dry_run pipelines.evaluation "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate"
+        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.devices engine.model "
+        "engine.options io.choice io.discovery io.errors io.formats pipelines.calibration "
+        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
+        "pipelines.evaluation pipelines.model_import pipelines.progress pipelines.report "
+        "pipelines.results pipelines.settings pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -116,7 +119,7 @@ MAY_IMPORT = {
     "engine": "engine.telemetry",
     "engine.benchmark": (
         "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
-        "engine.options"
+        "engine.options engine.probe"
     ),
     "engine.checkpoint": "",
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
@@ -270,7 +273,7 @@ MAY_IMPORT = {
         "pipelines.stopwatch"
     ),
     "pipelines.report": (
-        "engine.cores engine.decoding engine.errors engine.options io.errors io.files "
+        "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
         "pipelines.cycle pipelines.errors pipelines.host pipelines.settings pipelines.stopwatch "
         "pipelines.study pipelines.study.maps"
     ),
@@ -297,8 +300,8 @@ MAY_IMPORT = {
     ),
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
-        "engine.options io.choice io.discovery io.errors io.files io.volume pipelines.cycle "
-        "pipelines.decisions pipelines.execution pipelines.host pipelines.moments "
+        "engine.options engine.probe io.choice io.discovery io.errors io.files io.volume "
+        "pipelines.cycle pipelines.decisions pipelines.execution pipelines.host pipelines.moments "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.study.maps"
     ),

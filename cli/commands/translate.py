@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
@@ -24,7 +24,7 @@ from ..options.translate import (
     all_inputs,
     links_of,
 )
-from ..options.values import checked_json
+from ..options.values import checked_device, checked_json
 from ..render.missed import missed
 from ..render.report_file import STDOUT, screen, write_report
 from ..render.terminal.spinner import SEARCHING, spinner
@@ -107,12 +107,23 @@ def translate(
             checked_json(name, file)
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
-    with stop_signals() as stop, told(verbose=verbose):
+    with stop_signals() as stop, told(verbose=verbose), _context_for(study, on, dry_run):
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         job = opened(request, quiet=quiet)
         view = _View(report, trace, quiet, verbose)
         raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
+
+
+def _context_for(
+    study: StudyOptions, on: DeviceOptions, dry_run: bool
+) -> AbstractContextManager[None]:
+    """What the card makes while libraries load; two networks share out what it has free before."""
+    if dry_run or study.cycle_check:
+        return nullcontext()
+    from ...engine.devices import context_beforehand
+
+    return context_beforehand(checked_device(on.device))
 
 
 def opened(request: "Request", *, quiet: bool = False) -> "Job":

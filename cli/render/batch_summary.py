@@ -10,7 +10,7 @@ from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from .progress_lines import failure_text
 from .terminal.tables import Row, TextTable
-from .terminal.text import counted, memory, percent, printable, scaled, seconds
+from .terminal.text import counted, memory, percent, printable, quantity, scaled, seconds
 
 NAME_ROOM = 40
 """Columns a long name should have; a terminal without that much is shown no stages."""
@@ -93,6 +93,10 @@ def _use(report: BatchReport) -> Iterator[str]:
     use = report.use
     devices = f" on each of {use.devices} devices" if use.devices > 1 else ""
     yield f"Network busy {percent(use.computing_share)} of {seconds(use.wall)} s{devices}"
+    if energy := report.energy:
+        yield f"Energy {quantity(energy.joules, 'J')}, {energy.watts:.0f} W on average"
+        if len(report.translated()) > 1:
+            yield "~J: of that energy, shared out by the time in the network."
 
 
 def failures(report: BatchReport) -> Iterator[str]:
@@ -107,11 +111,13 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
     verified = report.worst_verified is not None
     cycles = any(row.cycle for row in rows)
     spread = report.worst_spread is not None
+    energy = report.energy
     total = [
         *("" for _ in shown),
         seconds(report.use.wall),
         scaled(report.voxels_per_second or 0),
         peak_text(report.peak_memory),
+        *([scaled(energy.joules)] if energy else []),
         *([score_text(report.worst_seam)] if seams else []),
         *([error_text(report.worst_verified)] if verified else []),
         *([""] if cycles else []),
@@ -123,6 +129,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
             "study",
             [
                 *(*shown, "seconds", "voxels/s", "peak RAM"),
+                *(["~J"] if energy else []),
                 *(["seam"] if seams else []),
                 *(["off by"] if verified else []),
                 *(["cycle"] if cycles else []),
@@ -138,6 +145,7 @@ def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Sta
                     seconds(row.seconds),
                     scaled(row.voxels_per_second) if row.voxels_per_second else "",
                     peak_text(row.peak_memory),
+                    *([scaled(report.joules_of(row) or 0)] if energy else []),
                     *([score_text(row.seams and row.seams.worst)] if seams else []),
                     *([error_text(row.verified and row.verified.error)] if verified else []),
                     *([cycle_text(row.cycle)] if cycles else []),

@@ -20,6 +20,7 @@ from ..network.flops import flops, layer_flops
 from ..network.graph import Network
 from ..network.layers import FloatArray
 from ..options import Precision
+from ..probe.energy import EnergyMeter
 from .layer_times import layer_times
 from .measurement import Budget, Ceilings, Latency, LayerTime, Measured, MemoryUse
 
@@ -45,7 +46,9 @@ def measure_on_card(
             keep(generator(patches))
             taken = free - context.memory[0]
             runs = budget.runs(min(generator.times(3)), _FEWEST, _MOST)
+            meter = EnergyMeter([options.device])
             latency = Latency.of(generator.times(runs))
+            energy = meter.read()
             call = Latency.of(_calls(generator, patches[: generator.batch], budget))
             layers = _layers(generator) if budget.layers else ()
             memory = MemoryUse(generator.memory.bytes, taken)
@@ -64,6 +67,7 @@ def measure_on_card(
         memory=memory,
         layers=layers,
         ceilings=ceilings,
+        energy=energy if energy and energy.is_exact else None,
     )
 
 

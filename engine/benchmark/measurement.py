@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from ..probe.energy import Energy
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -89,7 +91,8 @@ class Measured:
     batch: patches in one run, fewer than asked for where memory was short. latency: of a run on the
     device. call: of a run from host memory and back. layers: in order; empty if not asked for.
     flops: of one run. ceilings: None if not asked for, or if there was no room to measure them.
-    device: in words. voxels: of one run. memory: what it held.
+    device: in words. voxels: of one run. memory: what it held. energy: of the runs of `latency`,
+    None where the card does not count it or they were over too soon.
     """
 
     device: str
@@ -101,6 +104,13 @@ class Measured:
     memory: MemoryUse
     layers: tuple[LayerTime, ...] = ()
     ceilings: Ceilings | None = None
+    energy: Energy | None = None
+
+    @property
+    def joules_per_patch(self) -> float | None:
+        """Of the card, whose other work counts too."""
+        patches = self.batch * self.latency.runs
+        return self.energy.joules / patches if self.energy else None
 
     @property
     def patches_per_second(self) -> float:

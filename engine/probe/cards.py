@@ -65,6 +65,14 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
     return tuple(_devices(library, newest))
 
 
+def driver_library() -> Any | None:
+    """The driver's library, started; None where there is none or it does not start."""
+    try:
+        return _driver()[0]
+    except _ObstacleError:
+        return None
+
+
 def _driver() -> tuple[Any, int]:
     """The driver's library, and the newest CUDA version it supports, as 1000 major + 10 minor."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -86,7 +94,7 @@ def _driver() -> tuple[Any, int]:
 def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:
     count = ctypes.c_int()
     library.cuDeviceGetCount(ctypes.byref(count))
-    management = _management()
+    management = management_library()
     supported = f"CUDA {newest // 1000}.{newest % 1000 // 10}"
     driver = f"{_driver_release(management)}, {supported}" if management else supported
     for index in range(count.value):
@@ -117,7 +125,7 @@ def _attribute(library: Any, device: Any, attribute: int) -> int:
     return value.value
 
 
-def _management() -> Any:
+def management_library() -> Any:
     """NVML, which knows free memory without a context; None where it is not there."""
     try:
         library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
 from ...io.formats.nibabel_alone import import_nibabel_alone
-from ..host.processes import kill_session, start_with, unnamed_file
+from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
 from .channel import Channel
 
@@ -81,6 +81,7 @@ def main() -> None:
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    collect_seldom()
     import_nibabel_alone()
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)

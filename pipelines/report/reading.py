@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from ...engine.decoding import FieldError, Json, decode, parse
 from ...engine.options import Precision
+from ...engine.probe.energy import Energy
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
 from ..host.memory import PeakMemory
@@ -140,6 +141,11 @@ class _Use(Struct, frozen=True):
     devices: _Count = 0
 
 
+class _Energy(Struct, frozen=True):
+    joules: _Amount
+    seconds: _Amount
+
+
 class _Totals(Struct, frozen=True):
     not_reached: _Count
 
@@ -178,6 +184,7 @@ class _Report(Struct, frozen=True, kw_only=True):
     seconds: _Amount
     runs: _Count = 1
     use: _Use = _Use()
+    energy: _Energy | None = None
     totals: _Totals
     studies: tuple[_Study, ...]
     skipped: tuple[Skip, ...]
@@ -282,6 +289,7 @@ def _batch(stored: _Report) -> BatchReport:
         not_reached=stored.totals.not_reached,
         runs=stored.runs,
         command=stored.command,
+        energy=stored.energy and Energy(stored.energy.joules, stored.energy.seconds),
     )
 
 

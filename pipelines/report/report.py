@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from ...engine.probe.energy import Energy
 from ..cycle.cycle_error import CycleError
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
@@ -188,7 +189,8 @@ class BatchReport:
     that was run. device: in words. output: the folder. seconds: of wall time. use: of those
     seconds. studies: their rows, in order. skipped: what is no study. runs: of the program that the
     batch took so far; their seconds count together. command: the words that were typed for the last
-    of them, without passwords; none where no command line asked.
+    of them, without passwords; none where no command line asked. energy: of the cards meanwhile,
+    None where that is not counted.
     """
 
     model: ModelName
@@ -204,6 +206,7 @@ class BatchReport:
     not_reached: int = 0
     runs: int = 1
     command: tuple[str, ...] = ()
+    energy: Energy | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -247,6 +250,13 @@ class BatchReport:
     def voxels_per_second(self) -> float | None:
         """Source voxels of the translated studies by the wall time in which any was under way."""
         return _rate(sum(row.voxels for row in self.translated()), self.use.wall)
+
+    def joules_of(self, row: StudyReport) -> float | None:
+        """A study's part of the energy, which is shared out by the time in the network."""
+        computing = sum(each.stages.get("infer", 0.0) for each in self.studies)
+        if self.energy is None or not computing or "infer" not in row.stages:
+            return None
+        return self.energy.joules * row.stages["infer"] / computing
 
     @property
     def worst_seam(self) -> float | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...engine.probe.energy import Energy
 from ..errors import ReportFileError
 from ..settings import TranslateSettings
 from .reading import read_report
@@ -66,6 +67,7 @@ def joined(earlier: BatchReport, now: BatchReport, planned: Sequence[str]) -> Ba
         started=earlier.started,
         seconds=earlier.seconds + now.seconds,
         use=_sum(earlier.use, now.use),
+        energy=_both(earlier.energy, now.energy),
         studies=(*known, *others),
         not_reached=len(rows) - len(known),
         runs=earlier.runs + now.runs,
@@ -100,6 +102,13 @@ def _newest(
 def _moved(now: StudyReport, later: float) -> StudyReport:
     when = {stage: (start + later, stop + later) for stage, (start, stop) in now.when.items()}
     return replace(now, when=when)
+
+
+def _both(first: Energy | None, second: Energy | None) -> Energy | None:
+    """Of both runs; None where one did not count it."""
+    if first is None or second is None:
+        return None
+    return Energy(first.joules + second.joules, first.seconds + second.seconds)
 
 
 def _sum(first: Use, second: Use) -> Use:

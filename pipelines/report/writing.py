@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...engine.cores import usable_cores
+from ...engine.probe.energy import Energy
 from ...io.files.atomic import whole_file
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
@@ -71,14 +72,21 @@ def to_json(report: BatchReport) -> JsonObject:
             "overlap": report.use.overlap,
             "computing_share": report.use.computing_share,
         },
+        "energy": _energy(report.energy),
         "totals": _totals(report),
-        "studies": [_study(row) for row in report.studies],
+        "studies": [
+            {**_study(row), "apportioned_joules": report.joules_of(row)} for row in report.studies
+        ],
         "skipped": [
             {"path": str(skip.path), "reason": skip.reason, "missed": skip.missed}
             for skip in report.skipped
         ],
         "ignored": report.ignored,
     }
+
+
+def _energy(energy: Energy | None) -> JsonObject | None:
+    return energy and {**asdict(energy), "average_watts": energy.watts}
 
 
 def _settings(options: TranslateOptions) -> JsonObject:

@@ -66,6 +66,16 @@ def test_help_and_version_load_none(command: str) -> None:
     assert loaded(*command.split()) == set()
 
 
+def test_no_other_command_is_loaded() -> None:
+    program = (
+        "import sys\nfrom cuda_cyclegan.cli.app import app\n"
+        "try: app(['translate', '--help'])\nexcept SystemExit: pass\n"
+        "print(*sorted(name for name in sys.modules if '.commands.' in name))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "cuda_cyclegan.cli.commands.translate"
+
+
 def test_discover_reads_nifti_without_the_libraries_of_other_formats(study: Path) -> None:
     assert loaded("discover", study) == TO_FIND
 

@@ -10,7 +10,8 @@ setting     patch [D, H, W], batch, precision
 measured    batch (fewer than asked for where memory was short), latency and call: each median, p5,
             p95 (seconds) and runs, of a run on the device, and of one from host memory and back;
             patches_per_second, voxels_per_second, flops of a run; memory: planned (null where
-            nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null
+            nothing is) and taken, bytes; ceilings: flops and bandwidth a second, or null;
+            joules_per_patch and average_watts of the card during the runs of latency, or null
 layers      in order, each with layer, operation, plan (null: there is no choice), seconds, flops
             and bytes (null: not known)
 others      each with name, and either reason, if it came to nothing, or runs_on, is_pytorch
@@ -87,6 +88,8 @@ def _measured(measured: Measured) -> JsonObject:
         "flops": measured.flops,
         "memory": asdict(measured.memory),
         "ceilings": asdict(measured.ceilings) if measured.ceilings else None,
+        "joules_per_patch": measured.joules_per_patch,
+        "average_watts": measured.energy.watts if measured.energy else None,
     }
 
 

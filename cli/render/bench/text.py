@@ -44,6 +44,8 @@ def facts(measured: Measured) -> Iterator[str]:
         f"{digits(measured.patches_per_second)} patches/s, "
         f"{scaled(measured.voxels_per_second)} voxels/s",
     )
+    if (energy := measured.energy) and (joules := measured.joules_per_patch):
+        yield _fact("energy", f"{digits(joules)} J a patch, {energy.watts:.0f} W on average")
     arithmetic = f"{quantity(measured.flops, 'FLOP')} a run, {quantity(rate, 'FLOP/s')}"
     if ceilings:
         arithmetic += f", {rate / ceilings.flops:.0%} of the peak"

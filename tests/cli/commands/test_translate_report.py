@@ -69,6 +69,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "devices": "int",
             **dict.fromkeys(["overlap", "computing_share"], "float"),
         },
+        "energy": "NoneType",
         "totals": {
             **dict.fromkeys(
                 ["studies", "translated", "up_to_date", "failed", "interrupted", "not_reached"],
@@ -96,6 +97,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             ["class", "reason", "failed_in", "due", "preview", "seam_score", "verified", "cycle"],
             "NoneType",
         ),
+        "apportioned_joules": "NoneType",
         "maps": "list",
         "spread": "NoneType",
         **dict.fromkeys(["seconds", "voxels_per_second"], "float"),

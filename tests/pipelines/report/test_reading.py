@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.reports import BATCH, row, written
 
+from cuda_cyclegan.engine.probe.energy import Energy
 from cuda_cyclegan.pipelines.errors import ReportFileError
 from cuda_cyclegan.pipelines.host.memory import PeakMemory
 from cuda_cyclegan.pipelines.report.comparison import Comparison, compare
@@ -60,6 +61,15 @@ def test_a_report_comes_back_as_it_went_in(
     skipped = (Skip(Path("in/\udcff.mgz"), "no"),)
     report = replace(BATCH, studies=tuple(rows), skipped=skipped, not_reached=not_reached)
     assert read_report(written(report, tmp_path / "report.json")).batch == report
+
+
+def test_energy_comes_back_and_scripts_find_watts_and_parts(tmp_path: Path) -> None:
+    measured = replace(BATCH, energy=Energy(2500.0, 10.0))
+    file = written(measured, tmp_path / "report.json")
+    assert read_report(file).batch == measured
+    content = json.loads(file.read_text())
+    assert content["energy"] == {"joules": 2500.0, "seconds": 10.0, "average_watts": 250.0}
+    assert [study["apportioned_joules"] for study in content["studies"]] == [1000.0, 1500.0]
 
 
 def test_what_only_the_file_says_is_read_too(tmp_path: Path) -> None:

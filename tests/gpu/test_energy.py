@@ -1,0 +1,31 @@
+"""The card's own counter, where it has one."""
+
+import numpy as np
+import pytest
+from support.network_features import trained
+
+from cuda_cyclegan.engine.benchmark.measurement import Budget
+from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.probe.energy import EnergyMeter
+
+MOST_WATTS = 1500
+
+
+def test_a_benchmark_tells_what_the_card_consumed() -> None:
+    from cuda_cyclegan.engine.benchmark.cuda import measure_on_card
+    from cuda_cyclegan.engine.cuda.generator import CudaOptions
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+    if EnergyMeter([0]).read() is None:
+        pytest.skip("this card does not count its energy")
+    patches = np.random.default_rng(0).uniform(-1, 1, (1, 1, 128, 128, 128)).astype(np.float32)
+    measured = measure_on_card(
+        trained(ResNetSpec(1, 1, 32, 9)),
+        CudaOptions((128, 128, 128), search=SearchSettings("off")),
+        patches,
+        Budget(seconds=2.0, layers=False),
+        lambda _: None,
+    )
+    assert measured.energy
+    assert 10 < measured.energy.watts < MOST_WATTS
+    assert measured.joules_per_patch == measured.energy.joules / measured.latency.runs
