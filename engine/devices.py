@@ -80,6 +80,19 @@ def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, 
     )
 
 
+def several_cards(asked: str) -> tuple[str, ...]:
+    """Names of the cards behind a name, where these are more than one."""
+    kind, _, numbers = asked.partition(":")
+    if kind != "cuda":
+        return ()
+    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else _usable_cards()
+    return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
+
+
+def _usable_cards() -> list[int]:
+    return [d.index for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY]
+
+
 def context_beforehand(asked: str) -> AbstractContextManager[None]:
     """Have the context of the card behind a name made during the block, if that is one card.
 
@@ -94,7 +107,7 @@ def _only_card(asked: str) -> int | None:
         return None
     if numbers:
         return int(numbers) if numbers.isdigit() else None
-    usable = [d.index for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY]
+    usable = _usable_cards()
     return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
 
 

@@ -28,6 +28,7 @@ from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
 from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
+from .execution.spare_workers import SpareWorkers
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .moments import iso_time
@@ -177,7 +178,7 @@ def open_job(request: Request) -> Job:
     return Job(request, model, devices, options, request.search(model.card), back)
 
 
-def run_job(job: Job, listen: Listen) -> BatchReport:
+def run_job(job: Job, listen: Listen, spares: SpareWorkers | None = None) -> BatchReport:
     """Translate what is due. A KeyboardInterrupt ends the batch early, with a report all the same.
 
     Raises OutputFolderError or EngineError, before the first study.
@@ -204,7 +205,7 @@ def run_job(job: Job, listen: Listen) -> BatchReport:
             listen(Remark(remark))
         listen(BatchStarted(planned))
         meter = EnergyMeter([device.index for device in job.devices if device.kind == "cuda"])
-        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest), hear)
+        rows = run_batch(planned, _execution(job, with_aliases(planned), manifest, spares), hear)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
     _remember(job, planned, rows, opening)
@@ -260,7 +261,9 @@ def _remember(
             cache.put(host, *(of_kind[:1] if job.back else of_kind))
 
 
-def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) -> Execution:
+def _execution(
+    job: Job, planned: Sequence[PlannedStudy], manifest: Manifest, spares: SpareWorkers | None
+) -> Execution:
     """One device in this process as long as it works, or several in a process each.
 
     None is opened where nothing is to be translated.
@@ -270,7 +273,7 @@ def _execution(job: Job, planned: Sequence[PlannedStudy], manifest: Manifest) ->
         task = setups[0].task(manifest, None)
         return StudyPipeline(task, planned, setups[0].concurrency)
     if len(setups) > 1:
-        return SharedBatch(setups, planned, manifest)
+        return SharedBatch(setups, planned, manifest, spares=spares)
     [setup] = setups
     task = setup.task(manifest, setup.open_generator)
     return Failover(

@@ -77,8 +77,8 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.checkpoint.recognise engine.devices engine.model "
         "engine.options io.choice io.discovery io.errors io.formats pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.model_import pipelines.progress pipelines.report "
-        "pipelines.results pipelines.settings pipelines.study pipelines.translate"
+        "pipelines.evaluation pipelines.execution pipelines.model_import pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -235,8 +235,8 @@ MAY_IMPORT = {
     ),
     "pipelines.moments": "",
     "pipelines.execution": (
-        "engine.cuda engine.errors engine.generator engine.model engine.options engine.recovery "
-        "io.files io.formats io.volume io.writing pipelines.cycle pipelines.host "
+        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
+        "engine.recovery io.files io.formats io.volume io.writing pipelines.cycle pipelines.host "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings "
         "pipelines.stopwatch pipelines.study"
     ),

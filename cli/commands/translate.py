@@ -33,6 +33,7 @@ from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
+    from ...pipelines.execution.spare_workers import SpareWorkers
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
     from ...pipelines.translate import Job, Request
@@ -107,23 +108,31 @@ def translate(
             checked_json(name, file)
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
-    with stop_signals() as stop, told(verbose=verbose), _context_for(study, on, dry_run):
+    with stop_signals() as stop, told(verbose=verbose), _begun(study, on, dry_run) as spares:
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         job = opened(request, quiet=quiet)
         view = _View(report, trace, quiet, verbose)
-        raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop))
+        raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop, spares))
 
 
-def _context_for(
+def _begun(
     study: StudyOptions, on: DeviceOptions, dry_run: bool
-) -> AbstractContextManager[None]:
-    """What the card makes while libraries load; two networks share out what it has free before."""
+) -> "AbstractContextManager[SpareWorkers | None]":
+    """What cards begin with while libraries load: a context, or each of several a worker.
+
+    The two networks of a cycle check share out what a card has free before.
+    """
     if dry_run or study.cycle_check:
         return nullcontext()
-    from ...engine.devices import context_beforehand
+    from ...engine.devices import context_beforehand, several_cards
 
-    return context_beforehand(checked_device(on.device))
+    asked = checked_device(on.device)
+    if several := several_cards(asked):
+        from ...pipelines.execution.spare_workers import spare_workers
+
+        return spare_workers(several)
+    return context_beforehand(asked)
 
 
 def opened(request: "Request", *, quiet: bool = False) -> "Job":
@@ -161,7 +170,7 @@ class _View:
             yield live
 
 
-def _run(job: "Job", view: _View, stop: Stop) -> Exit:
+def _run(job: "Job", view: _View, stop: Stop, spares: "SpareWorkers | None" = None) -> Exit:
     from ...pipelines.progress.events import Event
     from ...pipelines.progress.trace import Trace
     from ...pipelines.translate import run_job
@@ -177,7 +186,7 @@ def _run(job: "Job", view: _View, stop: Stop) -> Exit:
                 trace.hear(event)
 
         with stop.again():
-            report = run_job(job, listen)
+            report = run_job(job, listen, spares)
     stored = [
         _stored(view.report, lambda path: write_report(_whole(earlier, report, job), path)),
         _stored(view.trace, trace.write),

@@ -14,7 +14,7 @@ from ..results.manifest import Manifest, ManifestEntry
 from ..results.resume import PlannedStudy
 from .batch import LAST_MOMENT
 from .batch_worker import Setup, work
-from .launch import ending, launch
+from .launch import WorkerProcess, ending, launch
 from .messages import (
     BatchNews,
     BatchOrder,
@@ -28,6 +28,7 @@ from .messages import (
 )
 from .outcomes import BatchEvents, Outcomes
 from .retry import TRIES, is_blamed
+from .spare_workers import SpareWorkers
 from .supervisor import Restart, RestartPolicy, Supervisor
 
 _RESTARTS = RestartPolicy(most=TRIES + 2)
@@ -49,7 +50,8 @@ class SharedBatch:
 
     Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
     worker is replaced if its device had opened, unless too many die there one after another.
-    outcomes: of an earlier process; it died of those that are begun there and did not end.
+    outcomes: of an earlier process; it died of those that are begun there and did not end. spares:
+    the first worker of a device, where one was started already.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SharedBatch:
         studies: Sequence[PlannedStudy],
         manifest: Manifest,
         outcomes: Outcomes | None = None,
+        spares: SpareWorkers | None = None,
     ) -> None:
         self._waiting = deque(studies)
         self._manifest = manifest
@@ -70,7 +73,7 @@ class SharedBatch:
         self._trouble = ""
         self._stopped = threading.Event()
         self._events = BatchEvents(self.outcomes)
-        launches = {setup.name: partial(launch, partial(work, setup)) for setup in setups}
+        launches = {setup.name: partial(_launched, setup, spares or {}) for setup in setups}
         self._supervisor: Supervisor[BatchOrder, BatchNews]
         self._supervisor = Supervisor(launches, self._hear, self._on_end, _RESTARTS)
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -225,6 +228,13 @@ class SharedBatch:
             raise EngineError(self._trouble)
         while self._waiting:
             self._fail(self._waiting.popleft())
+
+
+def _launched(setup: Setup, spares: SpareWorkers) -> WorkerProcess[BatchOrder, BatchNews]:
+    if worker := spares.pop(setup.name, None):
+        worker.channel.send(setup)
+        return worker
+    return launch(partial(work, setup))
 
 
 def _death(device: str, status: int) -> str:

@@ -17,6 +17,7 @@ from cuda_cyclegan.pipelines.execution.batch_worker import Setup
 from cuda_cyclegan.pipelines.execution.failover import Failover
 from cuda_cyclegan.pipelines.execution.outcomes import Outcomes
 from cuda_cyclegan.pipelines.execution.shared_batch import SharedBatch
+from cuda_cyclegan.pipelines.execution.spare_workers import SpareWorkers
 from cuda_cyclegan.pipelines.execution.stages import OpenGenerator
 from cuda_cyclegan.pipelines.execution.study_pipeline import Concurrency, StudyPipeline
 from cuda_cyclegan.pipelines.progress.events import (
@@ -49,6 +50,14 @@ class SharedBatchWorld:
         return self._run(
             lambda planned, manifest: SharedBatch(
                 self._setups(openers, manifest), planned, manifest
+            )
+        )
+
+    def run_with(self, spares: SpareWorkers, *openers: Opener) -> list[StudyReport]:
+        """With workers that were started before."""
+        return self._run(
+            lambda planned, manifest: SharedBatch(
+                self._setups(openers, manifest), planned, manifest, spares=spares
             )
         )
 

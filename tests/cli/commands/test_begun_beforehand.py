@@ -1,0 +1,45 @@
+"""What a batch on cards begins with before its libraries are loaded."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine import devices
+from cuda_cyclegan.pipelines.execution import spare_workers
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Names of devices that something is begun for."""
+    asked: list[object] = []
+
+    @contextmanager
+    def begin(devices: object) -> Generator[None]:
+        asked.append(devices)
+        yield
+
+    monkeypatch.setattr(devices, "context_beforehand", begin)
+    monkeypatch.setattr(spare_workers, "spare_workers", begin)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("device", "more", "expected"),
+    [
+        ("1", [], ["cuda:1"]),
+        ("auto", [], ["auto"]),
+        ("cuda:0,2", [], [("cuda:0", "cuda:2")]),
+        ("cuda:0", ["--dry-run"], []),
+        ("cuda:0", ["--cycle-check", "back.safetensors"], []),
+    ],
+)
+def test_one_card_begins_with_its_context_and_several_with_their_workers(
+    tmp_path: Path, begun: list[object], device: str, more: list[str], expected: list[object]
+) -> None:
+    command = ["translate", str(tmp_path), "--model", str(tmp_path / "none"), "--output", "out"]
+    assert CliRunner().invoke(app, [*command, "--device", device, *more]).exit_code == 2
+    assert begun == expected
