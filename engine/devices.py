@@ -94,11 +94,17 @@ def _usable_cards() -> list[int]:
 
 
 def context_beforehand(asked: str) -> AbstractContextManager[None]:
-    """Have the context of the card behind a name made during the block, if that is one card.
-
-    Several are opened by a process each.
+    """Have the context of the card behind a name made during the block, if that is one card, and
+    the CUDA packages loaded. Several are opened by a process each.
     """
-    return early_context(lambda: _only_card(asked))
+    return early_context(lambda: _only_card(asked), _card_opener)
+
+
+def _card_opener() -> object:
+    """What opens a network on a card; to have it loads the CUDA packages."""
+    from .cuda.generator import open_cuda_generator
+
+    return open_cuda_generator
 
 
 def _only_card(asked: str) -> int | None:

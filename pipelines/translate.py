@@ -1,8 +1,9 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
+from collections.abc import Generator as Iterated
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from .cycle.back_model import back_model, check_read, cycle_rule
 from .decisions import decided
 from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
+from .execution.early_opening import EarlyOpening, early_opening
 from .execution.failover import Failover
 from .execution.shared_batch import SharedBatch
 from .execution.spare_workers import SpareWorkers
@@ -92,7 +94,8 @@ class Job:
     """A request that was found sound: its model read, its devices chosen, its studies found.
 
     options: as requested, with nothing left open. discovery: those studies, and what is none.
-    back: the model that leads results back, if that is asked for.
+    back: the model that leads results back, if that is asked for. opening: its network, where that
+    was begun to open.
     """
 
     request: Request
@@ -101,6 +104,7 @@ class Job:
     options: TranslateOptions
     discovery: Discovery
     back: Model | None = None
+    opening: EarlyOpening | None = None
 
     @property
     def settings(self) -> TranslateSettings:
@@ -171,11 +175,38 @@ def open_job(request: Request) -> Job:
 
     Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
+    job = _checked(request)
+    return replace(job, discovery=request.search(job.model.card))
+
+
+@contextmanager
+def begun_job(request: Request) -> Iterated[Job]:
+    """As `open_job`; where one card computes, the network opens while studies are looked for.
+
+    `run_job` takes it from there.
+    """
+    job = _checked(request)
+    with _opening(job) as opening:
+        yield replace(job, discovery=request.search(job.model.card), opening=opening)
+
+
+def _checked(request: Request) -> Job:
+    """The job of a request before its studies are known."""
     model = load_model(request.model)
     back = back_model(model, request.options)
     asked = check_read(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back)
-    return Job(request, model, devices, options, request.search(model.card), back)
+    return Job(request, model, devices, options, Discovery((), ()), back)
+
+
+def _opening(job: Job) -> AbstractContextManager[EarlyOpening | None]:
+    """Of a card, which need not share its memory with another network."""
+    device = job.devices[0]
+    if device.kind != "cuda" or len(job.devices) > 1 or job.back:
+        return nullcontext()
+    settings = job.settings
+    opener = Opener(job.model.network, device, settings.patch)
+    return early_opening(opener, settings.precision)
 
 
 def run_job(job: Job, listen: Listen, spares: SpareWorkers | None = None) -> BatchReport:
@@ -275,7 +306,7 @@ def _execution(
     if len(setups) > 1:
         return SharedBatch(setups, planned, manifest, spares=spares)
     [setup] = setups
-    task = setup.task(manifest, setup.open_generator)
+    task = setup.task(manifest, job.opening or setup.open_generator)
     return Failover(
         planned,
         StudyPipeline(task, planned, setup.concurrency),

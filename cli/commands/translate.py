@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
@@ -108,22 +108,28 @@ def translate(
             checked_json(name, file)
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
-    with stop_signals() as stop, told(verbose=verbose), _begun(study, on, dry_run) as spares:
+    begins = not dry_run and _is_all_due(study)
+    with stop_signals() as stop, told(verbose=verbose), _cards(on, begins=begins) as spares:
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
-        job = opened(request, quiet=quiet)
-        view = _View(report, trace, quiet, verbose)
-        raise typer.Exit(dry_run_shown(job) if dry_run else _run(job, view, stop, spares))
+        if dry_run:
+            raise typer.Exit(dry_run_shown(opened(request, quiet=quiet)))
+        with _begun_job(request, begins=begins, quiet=quiet) as job:
+            view = _View(report, trace, quiet, verbose)
+            raise typer.Exit(_run(job, view, stop, spares))
 
 
-def _begun(
-    study: StudyOptions, on: DeviceOptions, dry_run: bool
-) -> "AbstractContextManager[SpareWorkers | None]":
-    """What cards begin with while libraries load: a context, or each of several a worker.
+def _is_all_due(study: StudyOptions) -> bool:
+    """Whether cards may begin before the studies are known, as all of them will be translated.
 
-    The two networks of a cycle check share out what a card has free before.
+    Those of a cycle check wait: its two networks share out what a card has free before.
     """
-    if dry_run or study.cycle_check:
+    return (study.overwrite or not study.output.exists()) and not study.cycle_check
+
+
+def _cards(on: DeviceOptions, *, begins: bool) -> "AbstractContextManager[SpareWorkers | None]":
+    """What cards begin with while libraries load: a context, or each of several a worker."""
+    if not begins:
         return nullcontext()
     from ...engine.devices import context_beforehand, several_cards
 
@@ -141,6 +147,20 @@ def opened(request: "Request", *, quiet: bool = False) -> "Job":
         from ...pipelines.translate import open_job
 
         return open_job(request)
+
+
+@contextmanager
+def _begun_job(request: "Request", *, begins: bool, quiet: bool) -> "Generator[Job]":
+    """As `opened`, with a network that opens meanwhile if cards may begin."""
+    if not begins:
+        yield opened(request, quiet=quiet)
+        return
+    with ExitStack() as begun:
+        with nullcontext() if quiet else spinner(SEARCHING):
+            from ...pipelines.translate import begun_job
+
+            job = begun.enter_context(begun_job(request))
+        yield job
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,20 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         ("cuda:0,2", [], [("cuda:0", "cuda:2")]),
         ("cuda:0", ["--dry-run"], []),
         ("cuda:0", ["--cycle-check", "back.safetensors"], []),
+        ("cuda:0", ["--output", "there"], []),  # where nothing may be left to do
+        ("cuda:0", ["--output", "there", "--overwrite"], ["cuda:0"]),
     ],
 )
 def test_one_card_begins_with_its_context_and_several_with_their_workers(
-    tmp_path: Path, begun: list[object], device: str, more: list[str], expected: list[object]
+    tmp_path: Path,
+    begun: list[object],
+    device: str,
+    more: list[str],
+    expected: list[object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
     command = ["translate", str(tmp_path), "--model", str(tmp_path / "none"), "--output", "out"]
     assert CliRunner().invoke(app, [*command, "--device", device, *more]).exit_code == 2
     assert begun == expected

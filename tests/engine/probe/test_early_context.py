@@ -50,7 +50,7 @@ def test_the_context_is_made_beside_the_block_and_kept_until_its_end(
         chosen.set()
         return 1
 
-    with early.early_context(choose):
+    with early.early_context(choose, lambda: None):
         begun.set()
         assert chosen.wait(PATIENCE)
     assert driver.calls == [("retain", 101), ("release", 101)]
@@ -59,20 +59,40 @@ def test_the_context_is_made_beside_the_block_and_kept_until_its_end(
 def test_a_context_that_is_refused_is_not_released(use: Callable[[Driver | None], None]) -> None:
     driver = Driver(BAD)
     use(driver)
-    with early.early_context(lambda: 0):
+    with early.early_context(lambda: 0, lambda: None):
         pass
     assert driver.calls == [("retain", 100)]
 
 
 def test_nothing_happens_without_a_driver_or_a_choice(use: Callable[[Driver | None], None]) -> None:
     use(None)
-    with early.early_context(lambda: 0):
+    with early.early_context(lambda: 0, lambda: None):
         pass
     driver = Driver()
     use(driver)
-    with early.early_context(lambda: None):
+    with early.early_context(lambda: None, lambda: None):
         pass
     assert driver.calls == []
+
+
+def test_what_opens_the_card_is_loaded_once_it_has_its_context(
+    use: Callable[[Driver | None], None],
+) -> None:
+    driver, contexts = Driver(), list[int]()
+    use(driver)
+
+    def load() -> None:
+        contexts.append(len(driver.calls))
+        raise ImportError("cudnn")  # which opening the card tells of
+
+    with early.early_context(lambda: 0, load):
+        pass
+    assert contexts == [1]
+    assert driver.calls == [("retain", 100), ("release", 100)]
+    use(None)
+    with early.early_context(lambda: 0, load):
+        pass
+    assert contexts == [1]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +117,6 @@ def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
     there = [CudaDevice(index, "card", chip, 1 << 34, None, "CUDA 13") for index, chip in cards]
     chosen: list[int | None] = []
     monkeypatch.setattr(devices, "cuda_devices", lambda: there)
-    monkeypatch.setattr(devices, "early_context", lambda choose: chosen.append(choose()))
+    monkeypatch.setattr(devices, "early_context", lambda choose, _: chosen.append(choose()))
     devices.context_beforehand(asked)
     assert chosen == [expected]
