@@ -59,7 +59,8 @@ def test_results_that_are_in_place_at_a_stop_are_recorded(
     interrupts = iter([KeyboardInterrupt])
 
     def interrupt(event: Event) -> None:
-        if isinstance(event, TilesDone) and world.made() and (error := next(interrupts, None)):
+        if isinstance(event, TilesDone) and (error := next(interrupts, None)):
+            eventually(world.made)
             raise error
 
     opener = Opener(world.calls, recording_late=True)
