@@ -105,9 +105,9 @@ def described(step: Step) -> str:
             return f"statistics, {source.channels}, {_times(source.extents)}"
         case Normalise(pointwise=pointwise):
             return f"statistics, {described(pointwise)}"
-        case Pointwise(target=target, table=table, residual=residual):
+        case Pointwise(source=source, table=table, residual=residual, target_extents=extents):
             kind = ("normalise" if table else "activate") + (" and add" if residual else "")
-            return f"{kind}, {target.channels}, {_times(target.extents)}"
+            return f"{kind}, {source.channels}, {_times(extents)}"
         case Pack(target=target):
             return f"pack, {target.channels}, {_times(target.extents)}"
         case SumTaps(source=source, extents=extents):

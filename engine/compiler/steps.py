@@ -22,6 +22,13 @@ TRANSLATED = "translated"
 """Name of the program's output: float32 [N, C, D, H, W]."""
 
 
+COUNTERS = "counters"
+"""Name of the constant by which blocks that measure some channels find out which one is the last.
+
+An unsigned 0 for each, at most as many as a batch has channels.
+"""
+
+
 def stored_channels(channels: int, precision: Precision) -> int:
     """Channels rounded up to whole vectors."""
     lanes = VECTOR_BYTES // NUMBER_BYTES[precision]
@@ -54,8 +61,8 @@ class TensorView:
     """The part of a tensor that a step reads.
 
     origin: position of the view's first voxel; not 0 where the tensor has a halo. shuffled: the
-    tensor holds 2 x 2 x 2 voxels of the view as 8 groups of channels, and the view is twice as
-    large as the tensor along each axis. extents: (D, H, W) of the view.
+    tensor holds cells of 2 x 2 x 2 voxels as 8 groups of channels; origin counts those voxels,
+    of which the view has an even number along each axis. extents: (D, H, W) of the view.
     """
 
     tensor: Tensor
@@ -326,7 +333,8 @@ class Pointwise:
 
     extents: those of the value after sampling and before padding. Target voxel t holds the value at
     t + origin, continued past its border by mode. patches: which of the batch. first_channel: of
-    the target. table: None without a normalisation. sampling: None without.
+    the target. table: None without a normalisation. sampling: None without. shuffles: whether the
+    target holds cells of 2 x 2 x 2 voxels as 8 groups of channels.
     """
 
     source: TensorView
@@ -342,6 +350,13 @@ class Pointwise:
     sampling: Sampling | None = None
     after: Activation = IDENTITY
     combination: Combination = "add"
+    shuffles: bool = False
+
+    @property
+    def target_extents(self) -> Triple:
+        """(D, H, W) of the voxels that the target holds."""
+        depth, height, width = self.target.extents
+        return (2 * depth, 2 * height, 2 * width) if self.shuffles else self.target.extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,8 +436,16 @@ Step: TypeAlias = (
 )
 
 
-TransposedForm: TypeAlias = Literal["gradient", "subpixel"]
-"""A transposed convolution as a data gradient, or as a convolution to 8 sub-pixels."""
+TransposedForm: TypeAlias = Literal["gradient", "subpixel", "cells"]
+"""A transposed convolution of stride 2 as a data gradient, or as a convolution to cells of 2^3
+voxels: to those that the result is made of, or, for a kernel of even extents, to those that its
+pairs of taps lead to, where no tap is 0.
+"""
+
+StridedForm: TypeAlias = Literal["strided", "cells"]
+"""A convolution of stride 2 and even extents as it is, or as one of stride 1 and half the extents
+from cells of 2^3 voxels.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,9 +454,10 @@ class Layout:
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
     depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used.
-    transposed: form of transposed convolutions by layer. split_fp16: whether a float program does
-    convolutions on split fp16 where their input allows it (`split_fp16.scales`). patch: (D, H, W).
-    batch: patches in one run. precision: of its arithmetic.
+    transposed, strided: form of transposed and of strided convolutions by layer. split_fp16:
+    whether a float program does convolutions on split fp16 where their input allows it
+    (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
+    arithmetic.
     """
 
     patch: Triple
@@ -442,6 +466,7 @@ class Layout:
     slab_bytes: int = 112 << 20
     matrix_kernels: bool = False
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
+    strided: Mapping[str, StridedForm] = field(default_factory=dict[str, StridedForm])
     split_fp16: bool = False
 
 

@@ -227,6 +227,43 @@ def subpixels(
     return LaidWeight(weight, shape, lay_out)
 
 
+def cells_as_inputs(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+    """[K, C, kD, kH, kW] of stride 2, even -> [target, kD / 2, kH / 2, kW / 2, 8 * source].
+
+    The 8 groups of inputs are the voxels of each 2 x 2 x 2 cell, as those of `subpixels`.
+    """
+    outputs, channels, *kernel = weight.shape
+    depth, height, width = (extent // 2 for extent in kernel)
+    shape = target, depth, height, width, 8 * source
+
+    def lay_out() -> FloatArray:
+        pairs = weight.reshape(outputs, channels, depth, 2, height, 2, width, 2)
+        filled = np.zeros((target, depth, height, width, 2, 2, 2, source), np.float32)
+        filled[:outputs, ..., list(slots)] = pairs.transpose(0, 2, 4, 6, 3, 5, 7, 1)
+        return filled.reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def cells_as_outputs(weight: FloatArray, slots: Slots, source: int, target: int) -> LaidWeight:
+    """[in, out, kD, kH, kW] of stride 2, even -> [8 * target, kD / 2, kH / 2, kW / 2, source].
+
+    Voxel r of cell c takes tap 2 j + r from input c - j. The groups of outputs as in `subpixels`.
+    """
+    channels, outputs, *kernel = weight.shape
+    depth, height, width = (extent // 2 for extent in kernel)
+    shape = 8 * target, depth, height, width, source
+
+    def lay_out() -> FloatArray:
+        pairs = weight.reshape(channels, outputs, depth, 2, height, 2, width, 2)
+        nearest_last = pairs[:, :, ::-1, :, ::-1, :, ::-1]
+        filled = np.zeros((2, 2, 2, target, depth, height, width, source), np.float32)
+        filled[..., :outputs, :, :, :, list(slots)] = nearest_last.transpose(3, 5, 7, 1, 2, 4, 6, 0)
+        return filled.reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
 def split_fp16(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     """High and low fp16 part of each number, as float32; their sum is 2^-23 off at most."""
     high = values.astype(np.float16).astype(np.float32)

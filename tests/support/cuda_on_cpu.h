@@ -55,6 +55,16 @@ T atomicAdd(T* address, T added) {
     return __atomic_fetch_add(address, added, __ATOMIC_ACQ_REL);
 }
 
+inline unsigned atomicInc(unsigned* address, unsigned last) {
+    unsigned before = __atomic_load_n(address, __ATOMIC_ACQUIRE);
+    while (!__atomic_compare_exchange_n(address, &before, before >= last ? 0 : before + 1, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+    return before;
+}
+
+inline void __threadfence() {}
+
 inline void atomicMax(unsigned* address, unsigned value) {
     unsigned before = __atomic_load_n(address, __ATOMIC_ACQUIRE);
     while (before < value &&

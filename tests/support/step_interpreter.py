@@ -92,8 +92,7 @@ class _Memory:
             stored = sum(high_and_low(stored)) / np.float32(view.tensor.scale)
         if view.shuffled:
             n, d, h, w, c = stored.shape
-            cells = stored.reshape(n, d, h, w, 2, 2, 2, c // 8)
-            stored = cells.transpose(0, 1, 4, 2, 5, 3, 6, 7).reshape(n, 2 * d, 2 * h, 2 * w, c // 8)
+            stored = voxels_of(stored).reshape(n, 2 * d, 2 * h, 2 * w, c // 8)
         (d, h, w), (ed, eh, ew) = view.origin, view.extents
         return stored[:, d : d + ed, h : h + eh, w : w + ew]
 
@@ -307,19 +306,22 @@ class _Memory:
         assert values.shape[1:4] == step.extents
         values = of_patches(values, step.patches)
         target = self.of(step.target)
+        if step.shuffles:
+            target = voxels_of(target)
         places = [
             np.arange(extent) + origin
-            for extent, origin in zip(step.target.extents, step.origin, strict=True)
+            for extent, origin in zip(step.target_extents, step.origin, strict=True)
         ]
         into = slice(step.first_channel, step.first_channel + step.source.channels)
         written = taken(values, places, step.mode)
         if step.target.scale is None:
-            target[..., into] = written
+            target[..., into] = written.reshape(*target.shape[:-1], -1)
             return
         eights = (written * np.float32(step.target.scale)).reshape(*written.shape[:-1], -1, 8)
         high = eights.astype(np.float16)
         pair = np.stack([high, eights - high], axis=-2).astype(np.float16)
-        target[..., into] = pair.reshape(*written.shape[:-1], -1).view(np.float32)
+        stored = pair.reshape(*written.shape[:-1], -1).view(np.float32)
+        target[..., into] = stored.reshape(*target.shape[:-1], -1)
 
     def sum_taps(self, step: SumTaps) -> None:
         source = self.of(step.source)
@@ -341,6 +343,12 @@ COMBINED: Mapping[str, Callable[[FloatArray, FloatArray], FloatArray]] = {
     "multiply": np.multiply,
     "gate": lambda values, gate: values * gate[..., :1],
 }
+
+
+def voxels_of(cells: FloatArray) -> FloatArray:
+    """Cells [N, D, H, W, 8 C] of 2 x 2 x 2 voxels, seen as [N, D, 2, H, 2, W, 2, C]."""
+    n, d, h, w, c = cells.shape
+    return cells.reshape(n, d, h, w, 2, 2, 2, c // 8).transpose(0, 1, 4, 2, 5, 3, 6, 7)
 
 
 def high_and_low(stored: FloatArray) -> list[FloatArray]:

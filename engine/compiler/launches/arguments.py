@@ -37,20 +37,33 @@ class ActivationArguments(Structure):
     )
 
 
+class StridesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("patch", c_longlong),
+        ("plane", c_longlong),
+        ("row", c_longlong),
+        ("voxel", c_int),
+    )
+
+
 class MeasureArguments(Structure):
     __slots__ = ()
     _fields_ = (
         ("source", c_void_p),
         ("partials", c_void_p),
-        ("patch_stride", c_longlong),
-        ("plane_stride", c_longlong),
-        ("row_stride", c_longlong),
-        ("height", c_int),
-        ("width", c_int),
-        ("voxels", c_int),
+        ("table", c_void_p),
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("counters", c_void_p),
+        ("strides", StridesArguments),
+        ("extents", Three),
+        ("origin", Three),
         ("channels", c_int),
+        ("cells", c_int),
         ("dense", c_int),
         ("chunk", c_int),
+        ("epsilon", c_float),
     )
 
 
@@ -63,7 +76,6 @@ class ConcludeArguments(Structure):
         ("shift", c_void_p),
         ("patches", c_int),
         ("channels", c_int),
-        ("cells", c_int),
         ("chunks", c_int),
         ("epsilon", c_float),
     )
@@ -79,20 +91,9 @@ class ConcludeGroupsArguments(Structure):
         ("bias", c_void_p),
         ("patches", c_int),
         ("channels", c_int),
-        ("cells", c_int),
         ("chunks", c_int),
         ("group", c_int),
         ("epsilon", c_float),
-    )
-
-
-class StridesArguments(Structure):
-    __slots__ = ()
-    _fields_ = (
-        ("patch", c_longlong),
-        ("plane", c_longlong),
-        ("row", c_longlong),
-        ("voxel", c_int),
     )
 
 
@@ -135,8 +136,10 @@ class PointwiseArguments(Structure):
         ("origin", Three),
         ("factors", Three),
         ("border", c_int),
-        ("shuffled", c_int),
         ("rows", c_int),
+        ("shuffled", c_int),
+        ("source_origin", Three),
+        ("target_cell", c_int),
         ("source_unit", c_float),
         ("residual_unit", c_float),
         ("target_scale", c_float),
@@ -237,6 +240,8 @@ class PartArguments(Structure):
         ("channels", c_int),
         ("table_stride", c_int),
         ("slope", c_float),
+        ("shuffled", c_int),
+        ("origin", Three),
     )
 
 

@@ -89,7 +89,7 @@ def strides_of(tensor: Tensor) -> arguments.StridesArguments:
 def address_of(view: TensorView, at: Addresses, channel: int = 0) -> int:
     """Address of a view's first voxel; of its tensor's where it is shuffled."""
     strides = strides_of(view.tensor)
-    depth, height, width = view.origin
+    depth, height, width = (0, 0, 0) if view.shuffled else view.origin
     first = depth * strides.plane + height * strides.row + width * strides.voxel + channel
     return at(view.tensor.name) + first * NUMBER_BYTES[view.tensor.precision]
 

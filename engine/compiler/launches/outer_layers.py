@@ -268,6 +268,8 @@ def _part(part: ExpressedView, at: Addresses) -> arguments.PartArguments:
         channels=part.source.channels,
         table_stride=stride,
         slope=part.activation.slope,
+        shuffled=part.source.shuffled,
+        origin=arguments.Three(*part.source.origin),
     )
 
 

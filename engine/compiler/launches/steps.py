@@ -1,12 +1,13 @@
 """From a step to the kernels that do it: grids, blocks and arguments."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from ...network.layers import Downsample, Pool, Triple, Upsample
 from ..card_properties import CardProperties
 from ..steps import (
+    COUNTERS,
     IDENTITY,
     NUMBER_BYTES,
     VECTOR_BYTES,
@@ -51,10 +52,10 @@ from .outer_layers import (
     unpack,
 )
 
-_CHUNKS = 4
-"""Blocks for each multiprocessor that a pass of statistics is spread over."""
+_MEASURING, _MEASURERS = 2, 512
+"""Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
 
-_EACH = 16  # voxels that a thread measures at least
+_EACH = 4  # voxels that a thread measures at least, which it reads at once
 _CONCLUDED, _PARTS = 4, 256  # channels of a block that joins partial sums, and threads for each
 _GROUPED = 256  # threads of a block that joins those of a group
 _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
@@ -73,19 +74,15 @@ _WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each
 def scratch_bytes(step: Step, card: CardProperties) -> int:
     """Bytes of the partial sums between the two parts of a normalisation's statistics."""
     match step:
-        case Normalise(statistics=statistics):
-            tensor, parts, size = (
-                statistics.source.tensor,
-                _columns_and_shares(step, card)[1],
-                _SUMS_BYTES,
-            )
+        case Normalise(statistics=Statistics(source=source)):
+            parts, size = _columns_and_shares(step, card)[1], _SUMS_BYTES
         case Statistics(source=source):
-            tensor, parts, size = source.tensor, _chunks(step, card)[0], _MOMENTS_BYTES
-        case ConvolvePatches(target=tensor, statistics=statistics) if statistics:
+            parts, size = _measuring(source, card).chunks, _MOMENTS_BYTES
+        case ConvolvePatches(statistics=Statistics(source=source)):
             parts, size = blocks_of_a_patch(step, card), _MOMENTS_BYTES
         case _:
             return 0
-    return tensor.batch * parts * tensor.channels * size
+    return source.tensor.batch * parts * source.channels * size
 
 
 def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) -> list[Launch]:
@@ -118,52 +115,71 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             return [_convolve(step, at)]
 
 
-def _chunks(step: Statistics, card: CardProperties) -> tuple[int, int]:
-    """How many chunks a patch is measured in, and the voxels of each."""
-    tensor = step.source.tensor
-    across, beside = block_shape(tensor.channels, tensor.precision)
-    columns = -(-vectors(tensor.channels, tensor.precision) // across)
-    voxels = prod(tensor.extents if step.source.shuffled else step.source.extents)
-    most = max(1, _CHUNKS * card.multiprocessors // (columns * tensor.batch))
-    chunk = max(-(-voxels // most), _EACH * beside)
-    return -(-voxels // chunk), chunk
+@dataclass(frozen=True, slots=True)
+class _Measuring:
+    """How a pass of statistics is spread over blocks.
+
+    extents: of the view, counted in cells of `cells` voxels. across: vectors of a block. columns:
+    of blocks beside each other, along the channels. chunk: of a block, counted as the extents.
+    """
+
+    extents: Triple
+    cells: int
+    across: int
+    columns: int
+    chunk: int
+
+    @property
+    def chunks(self) -> int:
+        """Blocks that share the voxels of a patch."""
+        return -(-prod(self.extents) // self.chunk)
+
+
+def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
+    depth, height, width = extents = view.extents
+    cells = 8 if view.shuffled else 1
+    if view.shuffled:
+        extents = depth // 2, height // 2, width // 2
+    vectors_each = vectors(view.channels, view.tensor.precision)
+    across = next(width for width in (1, 2, _ACROSS) if vectors_each <= width or width == _ACROSS)
+    columns = -(-vectors_each // across)
+    most = max(1, _MEASURING * card.multiprocessors // (columns * view.tensor.batch))
+    chunk = max(-(-prod(extents) // most), _EACH * (_MEASURERS // across // cells))
+    return _Measuring(extents, cells, across, columns, chunk)
 
 
 def _statistics(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int
 ) -> list[Launch]:
-    view, tensor = step.source, step.source.tensor
-    extents = tensor.extents if view.shuffled else view.extents
-    strides = strides_of(tensor)
-    across, beside = block_shape(tensor.channels, tensor.precision)
-    columns = -(-vectors(tensor.channels, tensor.precision) // across)
-    chunks, chunk = _chunks(step, card)
+    view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
     measure = arguments.MeasureArguments(
         source=address_of(view, at),
         partials=scratch,
-        patch_stride=strides.patch,
-        plane_stride=strides.plane,
-        row_stride=strides.row,
-        height=extents[1],
-        width=extents[2],
-        voxels=prod(extents),
-        channels=tensor.channels,
-        dense=extents == tensor.extents,
-        chunk=chunk,
+        table=None if step.groups else at(step.target.name),
+        scale=at(step.scale) if step.scale else None,
+        shift=at(step.shift) if step.shift else None,
+        counters=at(COUNTERS),
+        strides=strides_of(tensor),
+        extents=arguments.Three(*spread.extents),
+        origin=arguments.Three(*view.origin),
+        channels=view.channels,
+        cells=spread.cells,
+        dense=spread.extents == tensor.extents,
+        chunk=spread.chunk,
+        epsilon=step.epsilon,
     )
-    lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
-    shared = beside * across * lanes * _MOMENTS_BYTES
-    grid = chunks, columns, tensor.batch
-    return [
-        Launch("statistics", "measure", grid, (across, beside, 1), shared, measure),
-        _conclude(step, at, scratch, chunks),
-    ]
+    grid = spread.chunks, spread.columns, tensor.batch
+    block, shared = (spread.across, _MEASURERS // spread.across, 1), _MEASURERS * _MOMENTS_BYTES
+    launch = Launch("statistics", "measure", grid, block, shared, measure)
+    if step.groups is None:
+        return [launch]
+    return [launch, _conclude_groups(step, step.groups, at, scratch, spread.chunks)]
 
 
 def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
     if step.groups is not None:
         return _conclude_groups(step, step.groups, at, scratch, chunks)
-    view, tensor = step.source, step.source.tensor
+    tensor = step.source.tensor
     values = arguments.ConcludeArguments(
         partials=scratch,
         table=at(step.target.name),
@@ -171,11 +187,10 @@ def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Lau
         shift=at(step.shift) if step.shift else None,
         patches=tensor.batch,
         channels=tensor.channels,
-        cells=8 if view.shuffled else 1,
         chunks=chunks,
         epsilon=step.epsilon,
     )
-    grid = -(-view.channels // _CONCLUDED), tensor.batch, 1
+    grid = -(-tensor.channels // _CONCLUDED), tensor.batch, 1
     shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 
@@ -192,7 +207,6 @@ def _conclude_groups(
         bias=at(groups.bias) if groups.bias else None,
         patches=tensor.batch,
         channels=view.channels,
-        cells=8 if view.shuffled else 1,
         chunks=chunks,
         group=groups.channels,
         epsilon=step.epsilon,
@@ -240,7 +254,8 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    rows = target.extents[0] * target.extents[1]
+    depth, height, width = step.target_extents
+    rows = depth * height
     per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
     sampling = step.sampling
     kernel = "pointwise_residual" if step.residual else "pointwise"
@@ -249,7 +264,7 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     if sampling is not None:
         kernel = f"pointwise_{_sampled(sampling)}"
     grid = -(-rows // per_block), columns, step.patches.count
-    block = across, _columns(across, target.extents[2]), 1
+    block = across, _columns(across, width), 1
     return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
 
 
@@ -321,12 +336,14 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         table_channels=step.table.channels if step.table else view.channels,
         source_extents=arguments.Three(*view.extents),
         extents=arguments.Three(*step.extents),
-        target_extents=arguments.Three(*target.extents),
+        target_extents=arguments.Three(*step.target_extents),
         origin=arguments.Three(*step.origin),
         factors=arguments.Three(*_factors(sampling)),
         border=border,
-        shuffled=view.shuffled,
         rows=rows,
+        shuffled=view.shuffled,
+        source_origin=arguments.Three(*view.origin),
+        target_cell=target.channels // 8 if step.shuffles else 0,
         source_unit=_unit(view),
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,

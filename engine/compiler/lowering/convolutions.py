@@ -1,5 +1,6 @@
 """Convolutions between tensors in memory, and the two forms of a transposed one."""
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -22,6 +23,10 @@ from ..weight_layout import LaidWeight
 from .split_fp16 import power_of_two
 from .writer import Value, ValuePart, Writer, in_memory, whole
 
+_ZERO: Triple = (0, 0, 0)
+_ONE: Triple = (1, 1, 1)
+_TWO: Triple = (2, 2, 2)
+
 _SUBPIXEL_CHANNELS = 32
 """Output channels up to which sub-pixels beat the data gradient; measured on an H200."""
 
@@ -29,7 +34,36 @@ _SUBPIXEL_CHANNELS = 32
 def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
     """A convolution; its bias is left to the next pass."""
     weight = writer.weights[conv.weight]
+    if _fits_cells(writer, node, conv):
+        return _convolve_cells(writer, node, conv)
     target = convolve_dense(writer, node.name, node.inputs[0], conv, weight)
+    return biased(writer, node, whole(target), conv.bias)
+
+
+def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
+    """Whether a convolution of stride 2 may read whole cells of voxels instead."""
+    if writer.layout.strided.get(node.name) == "strided":
+        return False
+    if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:
+        return False
+    value = writer.operand(node.inputs[0])
+    if any(conv.padding) and value.pad is not None:
+        return False
+    if value.is_bare and max(conv.kernel) == 2:
+        return False  # it would be written for nothing but this
+    padded = (e + 2 * p for e, p in zip(value.extents, conv.padding, strict=True))
+    return not any(e % 2 for e in (*conv.kernel, *value.sampled_extents, *padded))
+
+
+def _convolve_cells(writer: Writer, node: Node, conv: Conv3d) -> Value:
+    """A convolution of stride 1 over cells of 2 x 2 x 2 voxels."""
+    slots, source = writer.shuffled(node.inputs[0], conv.padding)
+    shape = writer.shapes[node.name]
+    target = writer.tensor(node.name, shape.extents, writer.stored(shape.channels))
+    weight = writer.weights[conv.weight]
+    laid = weight_layout.cells_as_inputs(weight, slots, source.channels // 8, target.channels)
+    region = writer.all_patches
+    emit(writer, node.name, laid, source, target, region, _ONE, (_ZERO, _ZERO))
     return biased(writer, node, whole(target), conv.bias)
 
 
@@ -87,7 +121,10 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     if not _are_stored_apart(conv, value, tensor, channels):
         weight = weight_layout.block_diagonal(weight, conv.groups)
         conv = structs.replace(conv, groups=1)
-    if tensor.scale is None and _transposed_form(writer, node, conv) == "gradient":
+    form = _transposed_form(writer, node, conv)
+    if form == "cells":
+        return _convolve_to_cells(writer, node, conv, value.slots, tensor)
+    if tensor.scale is None and form == "gradient":
         outputs = channels // conv.groups
         laid = weight_layout.transposed(weight, value.slots, tensor.channels, outputs)
         target = writer.tensor(node.name, extents, channels)
@@ -116,11 +153,38 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
     return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
 
 
+def _convolve_to_cells(
+    writer: Writer, node: Node, conv: ConvTranspose3d, slots: Sequence[int], source: Tensor
+) -> Value:
+    """To all cells that the kernel reaches, of which the padding cuts some voxels off."""
+    channels = writer.stored(conv.out_channels)
+    depth, height, width = (k // 2 - 1 for k in conv.kernel)
+    border = depth, height, width
+    sizes = zip(source.extents, border, strict=True)
+    depth, height, width = (extent + beside for extent, beside in sizes)
+    weight = writer.weights[conv.weight]
+    laid = weight_layout.cells_as_outputs(weight, slots, source.channels, channels)
+    target = writer.tensor(node.name, (depth, height, width), 8 * channels)
+    emit(writer, node.name, laid, source, target, writer.all_patches, _ONE, (border, border))
+    extents = writer.shapes[node.name].extents
+    return biased(writer, node, TensorView(target, extents, conv.padding, True), conv.bias)
+
+
+def _leads_to_cells(conv: ConvTranspose3d) -> bool:
+    """Whether each pair of taps leads to a whole cell of 2 x 2 x 2 voxels."""
+    is_even = not any(extent % 2 for extent in conv.kernel)
+    is_plain = conv.dilation == _ONE and conv.output_padding == _ZERO and conv.groups == 1
+    return conv.stride == _TWO and is_even and is_plain
+
+
 def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:
+    asked = writer.layout.transposed.get(node.name)
+    if _leads_to_cells(conv) and asked in (None, "cells"):
+        return "cells"
     if not weight_layout.can_be_subpixels(conv):
         return "gradient"
-    if node.name in writer.layout.transposed:
-        return writer.layout.transposed[node.name]
+    if asked in ("gradient", "subpixel"):
+        return asked
     if writer.layout.precision == "fp32":
         return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
     reach = prod(last - first + 1 for first, last in weight_layout.reach_of(conv))

@@ -75,5 +75,6 @@ def _fits(statistics: Statistics, step: Pointwise, card: CardProperties) -> bool
         and statistics.groups is None
         and view.tensor.bytes * whole <= card.l2_bytes * share
         and step.sampling is None
+        and not step.shuffles
         and step.patches.count == view.tensor.batch
     )

@@ -169,7 +169,7 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
         and value.sampling is None
         and not isinstance(value.border, Constant)
         and part.residual is None
-        and not (part.source.shuffled and part.activation.slopes)
+        and not (part.source.shuffled and (part.activation.slopes or any(part.source.origin)))
         and prod(part.source.tensor.extents) * part.source.tensor.channels < _MOST_NUMBERS
         and value.stored % 32 == 0
         and max(conv.kernel) <= _MATRIX_KERNEL
@@ -319,7 +319,6 @@ def _fits_cells(part: ValuePart) -> bool:
         part.residual is None
         and part.activation.curve == "linear"
         and part.activation.slopes is None
-        and not part.source.shuffled
         and part.source.channels % 32 == 0
     )
 

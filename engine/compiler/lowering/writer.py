@@ -8,6 +8,7 @@ from ...network.graph import INPUT, Network
 from ...network.layers import FloatArray, Layer, Pad, PadMode, Triple
 from ..card_properties import CardProperties
 from ..steps import (
+    COUNTERS,
     IDENTITY,
     NUMBER_BYTES,
     Activation,
@@ -18,6 +19,7 @@ from ..steps import (
     Pointwise,
     Region,
     Sampling,
+    Statistics,
     Step,
     Tensor,
     TensorView,
@@ -142,8 +144,14 @@ class Writer:
     def finished(self) -> Lowered:
         """What was collected."""
         self.constant(BARRIER, np.zeros(1, np.float32))
+        self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
         steps = joined(self.steps, self.card)
         return Lowered(self.layout, self.card, steps, self.constants, self._laid)
+
+    def _most_measured(self) -> int:
+        """Channels of a batch that are measured at once, at most."""
+        views = [step.source for step in self.steps if isinstance(step, Statistics)]
+        return max((view.tensor.batch * view.channels for view in views), default=1)
 
     def tensor(
         self,
@@ -234,6 +242,24 @@ class Writer:
         tensor = view.tensor if view.is_whole else self.write(name)
         return value, tensor
 
+    def shuffled(self, name: str, border: Triple) -> tuple[tuple[int, ...], Tensor]:
+        """The value within a border of zeros, as cells of 2 x 2 x 2 voxels; its slots, and where.
+
+        All extents are even, and there is no border around one that the value has itself.
+        """
+        value = self.operand(name)
+        pad = value.pad or Pad("zero", border, border)
+        sizes = zip(value.sampled_extents, pad.before, pad.after, strict=True)
+        depth, height, width = ((e + before + after) // 2 for e, before, after in sizes)
+        cells, channels = (depth, height, width), 8 * value.stored
+        tensor = self.tensor(name, cells, channels, scale=self.scale(name))
+        self.write_part(value, tensor, self.all_patches, negative(pad.before), shuffles=True)
+        inner = TensorView(tensor, value.sampled_extents, pad.before, shuffled=True)
+        unpadded = name if value.pad is None else value.unpadded
+        if unpadded is not None and not self.values[unpadded].is_bare:
+            self.values[unpadded] = in_memory(inner, value.slots)
+        return value.slots, tensor
+
     def write(self, name: str) -> Tensor:
         """Write a value into a new tensor and know it by that from now on."""
         value = self.values[name]
@@ -253,16 +279,29 @@ class Writer:
         fits = value.stored % CHANNELS == 0 and not any(p.source.channels % 8 for p in value.parts)
         return self.scales.get(name) if fits else None
 
-    def write_part(self, value: Value, target: Tensor, patches: Region, origin: Triple) -> None:
+    def write_part(
+        self,
+        value: Value,
+        target: Tensor,
+        patches: Region,
+        origin: Triple,
+        shuffles: bool = False,
+    ) -> None:
         """Write the voxels of a value from `origin` on that fit into target."""
         first = 0
         for part in value.parts:
-            self.steps.append(_pass(part, value, target, patches, origin, first))
+            self.steps.append(_pass(part, value, target, patches, origin, first, shuffles))
             first += part.source.channels
 
 
 def _pass(
-    part: ValuePart, value: Value, target: Tensor, patches: Region, origin: Triple, first: int
+    part: ValuePart,
+    value: Value,
+    target: Tensor,
+    patches: Region,
+    origin: Triple,
+    first: int,
+    shuffles: bool,
 ) -> Pointwise:
     return Pointwise(
         part.source,
@@ -278,4 +317,5 @@ def _pass(
         value.sampling,
         part.after,
         part.combination,
+        shuffles,
     )

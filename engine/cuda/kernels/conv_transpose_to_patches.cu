@@ -25,6 +25,8 @@ struct Part {
     int channels;
     int table_stride;      // 0 where one table serves all patches
     float slope;           // of values below 0
+    int shuffled;          // whether the source holds cells of 2 x 2 x 2 voxels
+    int origin[3];         // if so, of the first voxel
 };
 
 struct ConvTransposeToPatches {
@@ -50,17 +52,40 @@ struct Operand {
     bool is_inside;
 };
 
-// A part as a lane reads it, from its own channels of the patch on.
+// A part as a lane reads it, from its own channels of the patch on. columns: of the tiles, -1 outside.
 struct Reader {
     const Element* source;
-    Index plane, row;
-    int voxel;
+    int places[TILES];
 
-    __device__ __forceinline__ Reader(const Part& part, int patch, int channel)
-        : source(part.source + patch * part.strides.patch + channel),
-          plane(part.strides.plane),
-          row(part.strides.row),
-          voxel(part.strides.voxel) {}
+    __device__ __forceinline__ Reader(
+        const Part& part, int patch, int channel, const int (&columns)[TILES]
+    ) : source(part.source + patch * part.strides.patch + channel) {
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            const int w = columns[tile] + part.origin[2];
+            places[tile] = part.shuffled ? (w >> 1) * part.strides.voxel + (w & 1) * part.channels
+                                         : columns[tile] * part.strides.voxel;
+        }
+    }
+
+    __device__ __forceinline__ void read(
+        const Part& part, int d, int h, int channel, const int (&columns)[TILES], Operand& operand
+    ) const {
+        const Strides& strides = part.strides;
+        const Element* line = source + channel;
+        if (part.shuffled) {
+            d += part.origin[0], h += part.origin[1];
+            line += (d >> 1) * strides.plane + (h >> 1) * strides.row +
+                    ((d & 1) * 2 + (h & 1)) * 2 * part.channels;
+        } else {
+            line += d * strides.plane + h * strides.row;
+        }
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            if (columns[tile] < 0) continue;
+            operand.voxels[tile] = *reinterpret_cast<const uint4*>(line + places[tile]);
+        }
+    }
 };
 
 __device__ __forceinline__ void load_table(
@@ -113,29 +138,25 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
     if (d > depth) return;  // no warp waits for another from here on
     const int first_h = blockIdx.y * p.rows, last_h = min(first_h + p.rows, height + 1);
 
-    const Reader first_part(p.parts[0], patch, t * 8), second_part(p.parts[1], patch, t * 8);
-    bool has_column[TILES];
+    int columns[TILES];
 #pragma unroll
     for (int tile = 0; tile < TILES; ++tile) {
         const int column = first_w - 1 + tile * 8 + g;
-        has_column[tile] = column >= 0 && column < width;
+        columns[tile] = column < width ? column : -1;
     }
+    const Reader first_part(p.parts[0], patch, t * 8, columns);
+    const Reader second_part(p.parts[1], patch, t * 8, columns);
     // Operand `index` of a row: 32 channels of the source plane d - 1, then those of d.
     auto read = [&](int row, int index, Operand& operand) {
         const bool is_upper = index >= chunks;
         const int plane = is_upper ? d : d - 1, chunk = is_upper ? index - chunks : index;
         operand.is_inside = plane >= 0 && plane < depth && row >= 0 && row < height;
         if (!operand.is_inside) return;
-        const bool is_first = chunk < first_chunks;
-        const Reader part = is_first ? first_part : second_part;
-        const Element* line = part.source + plane * part.plane + row * part.row +
-                              (is_first ? chunk : chunk - first_chunks) * CHUNK;
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-            if (!has_column[tile]) continue;
-            const int column = first_w - 1 + tile * 8 + g;
-            operand.voxels[tile] =
-                *reinterpret_cast<const uint4*>(line + (Index)column * part.voxel);
+        if (chunk < first_chunks) {
+            first_part.read(p.parts[0], plane, row, chunk * CHUNK, columns, operand);
+        } else {
+            const int channel = (chunk - first_chunks) * CHUNK;
+            second_part.read(p.parts[1], plane, row, channel, columns, operand);
         }
     };
 
@@ -162,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 2) conv_transpose_to_pa
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) {
             voxels[tile] = make_uint4(0, 0, 0, 0);
-            if (has_column[tile]) {
+            if (columns[tile] >= 0) {
                 voxels[tile] = expressed(operand.voxels[tile], factor, summand, slope);
             }
         }

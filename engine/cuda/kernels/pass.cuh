@@ -35,7 +35,9 @@ struct Pointwise {
     int target_extents[3];
     int origin[3];            // of the target, in the sampled value
     int factors[3];           // of the sampling
-    int border, shuffled, rows;
+    int border, rows;
+    int shuffled, source_origin[3];  // whether the source holds cells, and the view's first voxel
+    int target_cell;          // channels of a voxel where the target holds cells, otherwise 0
     float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
     int combination;          // of the expression and the residual
     int general;              // whether it takes the GENERAL form
@@ -90,6 +92,7 @@ struct Channels {
             return load(source + d * p.source_strides.plane + h * p.source_strides.row +
                         (Index)w * p.source_strides.voxel);
         }
+        d += p.source_origin[0], h += p.source_origin[1], w += p.source_origin[2];
         const int cell = ((d & 1) * 2 + (h & 1)) * 2 + (w & 1);
         return load(source + (d >> 1) * p.source_strides.plane + (h >> 1) * p.source_strides.row +
                     (Index)(w >> 1) * p.source_strides.voxel + cell * p.channels);

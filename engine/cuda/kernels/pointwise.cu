@@ -154,8 +154,19 @@ struct Row {
         d = continued(plane + p.origin[0], p.extents[0], p.border);
         h = continued(line + p.origin[1], p.extents[1], p.border);
         const Strides& strides = p.target_strides;
-        target = p.target + blockIdx.z * strides.patch + plane * strides.plane +
-                 line * strides.row + channel;
+        target = p.target + blockIdx.z * strides.patch + channel;
+        if (p.target_cell) {
+            target += (plane >> 1) * strides.plane + (line >> 1) * strides.row +
+                      ((plane & 1) * 2 + (line & 1)) * 2 * p.target_cell;
+        } else {
+            target += plane * strides.plane + line * strides.row;
+        }
+    }
+
+    __device__ __forceinline__ Element* at(const Pointwise& p, int column) const {
+        if (!p.target_cell) return target + (Index)column * p.target_strides.voxel;
+        return target + (Index)(column >> 1) * p.target_strides.voxel +
+               (column & 1) * p.target_cell;
     }
 };
 
@@ -190,8 +201,7 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
                 float values[LANES];
                 channels.fill(values);
                 if (places[i] >= 0) channels.express(from[i], beside[i], values);
-                store(row.target + (Index)column * p.target_strides.voxel,
-                      vector_of(values, p.target_scale));
+                store(row.at(p, column), vector_of(values, p.target_scale));
             }
         }
     }
@@ -223,8 +233,7 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
             if (row.d >= 0 && row.h >= 0 && w >= 0) {
                 sample<SAMPLING>(channels, row.d, row.h, w, values);
             }
-            store(row.target + (Index)column * p.target_strides.voxel,
-                  vector_of(values, p.target_scale));
+            store(row.at(p, column), vector_of(values, p.target_scale));
         }
     }
 }

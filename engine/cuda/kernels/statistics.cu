@@ -1,125 +1,227 @@
 // Mean and variance of each patch and channel, as factor and summand of the normalisation.
 //
-// source [patches, voxels, channels] -> table float [2, patches, channels / cells], cells being 8
-// where sub-pixels are stored as channels. `conclude` takes each channel by itself, as instance norm
-// does, and `conclude_groups` several neighbouring ones as one, as group norm does.
-// Reads the source once: voxels * channels * sizeof(Element) bytes a patch. Every thread sums
-// deviations from the first value it meets. Two launches, no atomics: the result is the same in
-// every run. The kernel of the first layer does the work of `measure` itself.
+// source [patches, D, H, W, channels] -> table float [2, patches, channels]. `measure` takes each
+// channel by itself, as instance norm does, and `conclude_groups` several neighbouring ones as one, as
+// group norm does. Reads the source once: voxels * channels * sizeof(Element) bytes a patch.
+//
+// One launch: the last block of some channels to have measured its voxels joins what all have found.
+// Which one that is changes nothing: it joins them in a fixed order, so the result is the same in
+// every run. Sums are taken of deviations from a voxel of the channel, so that a mean far from zero
+// costs no digits. The kernel of the first layer does the work of `measure` itself, and `conclude`
+// joins its parts.
 
 #include "element.cuh"
 #include "moments.cuh"
+#include "walk.cuh"
 
 struct Measure {
-    const Element* source;  // first voxel of the view
+    const Element* source;  // first voxel of the view; of its tensor where that holds cells
     Moments* partials;      // [patches][chunks][channels]
-    Index patch_stride, plane_stride, row_stride;
-    int height, width, voxels, channels;
+    float* table;           // [2][patches][channels]; null where conclude_groups makes it
+    const float* scale;     // [channels] or null
+    const float* shift;
+    unsigned* counters;     // [patches][columns of blocks], 0 before and after
+    Strides strides;
+    int extents[3];         // of the view, counted in cells where they are stored
+    int origin[3];          // of the view, where cells are stored
+    int channels;
+    int cells;              // voxels of a cell: 8, or 1 where no cells are stored
     int dense;              // rows and planes follow each other without a gap
-    int chunk;              // voxels of a block
+    int chunk;              // of a block, counted as the extents
+    float epsilon;
 };
 
+constexpr int THREADS = 512;
+constexpr int WARPS = THREADS / 32;
 constexpr int AT_ONCE = 4;  // loads under way in one thread
 
-// Block (vectors, rows): a thread owns LANES channels of every rows-th voxel of the chunk.
-extern "C" __global__ void measure(Measure p) {
-    extern __shared__ Moments shared[];  // [rows][vectors * LANES]
-    const int rows = blockDim.y, row = threadIdx.y;
-    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
-    const bool active = channel < p.channels;
+// Of a patch, the first of those voxels of the view that lie at place `own` of their cells.
+__device__ __forceinline__ const Element* first_voxel(
+    const Measure& p, const Element* patch, int own
+) {
+    if (p.cells == 1) return patch;
+    return patch + ((p.origin[0] + 1 - (own >> 2)) >> 1) * p.strides.plane +
+           ((p.origin[1] + 1 - (own >> 1 & 1)) >> 1) * p.strides.row +
+           (Index)((p.origin[2] + 1 - (own & 1)) >> 1) * p.strides.voxel + own * p.channels;
+}
+
+__device__ __forceinline__ Index place_of(const Walk& walk, const Strides& strides) {
+    return walk.plane * strides.plane + walk.row * strides.row + (Index)walk.column * strides.voxel;
+}
+
+// Adds deviations from `shift` and their squares of every rows-th place of [first, last).
+template <bool IS_DENSE>
+__device__ __forceinline__ void add_up(
+    const Measure& p, const Element* source, int first, int last, int rows, const Vector& shift,
+    float (&sum)[LANES], float (&squares)[LANES]
+) {
+    Walk next(first, p.extents);
+    const Walk step(rows, p.extents);
+    for (int place = first; place < last; place += AT_ONCE * rows) {
+        Vector vectors[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            const int own = place + i * rows;
+            vectors[i] = shift;  // past the end, which adds 0
+            if (own < last) {
+                vectors[i] = load(source + (IS_DENSE ? (Index)own * p.strides.voxel
+                                                     : place_of(next, p.strides)));
+            }
+            if (!IS_DENSE) next.advance(step, p.extents);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+            for (int lane = 0; lane < LANES; ++lane) {
+                const float value = to_float(vectors[i].lanes[lane]) - to_float(shift.lanes[lane]);
+                sum[lane] += value;
+                squares[lane] = fmaf(value, value, squares[lane]);
+            }
+    }
+}
+
+// Whether all other blocks of these channels have written their partials, which are then to be seen.
+__device__ __forceinline__ bool is_last_block(const Measure& p) {
+    __shared__ bool is_last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        unsigned* counter = p.counters + blockIdx.z * gridDim.y + blockIdx.y;
+        is_last = atomicInc(counter, gridDim.x - 1) == gridDim.x - 1;  // the last one makes it 0
+    }
+    __syncthreads();
+    __threadfence();
+    return is_last;
+}
+
+// All partials of a channel, for the threads below `width`.
+__device__ __forceinline__ Moments joined_partials(
+    const Measure& p, int thread, int width, Moments* joined
+) {
+    const int parts = THREADS / width, part = thread / width, local = thread % width;
+    const int channel = blockIdx.y * width + local;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    if (channel < p.channels) {
+        const Moments* partials = p.partials + (Index)blockIdx.z * gridDim.x * p.channels + channel;
+#pragma unroll 4
+        for (int chunk = part; chunk < gridDim.x; chunk += parts) {
+            const float* one = &partials[(Index)chunk * p.channels].count;
+            moments.join({__ldcg(one), __ldcg(one + 1), __ldcg(one + 2)});
+        }
+    }
+    joined[thread] = moments;
+    for (int half = parts / 2; half; half /= 2) {
+        __syncthreads();
+        if (part < half) joined[thread].join(joined[thread + half * width]);
+    }
+    return joined[thread];
+}
+
+// Factor and summand of one channel's normalisation.
+__device__ __forceinline__ void write_normalisation(
+    const Moments& moments, float epsilon, const float* scale, const float* shift, int channel,
+    float* factors, float* summands
+) {
+    // Rounding may leave less than nothing; what is not a number stays so.
+    const float variance = moments.squares < 0.0f ? 0.0f : moments.squares / moments.count;
+    float factor = 1.0f / sqrtf(variance + epsilon);
+    if (scale) factor *= scale[channel];
+    factors[channel] = factor;
+    summands[channel] = (shift ? shift[channel] : 0.0f) - moments.mean * factor;
+}
+
+// Block (vectors, places), a power of two of vectors; grid (chunks, columns of channels, patches).
+extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
+    extern __shared__ float shared[];
+    const int across = blockDim.x, width = across * LANES;
+    const int thread = threadIdx.y * across + threadIdx.x;
+    const int channel = blockIdx.y * width + threadIdx.x * LANES;
     // From the end on, which the cache still holds from the step before; the next one finds the start.
     const int number = gridDim.x - 1 - blockIdx.x;
     const int first = number * p.chunk;
-    const int last = min(first + p.chunk, p.voxels);
-    const Element* patch = p.source + blockIdx.z * p.patch_stride + channel;
+    const int last = min(first + p.chunk, p.extents[0] * p.extents[1] * p.extents[2]);
 
-    float shift[LANES], sum[LANES], squares[LANES];
-    int count = 0;
-#pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) shift[lane] = sum[lane] = squares[lane] = 0.0f;
-    auto at = [&](int voxel) {
-        const int line = voxel / p.width;
-        const int plane = line / p.height;
-        return patch + plane * p.plane_stride + (line - plane * p.height) * p.row_stride +
-               (Index)(voxel - line * p.width) * p.channels;
-    };
-    auto add = [&](const Vector& vector) {
-        ++count;
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) {
-            float value = to_float(vector.lanes[lane]) - shift[lane];
-            sum[lane] += value;
-            squares[lane] = fmaf(value, value, squares[lane]);
-        }
-    };
-    int voxel = first + row;
-    if (active && voxel < last) {
-        const Vector vector = load(at(voxel));
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) shift[lane] = to_float(vector.lanes[lane]);
-        if (p.dense) {
-            const Element* source = patch + (Index)voxel * p.channels;
-            const Index step = (Index)rows * p.channels;
-            for (; voxel + (AT_ONCE - 1) * rows < last; voxel += AT_ONCE * rows) {
-                Vector vectors[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) vectors[i] = load(source + i * step);
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) add(vectors[i]);
-                source += AT_ONCE * step;
-            }
-        }
-        for (; voxel < last; voxel += rows) add(load(at(voxel)));
+    float sum[LANES] = {}, squares[LANES] = {};
+    Vector shift = {};
+    if (channel < p.channels) {
+        const Element* patch = p.source + blockIdx.z * p.strides.patch + channel;
+        shift = load(first_voxel(p, patch, 0) + place_of(Walk(first, p.extents), p.strides));
+        const Element* source = first_voxel(p, patch, threadIdx.y % p.cells);
+        const int row = first + threadIdx.y / p.cells, rows = blockDim.y / p.cells;
+        p.dense ? add_up<true>(p, source, row, last, rows, shift, sum, squares)
+                : add_up<false>(p, source, row, last, rows, shift, sum, squares);
     }
-
-    const int pitch = blockDim.x * LANES;
-    Moments* own = shared + row * pitch + threadIdx.x * LANES;
-    const float inverse = count ? 1.0f / count : 0.0f;
+    // Lanes of a warp with the same channels, then the warps.
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) {
-        float offset = sum[lane] * inverse;
-        own[lane] = {(float)count, shift[lane] + offset, squares[lane] - offset * sum[lane]};
-    }
-    for (int living = rows; living > 1;) {
-        const int half = (living + 1) / 2;
-        const int partner = row + half;
-        __syncthreads();
-        if (partner < living) {
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) own[lane].join(own[half * pitch + lane]);
+        for (int distance = 16; distance >= across; distance /= 2) {
+            sum[lane] += __shfl_xor_sync(~0u, sum[lane], distance);
+            squares[lane] += __shfl_xor_sync(~0u, squares[lane], distance);
         }
-        living = half;
     }
-    if (active && row == 0) {
-        Moments* target = p.partials + ((Index)blockIdx.z * gridDim.x + number) * p.channels;
+    float2* sums = reinterpret_cast<float2*>(shared);  // [WARPS][width]
+    float* shifts = shared + 2 * WARPS * width;        // [width]
+    if (thread % 32 < across) {
+        float2* own = sums + thread / 32 * width + threadIdx.x * LANES;
 #pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) target[channel + lane] = own[lane];
+        for (int lane = 0; lane < LANES; ++lane) own[lane] = make_float2(sum[lane], squares[lane]);
     }
+    if (threadIdx.y == 0) {
+#pragma unroll
+        for (int lane = 0; lane < LANES; ++lane) {
+            shifts[threadIdx.x * LANES + lane] = to_float(shift.lanes[lane]);
+        }
+    }
+    __syncthreads();
+    const int own_channel = blockIdx.y * width + thread;
+    const bool has_channel = thread < width && own_channel < p.channels;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    if (has_channel) {
+        float2 total = sums[thread];
+#pragma unroll
+        for (int other = 1; other < WARPS; ++other) {
+            const float2 one = sums[other * width + thread];
+            total.x += one.x;
+            total.y += one.y;
+        }
+        const float count = (float)((last - first) * p.cells), offset = total.x / count;
+        moments = {count, shifts[thread] + offset, total.y - offset * total.x};
+    }
+    if (gridDim.x > 1 || !p.table) {
+        if (has_channel) {
+            p.partials[((Index)blockIdx.z * gridDim.x + number) * p.channels + own_channel] = moments;
+        }
+        if (!p.table || !is_last_block(p)) return;
+        moments = joined_partials(p, thread, width, reinterpret_cast<Moments*>(shared));
+    }
+    if (!has_channel) return;
+    float* factors = p.table + (Index)blockIdx.z * p.channels;
+    write_normalisation(
+        moments, p.epsilon, p.scale, p.shift, own_channel, factors,
+        factors + (Index)gridDim.z * p.channels
+    );
 }
 
 struct Conclude {
     const Moments* partials;
-    float* table;        // [2][patches][channels / cells]
-    const float* scale;  // [channels / cells] or null
+    float* table;        // [2][patches][channels]
+    const float* scale;  // [channels] or null
     const float* shift;
-    int patches, channels, cells, chunks;
+    int patches, channels, chunks;
     float epsilon;
 };
 
 // Block (channels, parts): a thread joins every parts-th partial of one channel.
 extern "C" __global__ void conclude(Conclude p) {
     extern __shared__ Moments joined[];  // [parts][channels]
-    const int channels = p.channels / p.cells;
     const int channel = blockIdx.x * blockDim.x + threadIdx.x;
     const int patch = blockIdx.y;
     Moments moments{0.0f, 0.0f, 0.0f};
-    if (channel < channels) {
-        const int count = p.chunks * p.cells;
-        // They lie as [chunk][cell][channel], so that parts follow each other evenly.
+    if (channel < p.channels) {
         const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + channel;
 #pragma unroll 4
-        for (int part = threadIdx.y; part < count; part += blockDim.y) {
-            moments.join(partials[(Index)part * channels]);
+        for (int part = threadIdx.y; part < p.chunks; part += blockDim.y) {
+            moments.join(partials[(Index)part * p.channels]);
         }
     }
     Moments* own = joined + threadIdx.y * blockDim.x + threadIdx.x;
@@ -130,21 +232,20 @@ extern "C" __global__ void conclude(Conclude p) {
             own->join(own[half * blockDim.x]);
         }
     }
-    if (threadIdx.y || channel >= channels) return;
-    float factor = 1.0f / sqrtf(own->squares / own->count + p.epsilon);
-    if (p.scale) factor *= p.scale[channel];
-    float summand = (p.shift ? p.shift[channel] : 0.0f) - own->mean * factor;
-    p.table[patch * channels + channel] = factor;
-    p.table[(p.patches + patch) * channels + channel] = summand;
+    if (threadIdx.y || channel >= p.channels) return;
+    float* factors = p.table + (Index)patch * p.channels;
+    write_normalisation(
+        *own, p.epsilon, p.scale, p.shift, channel, factors, factors + (Index)p.patches * p.channels
+    );
 }
 
 struct ConcludeGroups {
-    const Moments* partials;  // [patches][chunks][cells][channels]
+    const Moments* partials;  // [patches][chunks][channels]
     float* table;             // [2][patches][channels]
     const float* scale;       // [channels] or null
     const float* shift;
     const float* bias;        // [channels], of the measured values but not in them; or null
-    int patches, channels, cells, chunks;
+    int patches, channels, chunks;
     int group;                // channels of a group; those behind the last one are filling
     float epsilon;
 };
@@ -152,10 +253,10 @@ struct ConcludeGroups {
 // Block: one group of one patch. A thread joins every blockDim.x-th partial of all its channels.
 extern "C" __global__ void conclude_groups(ConcludeGroups p) {
     extern __shared__ Moments joined[];  // [blockDim.x]
-    const int first = blockIdx.x * p.group, patch = blockIdx.y, parts = p.chunks * p.cells;
-    const Moments* partials = p.partials + (Index)patch * parts * p.channels + first;
+    const int first = blockIdx.x * p.group, patch = blockIdx.y;
+    const Moments* partials = p.partials + (Index)patch * p.chunks * p.channels + first;
     Moments moments{0.0f, 0.0f, 0.0f};
-    for (int index = threadIdx.x; index < parts * p.group; index += blockDim.x) {
+    for (int index = threadIdx.x; index < p.chunks * p.group; index += blockDim.x) {
         const int part = index / p.group, channel = index - part * p.group;
         Moments one = partials[(Index)part * p.channels + channel];
         if (p.bias) one.mean += p.bias[first + channel];

@@ -1,10 +1,12 @@
 """Kernels that join much index arithmetic, run lane by lane on the CPU."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support import cuda_on_cpu
+from support.cells import as_cells
 from support.described_cards import H200
 from support.step_interpreter import high_and_low
 
@@ -198,16 +200,17 @@ def test_convolution_on_split_fp16(
 
 
 @pytest.mark.parametrize(
-    ("batch", "outputs", "parts", "extents", "slope"),
+    ("batch", "outputs", "parts", "extents", "slope", "shuffled"),
     [
-        (2, 1, ((32, 2), (32, 1)), (2, 3, 5), 0.0),
-        (1, 2, ((64, None),), (1, 2, 26), 1.0),
-        (2, 1, ((32, None), (64, 2)), (3, 1, 46), 0.2),
-        (1, 1, ((32, 1),), (1, 9, 1), 0.0),
+        (2, 1, ((32, 2), (32, 1)), (2, 3, 5), 0.0, False),
+        (1, 2, ((64, None),), (1, 2, 26), 1.0, False),
+        (2, 1, ((32, None), (64, 2)), (3, 1, 46), 0.2, False),
+        (1, 1, ((32, 1),), (1, 9, 1), 0.0, False),
+        (2, 1, ((32, 2), (64, 1)), (2, 4, 26), 0.2, True),
     ],
 )
-def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope):
-    """parts: channels of each, and of how many patches its table is."""
+def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope, shuffled):
+    """parts: channels of each, and of how many patches its table is; the last may be shuffled."""
     torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)
     channels = sum(count for count, _ in parts)
@@ -227,6 +230,10 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope):
         source = random.normal(0, 1, (batch, *halo, count)).astype(np.float16)
         memory[f"part {number}"] = source
         tensor = Tensor(f"part {number}", batch, halo, count, "fp16")
+        is_shuffled = shuffled and number + 1 == len(parts)
+        if is_shuffled:
+            memory[tensor.name], cells = as_cells(source)
+            tensor = replace(tensor, extents=cells, channels=8 * count)
         inner = source[:, 1:-1, 1:-1, 1:-1].astype(np.float32)
         table = None
         if patches:
@@ -235,7 +242,9 @@ def test_transposed_last_layer(folder, batch, outputs, parts, extents, slope):
             factor, summand = memory[f"table {number}"][:, :, None, None, None]
             inner = (inner.astype(np.float64) * factor + summand).astype(np.float32)
         views.append(
-            ExpressedView(TensorView(tensor, extents, (1, 1, 1)), table, Activation(slope))
+            ExpressedView(
+                TensorView(tensor, extents, (1, 1, 1), is_shuffled), table, Activation(slope)
+            )
         )
         values.append(np.where(inner < 0, slope * inner, inner).astype(np.float16))
     step = ConvTransposeToPatches(

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import cuda_on_cpu
+from support.cells import as_cells
 from support.described_cards import H200
 from support.step_interpreter import activated, filtered
 
 from cuda_cyclegan.engine.compiler.launches.steps import launches, scratch_bytes
 from cuda_cyclegan.engine.compiler.steps import (
+    COUNTERS,
     IDENTITY,
     PATCHES,
     TRANSLATED,
@@ -30,7 +32,15 @@ from cuda_cyclegan.engine.compiler.steps import (
     TensorView,
     WeightTable,
 )
-from cuda_cyclegan.engine.network.layers import Constant, Downsample, FloatArray, PadMode
+from cuda_cyclegan.engine.network.layers import (
+    Constant,
+    Downsample,
+    FloatArray,
+    PadMode,
+    Triple,
+    Upsample,
+)
+from cuda_cyclegan.engine.options import Precision
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 ELU, SIGMOID, TANH = Activation(0.7, "elu"), Activation(curve="sigmoid"), Activation(curve="tanh")
@@ -187,6 +197,7 @@ def test_the_statistics_of_groups(
         "shift": random.normal(0, 1, channels).astype(np.float32),
         "bias": random.normal(0, 5, channels).astype(np.float32),
         "table": np.full((2, 2, channels), np.nan, np.float32),
+        COUNTERS: np.zeros(2 * channels, np.uint32),
     }
     tensor = Tensor("source", 2, extents, cells * channels, "fp32")
     double = (12, 18, 80) if is_shuffled else extents
@@ -203,6 +214,103 @@ def test_the_statistics_of_groups(
     np.testing.assert_allclose(memory["table"][0, :, :used], factor, rtol=2e-5)
     np.testing.assert_allclose(memory["table"][1, :, :used], summand, rtol=2e-5, atol=1e-4)
     assert not memory["table"][:, :, used:].any()
+
+
+@pytest.mark.parametrize(
+    ("channels", "extents", "shuffled", "origin", "behind", "precision"),
+    [
+        (24, (16, 12, 12), False, (0, 0, 0), (0, 0, 0), "fp16"),
+        (8, (9, 10, 33), False, (1, 0, 2), (0, 1, 1), "fp32"),
+        (80, (4, 4, 4), False, (0, 0, 0), (0, 0, 0), "fp16"),
+        (4, (12, 16, 20), True, (0, 0, 0), (0, 0, 0), "fp32"),
+        (40, (16, 12, 14), True, (1, 1, 1), (1, 1, 1), "fp16"),
+        (16, (10, 12, 16), True, (2, 1, 3), (0, 1, 3), "fp32"),
+    ],
+)
+def test_statistics(
+    folder: Path,
+    channels: int,
+    extents: Triple,
+    shuffled: bool,
+    origin: Triple,
+    behind: Triple,
+    precision: Precision,
+) -> None:
+    """Of part of a tensor that holds NaN around it, with means far from zero, twice in a row."""
+    random = np.random.default_rng(0)
+    number = np.float16 if precision == "fp16" else np.float32
+    means, spread = random.normal(0, 40, channels), random.uniform(0.5, 3, channels)
+    values = random.normal(means, spread, (2, *extents, channels)).astype(number)
+    sides = [(0, 0), *zip(origin, behind, strict=True), (0, 0)]
+    source = np.pad(values, sides, constant_values=np.nan)
+    view = TensorView(whole("source", source, precision).tensor, extents, origin)
+    if shuffled:
+        source, cells = as_cells(source)
+        view = TensorView(
+            Tensor("source", 2, cells, 8 * channels, precision), extents, origin, shuffled=True
+        )
+    memory = {
+        "source": source,
+        "scale": random.uniform(0.5, 2, channels).astype(np.float32),
+        "shift": random.normal(0, 1, channels).astype(np.float32),
+        "table": np.full((2, 2, channels), np.nan, np.float32),
+        COUNTERS: np.zeros(2 * channels, np.uint32),
+    }
+    step = Statistics(view, WeightTable("table", 2, channels), 1e-3, "scale", "shift")
+    wide = values.astype(np.float64)
+    factor = memory["scale"] / np.sqrt(wide.var((1, 2, 3)) + 1e-3)
+    summand = memory["shift"] - wide.mean((1, 2, 3)) * factor
+    for _ in range(2):
+        memory["table"][...] = np.nan
+        run(step, memory, folder, precision)
+        np.testing.assert_allclose(memory["table"][0], factor, rtol=2e-5)
+        np.testing.assert_allclose(memory["table"][1], summand, rtol=2e-5, atol=1e-4)
+        assert not memory[COUNTERS].any()
+
+
+@pytest.mark.parametrize(
+    ("mode", "sampling", "precision"),
+    [
+        ("reflect", None, "fp16"),
+        ("zero", None, "fp32"),
+        ("zero", Upsample("nearest", (2, 2, 2)), "fp16"),
+    ],
+)
+def test_a_pass_from_cells_into_cells(
+    folder: Path, mode: PadMode, sampling: Upsample | None, precision: Precision
+) -> None:
+    """Into the second of two parts, within a border of unlike widths before and behind."""
+    random = np.random.default_rng(0)
+    number = np.float16 if precision == "fp16" else np.float32
+    held = random.normal(0, 3, (2, 6, 8, 10, 16)).astype(number)
+    values = held[:, 1:5, 1:7, 1:9].astype(np.float64)
+    source, cells = as_cells(held)
+    target = np.full((2, 4, 5, 6, 8 * 24), np.nan, number)
+    if sampling:
+        values = values.repeat(2, 1).repeat(2, 2).repeat(2, 3)
+        target = np.full((2, 6, 8, 10, 8 * 24), np.nan, number)
+    step = Pointwise(
+        TensorView(Tensor("source", 2, cells, 128, precision), (4, 6, 8), (1, 1, 1), shuffled=True),
+        whole("target", target, precision).tensor,
+        Region(0, 2),
+        values.shape[1:4],
+        (-1, -3, -2),
+        mode,
+        first_channel=8,
+        activation=Activation(0.2),
+        sampling=sampling,
+        shuffles=True,
+    )
+    run(step, {"source": source, "target": target}, folder, precision)
+    sides = [(0, 0), (1, 3), (3, 1), (2, 2), (0, 0)]
+    border = {"reflect": "reflect", "zero": "constant"}[str(mode)]
+    wanted, _ = as_cells(np.pad(np.where(values < 0, 0.2 * values, values), sides, mode=border))
+    n, d, h, w, _ = target.shape
+    written = target.reshape(n, d, h, w, 8, 24)
+    assert np.isnan(written[..., :8]).all()
+    np.testing.assert_allclose(
+        written[..., 8:], wanted.reshape(n, d, h, w, 8, 16), rtol=2e-3, atol=1e-6
+    )
 
 
 def test_packing_behind_a_constant_border(folder: Path) -> None:

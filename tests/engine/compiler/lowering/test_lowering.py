@@ -21,7 +21,20 @@ from cuda_cyclegan.engine.compiler.steps import (
     Statistics,
 )
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
-from cuda_cyclegan.engine.network.layers import Elu, LeakyRelu, Triple
+from cuda_cyclegan.engine.network.graph import INPUT, Graph, Node
+from cuda_cyclegan.engine.network.layers import (
+    Add,
+    Concat,
+    Conv3d,
+    ConvTranspose3d,
+    Elu,
+    GroupNorm,
+    InstanceNorm,
+    LeakyRelu,
+    Pad,
+    Relu,
+    Triple,
+)
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
@@ -99,10 +112,62 @@ def test_batches_in_slabs_agree_with_onnx_runtime(precision, batch):
     check(build(RESNET), (12, 8, 16), batch, precision, slab_bytes=150_000)
 
 
-@pytest.mark.parametrize("form", ["gradient", "subpixel"])
-def test_both_forms_of_transposed_convolutions_agree(form):
+@pytest.mark.parametrize("form", ["gradient", "subpixel", "cells"])
+def test_all_forms_of_transposed_convolutions_agree(form):
     check(build(RESNET), (8, 8, 8), transposed={"up0": form, "up1": form})
     check(build(UNET), (8, 8, 8), transposed={f"up{level}": form for level in range(3)})
+
+
+@pytest.mark.parametrize("form", ["strided", "cells"])
+def test_both_forms_of_strided_convolutions_agree(form):
+    for spec in (UNET, structs.replace(UNET, padding="reflect", norm="stored")):
+        check(build(spec), (8, 16, 8), strided={"down1": form, "down2": form})
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize(
+    ("kernel", "padding", "pad", "cells"),
+    [
+        ((4, 2, 6), (1, 0, 2), Pad("zero", (0, 0, 0), (0, 0, 0)), True),
+        ((4, 6, 2), (0, 0, 0), Pad("reflect", (1, 3, 0), (1, 1, 0)), True),
+        ((2, 2, 2), (0, 0, 0), Pad("zero", (0, 0, 0), (0, 0, 0)), True),
+        ((4, 4, 4), (0, 1, 0), Pad("zero", (2, 0, 1), (0, 0, 1)), False),
+        ((2, 3, 3), (0, 1, 1), Pad("zero", (0, 0, 0), (0, 0, 0)), False),
+    ],
+)
+def test_layers_around_cells_agree(kernel, padding, pad, cells, precision):
+    """What cells hold is measured, added and joined by other layers too."""
+    two, half = (2, 2, 2), tuple(extent // 2 - 1 for extent in kernel)
+    even = tuple(extent // 2 * 2 for extent in kernel)
+    mix = Conv3d(24, 1, (1, 1, 1), weight="mix.weight")
+    nodes = (
+        Node("first", Conv3d(1, 12, (3, 3, 3), weight="first.weight", padding=(1, 1, 1)), (INPUT,)),
+        Node("leaky", LeakyRelu(0.2), ("first",)),
+        *([Node("pad", pad, ("leaky",))] if any(pad.before) else []),
+        Node(
+            "down",
+            Conv3d(
+                12, 12, kernel, weight="down.weight", bias="down.bias", stride=two, padding=padding
+            ),
+            ("pad" if any(pad.before) else "leaky",),
+        ),
+        Node("relu", Relu(), ("down",)),
+        Node(
+            "up",
+            ConvTranspose3d(12, 12, even, weight="up.weight", stride=two, padding=half),
+            ("relu",),
+        ),
+        Node("up norm", InstanceNorm(12), ("up",)),
+        Node("leaky norm", GroupNorm(12, 3), ("leaky",)),
+        Node("sum", Add(), ("up norm", "leaky norm")),
+        Node("both", Concat(), ("sum", "leaky")),
+        Node("mix", mix, ("both",)),
+    )
+    graph, patch = Graph(1, nodes), (16, 12, 20)
+    check(graph, patch, 2, precision, split_fp16=precision == "fp32")
+    steps = lower(random_network(graph, 1), Layout(patch, 2, precision), H200).steps
+    [down] = [step for step in steps if isinstance(step, Convolve) and step.layer == "down"]
+    assert (down.shape.stride == (1, 1, 1)) == cells
 
 
 @pytest.mark.parametrize("padding", ["reflect", "replicate", "zero"])
