@@ -162,11 +162,12 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class ConvolvePatches:
-    """The first layer straight from the patches, by the own kernel for matrix units; stride 1.
+    """The first layer straight from the patches, by an own kernel for matrix units.
 
-    weight: `weight_layout.matrix_operands`. Target voxel v reads the patch from v + origin on.
-    statistics: of the target, if it measures that too. layer: its name. channels: of a patch.
-    extents: (D, H, W) of a patch. mode: how it goes on past its border. kernel: extents (D, H, W).
+    weight: `weight_layout.matrix_operands`, for stride 2 `strided_operands`. Target voxel v reads
+    the patch from stride * v + origin on. statistics: of the target, if it measures that too; with
+    stride 1. layer: its name. channels: of a patch. extents: (D, H, W) of a patch. mode: how it
+    goes on past its border. kernel: extents (D, H, W). stride: along all axes, 2 for 4^3 alone.
     """
 
     layer: str
@@ -178,6 +179,7 @@ class ConvolvePatches:
     kernel: Triple
     weight: str
     statistics: "Statistics | None" = None
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ def matrix_operands(weight: FloatArray) -> LaidWeight:
     return LaidWeight(weight, shape, lay_out)
 
 
+def strided_operands(weight: FloatArray) -> LaidWeight:
+    """[K, 1, 4, 4, 4] -> [4, K / 8, 32, 4]: `matrix_operands` of lines that are two kernel rows."""
+    return matrix_operands(weight.reshape(*weight.shape[:3], 2, 8))
+
+
 def column_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 

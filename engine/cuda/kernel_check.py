@@ -32,7 +32,6 @@ from ..compiler.steps import (
     Pack,
     Pointwise,
     Region,
-    Step,
     Tensor,
     TensorView,
     stored_channels,
@@ -45,6 +44,7 @@ from ..compiler.weight_layout import (
     encoded,
     forward,
     matrix_operands,
+    strided_operands,
     transposed,
 )
 from ..errors import DeviceMemoryError
@@ -56,11 +56,6 @@ from .plan_check import RUNS, Fingerprints
 
 OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
 
-_SOURCES: dict[type[Step], str] = {
-    ConvolvePatches: "convolve_patches",
-    ConvolveToPatches: "convolve_to_patches",
-    ConvTransposeToPatches: "conv_transpose_to_patches",
-}
 _SIGNS = Filling("signs", 0.75)
 _PLAIN, _STORED, _TAKEN = "plain weight", "stored weight", "fingerprints"
 _NAN = 0xFF
@@ -95,7 +90,7 @@ def check_outer_layers(
     for step in lowered.steps:
         if not isinstance(step, OuterStep):
             continue
-        source = _SOURCES[type(step)]
+        source = _source(step)
         shape = hashlib.sha256(repr((step, lowered.layout)).encode()).hexdigest()[:24]
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
@@ -106,6 +101,16 @@ def check_outer_layers(
             if wrong:
                 raise WrongKernelError(source, wrong)
             cache.put_kernel(key, "")
+
+
+def _source(step: OuterStep) -> str:
+    match step:
+        case ConvolvePatches(stride=stride):
+            return "convolve_patches" if stride == 1 else "convolve_strided_patches"
+        case ConvolveToPatches():
+            return "convolve_to_patches"
+        case ConvTransposeToPatches():
+            return "conv_transpose_to_patches"
 
 
 def _of_one_patch(step: OuterStep) -> OuterStep:
@@ -234,12 +239,13 @@ def _trial(step: OuterStep) -> _LayerTrial:
 def _first_layer(step: ConvolvePatches) -> _LayerTrial:
     target = step.target
     channels = stored_channels(step.channels, target.precision)
-    packed = Tensor(
-        "packed", target.batch, _grown(target.extents, step.kernel), channels, target.precision
-    )
+    seen = _grown(target.extents, step.kernel, step.stride)
+    packed = Tensor("packed", target.batch, seen, channels, target.precision)
+    laid = matrix_operands if step.stride == 1 else strided_operands
     whole = Region(0, target.batch)
     pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
-    shape = _plain_shape(packed, target, step.kernel)
+    stride = (step.stride,) * 3
+    shape = replace(_plain_shape(packed, target, step.kernel), stride=stride)
     kernel = target.channels, step.channels, *step.kernel
     return _LayerTrial(
         step=replace(step, weight=_STORED, statistics=None),
@@ -249,14 +255,14 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
             packed.name: packed.bytes,
             target.name: target.bytes,
             _PLAIN: _weight_bytes(shape),
-            _STORED: 4 * matrix_operands(np.zeros(kernel, np.float32)).size,
+            _STORED: 4 * laid(np.zeros(kernel, np.float32)).size,
             _TAKEN: 8 * RUNS,
         },
         shape=shape,
         kernel=kernel,
         weights={
             _PLAIN: lambda k: forward(k, range(step.channels), channels, target.channels),
-            _STORED: matrix_operands,
+            _STORED: laid,
         },
         sources=(),
         made=target,
@@ -357,7 +363,8 @@ def _weight_bytes(shape: Convolution) -> int:
     return shape.weights * NUMBER_BYTES[shape.precision]
 
 
-def _grown(extents: Triple, kernel: Triple) -> Triple:
+def _grown(extents: Triple, kernel: Triple, stride: int = 1) -> Triple:
     """What a kernel reads for so many voxels of its result."""
-    depth, height, width = (e + k - 1 for e, k in zip(extents, kernel, strict=True))
+    sizes = zip(extents, kernel, strict=True)
+    depth, height, width = ((extent - 1) * stride + taps for extent, taps in sizes)
     return depth, height, width

@@ -1,6 +1,7 @@
 """The engine against every PyTorch mode, in one process on one card.
 
-    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py [--cases all|main|others]
+    PYTHONPATH=tests python tests/benchmarks/engine_against_pytorch.py
+        [--cases all|main|others|unets] [--output FILE.json]
 
 What `cuda-cyclegan bench --against pytorch` does for one network and precision, for many, with the
 module of a training repository and with errors against fp32. Both start from patches on the device
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.torch_generators import padded_resnet
+from support.torch_generators import UNet, padded_resnet
 from torch import Tensor, nn
 
 from cuda_cyclegan.engine.benchmark import cuda as cuda_bench
@@ -30,7 +31,7 @@ from cuda_cyclegan.engine.benchmark.pytorch_modes import EAGER_DEFAULT, EAGER_HA
 from cuda_cyclegan.engine.cuda.generator import CudaOptions
 from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
 from cuda_cyclegan.engine.model.reference import relative_error
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, Spec, UNetSpec, build
 from cuda_cyclegan.engine.network.flops import flops
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
@@ -42,18 +43,27 @@ ARITHMETICS = ("fp16", "tf32", "fp32")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A 9-block ResNet of some width on patches of some shape."""
+    """A ResNet of some blocks, or a U-Net of some levels, on patches of some shape."""
 
     width: int
     patch: tuple[int, int, int] = (128, 128, 128)
     batch: int = 1
     blocks: int = 9
     arithmetics: tuple[str, ...] = ("fp16",)
+    levels: int | None = None
 
     @property
     def name(self) -> str:
         extents = "x".join(map(str, self.patch))
-        return f"ngf {self.width}, {self.blocks} blocks, {extents}, batch {self.batch}"
+        depth = f"{self.levels} levels" if self.levels else f"{self.blocks} blocks"
+        return f"ngf {self.width}, {depth}, {extents}, batch {self.batch}"
+
+    def generator(self) -> tuple[Spec, nn.Module]:
+        """The same network for the engine and for PyTorch."""
+        if self.levels:
+            return UNetSpec(1, 1, self.width, self.levels), UNet(1, 1, self.levels, self.width)
+        spec = ResNetSpec(1, 1, self.width, self.blocks, padding="reflect")
+        return spec, padded_resnet(width=self.width, blocks=self.blocks)
 
 
 MAIN = (Case(32, arithmetics=ARITHMETICS), Case(64, arithmetics=ARITHMETICS))
@@ -65,6 +75,7 @@ OTHERS = (
     Case(32, (192, 192, 96)),
     Case(64, (192, 192, 96)),
 )
+UNETS = tuple(Case(width, batch=batch, levels=5) for batch in (1, 4) for width in (32, 64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ class Row:
 def main() -> None:
     arguments = _arguments()
     torch.zeros(1, device="cuda")  # cuDNN does not outlive the context that it was first used in
-    cases = {"all": MAIN + OTHERS, "main": MAIN, "others": OTHERS}[arguments.cases]
+    cases = {"all": MAIN + OTHERS, "main": MAIN, "others": OTHERS, "unets": UNETS}[arguments.cases]
     ceilings = measure_ceilings(0, "fp16", 4 << 30)
     assert ceilings is not None
     record: dict[str, Any] = {
@@ -107,9 +118,8 @@ def main() -> None:
 
 def measure(case: Case, flops_a_second: float, budget: Budget) -> dict[str, Any]:
     """Every mode that has the case's arithmetics, and the engine in them."""
-    spec = ResNetSpec(1, 1, case.width, case.blocks, padding="reflect")
-    module = padded_resnet(width=case.width, blocks=case.blocks).eval()
-    network = network_of(spec, module)
+    spec, module = case.generator()
+    network = network_of(spec, module.eval())
     shape = (case.batch, 1, *case.patch)
     inputs = [torch.rand(shape, device="cuda") * 2 - 1 for _ in range(INPUTS)]
     reference = exact(module, inputs[0])
@@ -191,7 +201,7 @@ def exact(module: nn.Module, patches: Tensor) -> FloatArray:
     return result
 
 
-def network_of(spec: ResNetSpec, module: nn.Module) -> Network:
+def network_of(spec: Spec, module: nn.Module) -> Network:
     """The product's network with a torch module's weights; both list their layers in order."""
     graph = build(spec)
     names = [name for name, _ in graph.weight_shapes()]
@@ -218,7 +228,7 @@ def versions() -> dict[str, str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", choices=("all", "main", "others"), default="all")
+    parser.add_argument("--cases", choices=("all", "main", "others", "unets"), default="all")
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--seconds", type=float, default=1.0, help="of timing for each mode")
     return parser.parse_args()

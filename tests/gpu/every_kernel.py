@@ -24,7 +24,7 @@ from cuda_cyclegan.engine.cuda.plan_search import Algorithm
 from cuda_cyclegan.engine.cuda.program import open_program
 from cuda_cyclegan.engine.cuda.streamed_window import Compiled
 from cuda_cyclegan.engine.cuda.window_buffers import open_window_buffers
-from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.scaling import VOXEL_TYPES, Scaling, Stored
 from cuda_cyclegan.engine.sliding_window import PatchGrid, PatchWindow
@@ -35,6 +35,7 @@ GRAPHS = {
     "reflect": (build(RESNET), (12, 8, 16)),
     "zero": (build(structs.replace(RESNET, padding="zero", norm="instance_affine")), (8, 8, 8)),
     "nearest": (build(structs.replace(RESNET, upsampling="nearest", width=8)), (8, 8, 8)),
+    "unet": (build(UNetSpec(1, 1, width=32, levels=3)), (16, 8, 24)),
     "trilinear": (build(structs.replace(RESNET, upsampling="trilinear", width=8)), (8, 8, 8)),
     **{name: (graph, ODD_PATCH) for name, graph in ODD_GRAPHS.items()},
     **{name: (build(spec), (16, 16, 24)) for name, spec in FEATURES.items()},

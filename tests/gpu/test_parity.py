@@ -43,6 +43,11 @@ GENERATORS = {
         (16, 12, 20),
     ),
     "unet": (UNET, (32, 48, 64)),
+    "unet, width 32": (replace(UNET, width=32, levels=5), (64, 32, 96)),
+    "unet, reflect, affine norm, deeper first": (
+        replace(UNET, width=32, padding="reflect", norm="instance_affine", skip_first=False),
+        (16, 48, 32),
+    ),
     "unet nearest": (replace(UNET, upsampling="nearest"), (32, 48, 32)),
     "unet trilinear, stored": (
         replace(UNET, upsampling="trilinear", norm="stored", skip_first=False),

@@ -204,7 +204,7 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
     wanted = ProgramRequest((40, 48, 56), 2, precision, kernels[precision].card)
     lowered = lower(network, next(wanted.layouts()), wanted.card)
     outer = [s for s in lowered.steps if isinstance(s, kernel_check.OuterStep)]
-    assert len(outer) == (2 if isinstance(spec, ResNetSpec) else 1)
+    assert len(outer) == 2
     for step in outer:
         assert kernel_check.wrong_step(step, kernels[precision], stream) is None
         if isinstance(step, ConvTransposeToPatches):

@@ -155,13 +155,18 @@ class _Memory:
         target = self.of(step.target)
         target[...] = 0
         operands = self.weights[step.weight]
-        width, height = step.target.extents[2], step.kernel[1]
+        width, (depth, height, taps) = step.target.extents[2], step.kernel
+        pairs = 2 if step.stride == 2 else 1  # kernel rows that are one line
         for number, (c, i, j) in enumerate(
-            product(range(step.channels), range(step.kernel[0]), range(height))
+            product(range(step.channels), range(depth), range(height // pairs))
         ):
-            for tap in range(step.kernel[2]):
-                shifts = zip(step.target.extents, (i, j, tap), step.origin, strict=True)
-                places = [np.arange(extent) + shift + origin for extent, shift, origin in shifts]
+            for tap in range(pairs * taps):
+                own = i, j * pairs + tap // taps, tap % taps
+                shifts = zip(step.target.extents, own, step.origin, strict=True)
+                places = [
+                    np.arange(extent) * step.stride + shift + origin
+                    for extent, shift, origin in shifts
+                ]
                 window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
                 assert window.shape[3] == width
                 for output in range(step.target.channels):

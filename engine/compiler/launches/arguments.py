@@ -208,6 +208,22 @@ class ConvolvePatchesArguments(Structure):
     )
 
 
+class ConvolveStridedPatchesArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("patches", c_void_p),
+        ("weights", c_void_p),
+        ("target", c_void_p),
+        ("extents", Three),
+        ("target_extents", Three),
+        ("origin", Three),
+        ("limit", Three),
+        ("border", c_int),
+        ("outputs", c_int),
+        ("strips", c_int),
+    )
+
+
 class ConvolveToPatchesArguments(Structure):
     __slots__ = ()
     _fields_ = (

@@ -37,6 +37,7 @@ layer has the same form on all cards with matrix units of m16n8k16: each gives a
 """
 
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
+_STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
@@ -155,9 +156,9 @@ def convolve_patches(
     step: ConvolvePatches, at: Addresses, card: CardProperties, partials: int | None
 ) -> Launch:
     """The first layer on the matrix units; partials: where the moments of its blocks go."""
+    if step.stride > 1:
+        return _convolve_strided_patches(step, at)
     target, walk = step.target, _walk(step, card)
-    sizes = zip(target.extents, step.kernel, step.origin, strict=True)
-    limit = [extent + kernel - 1 + origin for extent, kernel, origin in sizes]
     values = arguments.ConvolvePatchesArguments(
         patches=at(PATCHES),
         weights=at(step.weight),
@@ -168,7 +169,7 @@ def convolve_patches(
         target_extents=arguments.Three(*target.extents),
         kernel=arguments.Two(*step.kernel[:2]),
         origin=arguments.Three(*step.origin),
-        limit=arguments.Three(*limit),
+        limit=arguments.Three(*_limit(step)),
         border=border_of(step.mode)[0],
         steps=_lines(step),
         outputs=target.channels,
@@ -177,6 +178,34 @@ def convolve_patches(
     )
     name = f"convolve_patches_{_outputs(step)}"
     return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
+
+
+def _limit(step: ConvolvePatches) -> Triple:
+    """The end of what the first layer sees of a patch, which may lie past the patch's own."""
+    sizes = zip(step.target.extents, step.kernel, step.origin, strict=True)
+    depth, height, width = ((e - 1) * step.stride + k + o for e, k, o in sizes)
+    return depth, height, width
+
+
+def _convolve_strided_patches(step: ConvolvePatches, at: Addresses) -> Launch:
+    target = step.target
+    depth, height, width = target.extents
+    strips = -(-width // _STRIDED_COLUMNS)
+    values = arguments.ConvolveStridedPatchesArguments(
+        patches=at(PATCHES),
+        weights=at(step.weight),
+        target=at(target.name),
+        extents=arguments.Three(*step.extents),
+        target_extents=arguments.Three(*target.extents),
+        origin=arguments.Three(*step.origin),
+        limit=arguments.Three(*_limit(step)),
+        border=border_of(step.mode)[0],
+        outputs=target.channels,
+        strips=strips,
+    )
+    grid = strips * -(-height // _STRIDED_ROWS), -(-depth // _STRIDED_PLANES), target.batch
+    name = "convolve_strided_patches"
+    return Launch(name, f"{name}_{_outputs(step)}", grid, (BLOCK, 1, 1), 0, values)
 
 
 def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProperties) -> Launch:

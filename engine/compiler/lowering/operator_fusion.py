@@ -53,6 +53,7 @@ def _normalised_at_once(
 def _measured_at_once(before: Step, step: Step) -> ConvolvePatches | None:
     if (
         isinstance(before, ConvolvePatches)
+        and before.stride == 1
         and isinstance(step, Statistics)
         and step.source.is_whole
         and step.source.tensor == before.target

@@ -40,6 +40,8 @@ _MOST_PARTS = 2
 
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
+_STRIDED = (2, 2, 2), (4, 4, 4)
+"""Stride and kernel of what convolve_strided_patches.cu takes."""
 
 
 def takes_patches(writer: Writer, node: Node, conv: Conv3d) -> bool:
@@ -106,7 +108,7 @@ def _fits_matrix_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
     return (
         writer.layout.matrix_kernels
         and not (pad and isinstance(pad.mode, Constant))
-        and conv.stride == (1, 1, 1)
+        and (conv.stride == _ONE or (conv.stride, conv.kernel) == _STRIDED)
         and conv.out_channels % 16 == 0
         and max(depth, height) <= _MATRIX_KERNEL
         and width <= _MATRIX_KERNEL
@@ -117,13 +119,23 @@ def _fits_matrix_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
 def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
     pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
-    laid = weight_layout.matrix_operands(writer.weights[conv.weight])
+    is_strided = conv.stride != _ONE
+    lay = weight_layout.strided_operands if is_strided else weight_layout.matrix_operands
+    laid = lay(writer.weights[conv.weight])
     key = writer.weight(f"{node.name}.stored", laid)
     origin = negative(pad.before)
     patch = writer.layout.patch
     writer.steps.append(
         ConvolvePatches(
-            node.name, target, conv.in_channels, patch, origin, pad.mode, conv.kernel, key
+            node.name,
+            target,
+            conv.in_channels,
+            patch,
+            origin,
+            pad.mode,
+            conv.kernel,
+            key,
+            stride=conv.stride[0],
         )
     )
     return biased(writer, node, whole(target), conv.bias)

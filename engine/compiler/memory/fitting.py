@@ -19,7 +19,12 @@ from .plan import MemoryPlan, plan_memory
 
 _SLABS = (112 << 20, 48 << 20, 16 << 20)
 _MATRIX_CAPABILITY = (8, 0)
-_MATRIX_KERNELS = {"convolve_patches", "convolve_to_patches", "conv_transpose_to_patches"}
+_MATRIX_KERNELS = {
+    "convolve_patches",
+    "convolve_strided_patches",
+    "convolve_to_patches",
+    "conv_transpose_to_patches",
+}
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
 

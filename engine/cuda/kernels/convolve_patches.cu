@@ -37,29 +37,6 @@ constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in 
 
 #ifndef ELEMENT_FLOAT
 
-__device__ __forceinline__ unsigned pair(float low, float high) {
-    struct alignas(4) Two {
-        Element values[2];
-    } two = {{to_element(low), to_element(high)}};
-    return *reinterpret_cast<unsigned*>(&two);
-}
-
-// Of four words in each of four lanes, those with this lane's number, from lane 0 to 3.
-__device__ __forceinline__ uint4 transposed(
-    unsigned w0, unsigned w1, unsigned w2, unsigned w3, int t
-) {
-    const bool odd = t & 1, upper = t & 2;
-    const unsigned a = __shfl_xor_sync(~0u, odd ? w0 : w1, 1);
-    const unsigned b = __shfl_xor_sync(~0u, odd ? w2 : w3, 1);
-    odd ? w0 = a : w1 = a;
-    odd ? w2 = b : w3 = b;
-    const unsigned c = __shfl_xor_sync(~0u, upper ? w0 : w2, 2);
-    const unsigned d = __shfl_xor_sync(~0u, upper ? w1 : w3, 2);
-    upper ? w0 = c : w2 = c;
-    upper ? w1 = d : w3 = d;
-    return make_uint4(w0, w1, w2, w3);
-}
-
 // One plane of one input channel, with its border, twice.
 __device__ __forceinline__ void load_plane(
     const ConvolvePatches& p, const float* patch, Element* ring, int d, int h, int w, int lines

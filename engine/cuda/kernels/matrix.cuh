@@ -2,6 +2,8 @@
 // It exists from compute capability 8.0 on; a program for an older card never launches such a kernel.
 #pragma once
 
+#include "element.cuh"
+
 // sums += a * b. Lane 4 g + t holds of a the rows g and g + 8, of b the column g, of both the depths
 // 2 t, 2 t + 1, 2 t + 8 and 2 t + 9, and of the sums the columns 2 t and 2 t + 1.
 __device__ __forceinline__ void multiply_add(
@@ -20,3 +22,30 @@ __device__ __forceinline__ void multiply_add(
 #undef KINDS
 #endif
 }
+
+#ifndef ELEMENT_FLOAT
+
+__device__ __forceinline__ unsigned pair(float low, float high) {
+    struct alignas(4) Two {
+        Element values[2];
+    } two = {{to_element(low), to_element(high)}};
+    return *reinterpret_cast<unsigned*>(&two);
+}
+
+// Of four words in each of four lanes, those with this lane's number, from lane 0 to 3.
+__device__ __forceinline__ uint4 transposed(
+    unsigned w0, unsigned w1, unsigned w2, unsigned w3, int t
+) {
+    const bool odd = t & 1, upper = t & 2;
+    const unsigned a = __shfl_xor_sync(~0u, odd ? w0 : w1, 1);
+    const unsigned b = __shfl_xor_sync(~0u, odd ? w2 : w3, 1);
+    odd ? w0 = a : w1 = a;
+    odd ? w2 = b : w3 = b;
+    const unsigned c = __shfl_xor_sync(~0u, upper ? w0 : w2, 2);
+    const unsigned d = __shfl_xor_sync(~0u, upper ? w1 : w3, 2);
+    upper ? w0 = c : w2 = c;
+    upper ? w1 = d : w3 = d;
+    return make_uint4(w0, w1, w2, w3);
+}
+
+#endif

@@ -94,27 +94,37 @@ __device__ __forceinline__ bool is_last_block(const Measure& p) {
     return is_last;
 }
 
-// All partials of a channel, for the threads below `width`.
+// All partials of a channel, for the threads below `width`: as sums of what lies between the chunks'
+// means and the first one's, which needs no division by the way.
 __device__ __forceinline__ Moments joined_partials(
-    const Measure& p, int thread, int width, Moments* joined
+    const Measure& p, int thread, int width, float* shared
 ) {
     const int parts = THREADS / width, part = thread / width, local = thread % width;
     const int channel = blockIdx.y * width + local;
-    Moments moments{0.0f, 0.0f, 0.0f};
+    const Moments* partials = p.partials + (Index)blockIdx.z * gridDim.x * p.channels + channel;
+    float2 sums = make_float2(0.0f, 0.0f);  // of distances, and of squared deviations
+    float middle = 0.0f;
     if (channel < p.channels) {
-        const Moments* partials = p.partials + (Index)blockIdx.z * gridDim.x * p.channels + channel;
-#pragma unroll 4
+        middle = __ldcg(&partials->mean);
+#pragma unroll 8
         for (int chunk = part; chunk < gridDim.x; chunk += parts) {
             const float* one = &partials[(Index)chunk * p.channels].count;
-            moments.join({__ldcg(one), __ldcg(one + 1), __ldcg(one + 2)});
+            const float count = __ldcg(one), distance = __ldcg(one + 1) - middle;
+            sums.x = fmaf(count, distance, sums.x);
+            sums.y += fmaf(count * distance, distance, __ldcg(one + 2));
         }
     }
-    joined[thread] = moments;
-    for (int half = parts / 2; half; half /= 2) {
-        __syncthreads();
-        if (part < half) joined[thread].join(joined[thread + half * width]);
+    float2* joined = reinterpret_cast<float2*>(shared);  // [parts][width]
+    joined[thread] = sums;
+    __syncthreads();
+    if (part) return {};
+    for (int other = 1; other < parts; ++other) {
+        sums.x += joined[thread + other * width].x;
+        sums.y += joined[thread + other * width].y;
     }
-    return joined[thread];
+    const float count = (float)(p.extents[0] * p.extents[1] * p.extents[2] * p.cells);
+    const float offset = sums.x / count;
+    return {count, middle + offset, sums.y - offset * sums.x};
 }
 
 // Factor and summand of one channel's normalisation.
@@ -192,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
             p.partials[((Index)blockIdx.z * gridDim.x + number) * p.channels + own_channel] = moments;
         }
         if (!p.table || !is_last_block(p)) return;
-        moments = joined_partials(p, thread, width, reinterpret_cast<Moments*>(shared));
+        moments = joined_partials(p, thread, width, shared);
     }
     if (!has_channel) return;
     float* factors = p.table + (Index)blockIdx.z * p.channels;

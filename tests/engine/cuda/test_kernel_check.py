@@ -46,6 +46,13 @@ STEP = ConvolvePatches(
     KERNEL,
     "weight",
 )
+STRIDED = replace(
+    STEP,
+    target=replace(STEP.target, extents=(1, 2, 10)),
+    kernel=(4, 4, 4),
+    origin=(-1,) * 3,
+    stride=2,
+)
 LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
 
@@ -65,18 +72,19 @@ class LaneKernels(HostKernels):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-def test_the_first_layer_is_right_and_found_wrong_when_it_is(folder, monkeypatch, cache):
+@pytest.mark.parametrize("step", [STEP, STRIDED], ids=["dense", "strided"])
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, folder, monkeypatch, cache):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
     kernels, stream = LaneKernels(folder), HostStream()
-    check_outer_layers(LOWERED, kernels, stream, cache)
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
-    right = kernel_check._first_layer(STEP)
-    for wrong in (replace(STEP, origin=(-1, 0, 0)), replace(STEP, mode="zero")):
+    right = kernel_check._first_layer(step)
+    for wrong in (replace(step, origin=(-1, 0, 0)), replace(step, mode="zero")):
         trial = replace(right, step=kernel_check._first_layer(wrong).step)
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
-            assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(STEP, kernels, stream)
+            assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
@@ -132,6 +140,7 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
     [
         (set(), "fp16", True, False),
         ({"convolve_patches"}, "fp16", False, False),
+        ({"convolve_strided_patches"}, "fp16", False, False),
         ({"convolve_to_patches"}, "bf16", False, False),
         ({SPLIT_KERNEL}, "fp16", True, False),
         (set(), "fp32", False, True),

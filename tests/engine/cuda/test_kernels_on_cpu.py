@@ -151,6 +151,39 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
 
 
 @pytest.mark.parametrize(
+    ("batch", "outputs", "extents", "origin", "mode"),
+    [
+        (2, 32, (7, 20, 134), (-1, -1, -1), "zero"),
+        (1, 48, (4, 5, 30), (-1, -2, 0), "reflect"),
+        (1, 64, (2, 34, 9), (-1, -1, -1), "replicate"),
+    ],
+)
+def test_first_layer_of_stride_two(folder, batch, outputs, extents, origin, mode):
+    random = np.random.default_rng(0)
+    patches = random.normal(0.3, 1, (batch, 1, *extents)).astype(np.float32)
+    weight = random.normal(0.1, 0.3, (outputs, 1, 4, 4, 4)).astype(np.float32)
+    made = tuple(extent // 2 for extent in extents)
+    target = Tensor("target", batch, made, outputs, "fp16")
+    step = ConvolvePatches("first", target, 1, extents, origin, mode, (4, 4, 4), "weight", stride=2)
+    memory = {
+        PATCHES: patches,
+        "weight": weight_layout.strided_operands(weight).numbers().astype(np.float16),
+        "target": np.full((batch, *made, outputs), np.nan, np.float16),
+    }
+    [launch] = launches(step, lambda name: memory[name].ctypes.data, H200)
+    cuda_on_cpu.run(launch, "fp16", folder, launch.grid)
+    ends = zip(origin, made, extents, strict=True)
+    sides = [(-first, max(0, 2 * m + 2 - e + first)) for first, m, e in ends]
+    exact = patches.astype(np.float16).astype(np.float64)
+    padded = np.pad(exact, [(0, 0), (0, 0), *sides], mode=PADS[mode])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (4, 4, 4), axis=(2, 3, 4))
+    half = weight.astype(np.float16).astype(np.float64)
+    wanted = np.einsum("ncdhwijk,ocijk->ndhwo", windows[:, :, ::2, ::2, ::2], half)
+    wanted = wanted[:, : made[0], : made[1], : made[2]]
+    np.testing.assert_allclose(memory["target"], wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
     ("batch", "channels", "outputs", "extents", "kernel", "stride", "border"),
     [
         (2, 32, 36, (3, 5, 5), (2, 1, 1), (1, 1, 1), 0),

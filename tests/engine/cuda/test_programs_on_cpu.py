@@ -11,6 +11,7 @@ from support.program_on_cpu import run_program
 
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import Layout
+from cuda_cyclegan.engine.network.architectures import UNetSpec, build
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 
@@ -28,6 +29,18 @@ def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
     layout = Layout(ODD_PATCH, batch, precision, split_fp16=precision == "fp32")
     lowered = lower(network, layout, H200)
     made = run_program(lowered, patches, graph.out_channels, folder)
+    with open_cpu_generator(network) as generator:
+        wanted = generator(patches)
+    assert np.linalg.norm(made - wanted) <= LIMITS[precision] * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_a_unet_between_cells(folder: Path, precision: Precision) -> None:
+    network, patch = random_network(build(UNetSpec(1, 1, width=32, levels=3)), seed=1), (8, 8, 8)
+    patches = np.random.default_rng(2).uniform(-1, 1, (2, 1, *patch)).astype(np.float32)
+    is_split = precision == "fp32"
+    layout = Layout(patch, 2, precision, matrix_kernels=not is_split, split_fp16=is_split)
+    made = run_program(lower(network, layout, H200), patches, 1, folder)
     with open_cpu_generator(network) as generator:
         wanted = generator(patches)
     assert np.linalg.norm(made - wanted) <= LIMITS[precision] * np.linalg.norm(wanted)
