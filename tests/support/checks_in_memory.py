@@ -44,6 +44,18 @@ class HostStream:
         elapsed.append(0.01)
 
 
+class HostGraph:
+    """Does what was queued whenever it is launched."""
+
+    def __init__(self, _stream: HostStream, queue_work: Callable[[], None]) -> None:
+        self.launch = queue_work
+
+    def __enter__(self) -> "HostGraph":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
 class HostBuffer:
     """Memory that holds anything at first."""
 

@@ -10,7 +10,13 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
-from support.checks_in_memory import HostBuffer, HostKernels, HostPlans, HostStream
+from support.checks_in_memory import (
+    HostBuffer,
+    HostGraph,
+    HostKernels,
+    HostPlans,
+    HostStream,
+)
 from support.cudnn_stand_in import cudnn_where_there_is_none
 from support.described_cards import H200
 
@@ -78,6 +84,7 @@ def world(monkeypatch):
 
         for module in (plan_bench, plan_check):
             monkeypatch.setattr(module, "DeviceBuffer", HostBuffer)
+        monkeypatch.setattr(plan_bench, "CapturedGraph", HostGraph)
         yield plan_search, monkeypatch
 
 
