@@ -1,6 +1,6 @@
 """A network as an ONNX model: what the CPU runtime executes and `model export-onnx` writes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,13 +49,37 @@ _Constants: TypeAlias = dict[str, "np.ndarray[Any, Any]"]
 def to_onnx(network: Network) -> ModelProto:
     """Float32 ONNX model with one input and one output, [N, C, D, H, W], extents left open."""
     graph = network.graph
-    converter = _Converter(network)
-    nodes = [made for node in graph.nodes for made in converter.operators(node)]
-    proto = helper.make_graph(
-        nodes,
+    return nodes_to_onnx(
+        graph.nodes,
+        graph.channels(),
+        [INPUT],
+        graph.output,
+        network.weights,
         "generator",
-        [_value(INPUT, graph.in_channels)],
-        [_value(graph.output, graph.out_channels)],
+        ("depth", "height", "width"),
+    )
+
+
+def nodes_to_onnx(
+    nodes: Sequence[Node],
+    channels: Mapping[str, int],
+    inputs: Iterable[str],
+    output: str,
+    weights: Mapping[str, FloatArray],
+    name: str = "slab",
+    extents: Sequence[str | None] = (None, None, None),
+) -> ModelProto:
+    """The same of some nodes; channels: of all tensors. inputs: that they read from outside.
+
+    extents: names of those of inputs and output alike, None where they differ.
+    """
+    converter = _Converter(weights, channels)
+    operators = [made for node in nodes for made in converter.operators(node)]
+    proto = helper.make_graph(
+        operators,
+        name,
+        [_value(one, channels[one], extents) for one in inputs],
+        [_value(output, channels[output], extents)],
         [numpy_helper.from_array(array, key) for key, array in converter.constants.items()],
     )
     return helper.make_model(
@@ -66,18 +90,18 @@ def to_onnx(network: Network) -> ModelProto:
     )
 
 
-def _value(name: str, channels: int) -> Any:
-    axes = ["batch", channels, "depth", "height", "width"]
+def _value(name: str, channels: int, extents: Sequence[str | None]) -> Any:
+    axes = ["batch", channels, *extents]
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, axes)
 
 
 class _Converter:
     """Turns layers into ONNX operators, and collects the arrays that these name."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, weights: Mapping[str, FloatArray], channels: Mapping[str, int]) -> None:
         self.constants: _Constants = {}
-        self._weights = network.weights
-        self._channels = network.graph.channels()
+        self._weights = weights
+        self._channels = channels
 
     def operators(self, node: Node) -> Iterable[NodeProto]:
         """What computes one node; the last one bears its name."""

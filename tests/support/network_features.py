@@ -159,6 +159,8 @@ def _norm(x: Tensor, name: str, weights: Weights, spec: Spec) -> Tensor:
     match spec.norm:
         case "none":
             return x
+        case "stored" if scale is not None and shift is not None:
+            return x * scale.reshape(-1, 1, 1, 1) + shift.reshape(-1, 1, 1, 1)
         case "instance" | "instance_affine":
             return functional.instance_norm(x, weight=scale, bias=shift, eps=spec.norm_epsilon)
         case Groups(groups):

@@ -1,0 +1,202 @@
+"""Runs the pieces of a network over a volume, slab by slab, in ONNX Runtime."""
+
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ...cores import usable_cores
+from ...errors import PrecisionOverflowError
+from ...network.flops import layer_flops
+from ...network.graph import INPUT, Graph, Network
+from ...network.layer_shapes import TensorShape
+from ...network.layers import Downsample, FloatArray
+from ...scaling import Stored
+from ...sliding_window import Timing
+from ..session import onnxruntime, session, session_options
+from .pieces import Piece, cut
+from .plan import SlabPlan, all_shapes, plan_slabs
+from .rows import Rows, SlabPiece, filter_name, slab_piece
+from .statistics import ChannelMap, MapMoments, normalisation
+
+
+@contextmanager
+def open_cpu_volume_generator(
+    network: Network, memory: int, threads: int | None = None
+) -> Generator["SlabGenerator"]:
+    """A network for whole volumes. memory: bytes that maps and slabs may take; what is beyond lies
+    in temporary files. threads: by default all cores that this process may use.
+    """
+    threads = threads or usable_cores()
+    words = f"CPU, {threads} threads, ONNX Runtime {onnxruntime().__version__}"
+    yield SlabGenerator(network, memory, threads, words)
+
+
+class SlabGenerator:
+    """A network that is run over a volume map by map. device: what computes, in words."""
+
+    def __init__(self, network: Network, memory: int, threads: int, device: str) -> None:
+        self.graph: Graph = network.graph
+        self.device = device
+        self._network = network
+        self._memory = memory
+        self._threads = threads
+
+    def translate_volume(
+        self, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        """See `VolumeGenerator`; float32 throughout."""
+        d, h, w = source.values.shape[1:]
+        plan = plan_slabs(self.graph, (d, h, w), self._memory)
+        start = perf_counter()
+        _Passage(self._network, plan, source, target, self._threads).run(on_share)
+        return [Timing("compute", start, perf_counter())]
+
+
+class _Passage:
+    """One volume under way. maps: that are made and still read."""
+
+    def __init__(
+        self, network: Network, plan: SlabPlan, source: Stored, target: Stored, threads: int
+    ) -> None:
+        self._network, self._plan = network, plan
+        self._source, self._target = source, target
+        self._pieces = cut(network.graph)
+        self._shapes = all_shapes(network.graph, self._pieces, plan.padded)
+        self._runs = _Runs(network, self._shapes, threads)
+        self._maps = dict[str, FloatArray]()
+        self._norms = dict[str, ChannelMap]()
+
+    def run(self, on_share: Callable[[float], None]) -> None:
+        """Make all maps; the last one is the target. on_share: told the share of the arithmetic."""
+        shares = layer_flops(self._network.graph, self._plan.padded)
+        whole = sum(shares.get(piece.made, 0) + 1 for piece in self._pieces.pieces)
+        last = self._pieces.last_readers()
+        if INPUT in self._pieces.measured:
+            self._measure_input()
+        done = 0.0
+        for number, piece in enumerate(self._pieces.pieces):
+            own = (shares.get(piece.made, 0) + 1) / whole
+            self._make(piece, lambda part, begun=done, own=own: on_share(begun + part * own))
+            done += own
+            for name in [one for one in self._maps if last[one] <= number]:
+                del self._maps[name]
+
+    def _make(self, piece: Piece, on_part: Callable[[float], None]) -> None:
+        shape = self._shapes[piece.made]
+        is_last = piece is self._pieces.pieces[-1]
+        made = None if is_last else self._room(piece.made, shape)
+        moments: MapMoments | None = None
+        for rows in self._plan.slabs(piece.made, shape.extents[0]):
+            slab = self._slab(piece, rows)
+            if made is None:
+                self._put(slab, rows)
+            else:
+                made[:, rows.start : rows.stop] = slab
+            if piece.made in self._pieces.measured:
+                found = MapMoments.of(slab)
+                moments = moments.merged(found) if moments else found
+            on_part(rows.stop / shape.extents[0])
+        if made is not None:
+            self._maps[piece.made] = made
+        self._know(piece.made, moments)
+        self._runs.forget()
+
+    def _know(self, name: str, moments: MapMoments | None) -> None:
+        for norm, node in self._pieces.norms.items():
+            if moments and node.inputs[0] == name:
+                self._norms[norm] = normalisation(node, moments, self._network.weights)
+
+    def _measure_input(self) -> None:
+        moments: MapMoments | None = None
+        for row in range(self._plan.padded[0]):
+            found = MapMoments.of(self._given(Rows(row, row + 1)))
+            moments = moments.merged(found) if moments else found
+        self._know(INPUT, moments)
+
+    def _slab(self, piece: Piece, rows: Rows) -> FloatArray:
+        slab = slab_piece(piece, self._shapes, rows)
+        given = {name: self._rows(name, taken) for name, taken in slab.reads.items()}
+        return self._runs(slab, given) if slab.nodes else given[slab.made]
+
+    def _rows(self, source: str, rows: Rows) -> FloatArray:
+        """Rows of a map or the input, normalised where a norm is meant."""
+        name = self._pieces.map_of(source)
+        taken = self._given(rows) if name == INPUT else self._maps[name][:, rows.start : rows.stop]
+        norm = self._norms.get(source)
+        return norm(taken) if norm else taken
+
+    def _given(self, rows: Rows) -> FloatArray:
+        """Rows of the volume as the network takes it, continued behind its last voxels."""
+        values = self._source.values
+        depth = values.shape[1]
+        start, stop = min(rows.start, depth - 1), min(rows.stop, depth)
+        inside = self._source.scaling.forward(values[:, start:stop])
+        beyond = [
+            len(rows) - (stop - start),
+            *(
+                padded - edge
+                for padded, edge in zip(self._plan.padded[1:], values.shape[2:], strict=True)
+            ),
+        ]
+        return np.pad(inside, [(0, 0), *((0, more) for more in beyond)], mode="edge")
+
+    def _put(self, slab: FloatArray, rows: Rows) -> None:
+        values = self._target.values
+        _, depth, height, width = values.shape
+        seen = slab[:, : max(0, depth - rows.start), :height, :width]
+        if not np.isfinite(seen).all():
+            raise PrecisionOverflowError.of("fp32")
+        for row in range(seen.shape[1]):
+            self._target.scaling.store(seen[:, row], values[:, rows.start + row])
+
+    def _room(self, name: str, shape: TensorShape) -> FloatArray:
+        extents = shape.channels, *shape.extents
+        if name not in self._plan.in_files:
+            return np.empty(extents, np.float32)
+        with tempfile.TemporaryFile(prefix="cuda-cyclegan-") as file:
+            return np.memmap(file, np.float32, "w+", shape=extents)
+
+
+class _Runs:
+    """ONNX Runtime's sessions for the slabs of a piece, of which those that lie alike share one."""
+
+    def __init__(self, network: Network, shapes: dict[str, TensorShape], threads: int) -> None:
+        filters = {
+            filter_name(node): _cube(node.layer, shapes[node.inputs[0]].channels)
+            for node in network.graph.nodes
+            if isinstance(node.layer, Downsample)
+        }
+        self._weights = {**network.weights, **filters}
+        self._channels = {name: shape.channels for name, shape in shapes.items()}
+        self._options = session_options(threads)
+        self._open = dict[tuple[Any, ...], Any]()
+
+    def __call__(self, slab: SlabPiece, given: dict[str, FloatArray]) -> FloatArray:
+        key = slab.nodes, slab.made
+        if key not in self._open:
+            self._open[key] = self._opened(slab)
+        feeds = {name: np.ascontiguousarray(rows)[None] for name, rows in given.items()}
+        [[made]] = self._open[key].run(None, feeds)
+        return made
+
+    def forget(self) -> None:
+        """Let the sessions of a piece go."""
+        self._open.clear()
+
+    def _opened(self, slab: SlabPiece) -> Any:
+        from ..conversion import nodes_to_onnx
+
+        channels = dict(self._channels)
+        for node in slab.nodes:
+            channels.setdefault(node.name, channels[node.inputs[0]])
+        model = nodes_to_onnx(slab.nodes, channels, slab.reads, slab.made, self._weights)
+        return session(model, self._options)
+
+
+def _cube(layer: Downsample, channels: int) -> FloatArray:
+    cube = np.einsum("i,j,k->ijk", layer.filter, layer.filter, layer.filter)
+    return np.broadcast_to(cube, (channels, 1, *cube.shape))

@@ -1,0 +1,138 @@
+"""How a volume is made on the CPU, and what that takes, decided before anything is allocated.
+
+How high slabs are depends on shapes alone; the limit decides only which maps lie in files. So no
+limit changes a byte of the result.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from ...errors import DeviceMemoryError
+from ...network.graph import Graph
+from ...network.layer_shapes import TensorShape
+from ...network.layers import Triple
+from ...whole_volume import padded_extents
+from .pieces import CutGraph, Piece, cut
+from .rows import Rows, slab_piece, takes_slabs
+
+_SLAB_BYTES = 16 << 20
+"""Of a slab of a map and of what it is made from, where one row is not more than that already."""
+
+_FLOAT = 4
+_COPIES = 3
+"""Times a piece's tensors: what ONNX Runtime holds while it makes a slab; measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlabPlan:
+    """How a volume is made.
+
+    padded: its extents (D, H, W) in the network. host_bytes: of memory, most of all at once, maps
+    and slabs. file_bytes: of maps in temporary files. in_files: which maps. slab_rows: of each map,
+    how many are made at a time.
+    """
+
+    padded: Triple
+    host_bytes: int
+    file_bytes: int
+    in_files: frozenset[str]
+    slab_rows: dict[str, int]
+
+    def slabs(self, made: str, extent: int) -> Iterator[Rows]:
+        """The rows of a map, slab after slab."""
+        step = self.slab_rows[made]
+        for start in range(0, extent, step):
+            yield Rows(start, min(start + step, extent))
+
+
+def plan_slabs(graph: Graph, extents: Triple, limit: int) -> SlabPlan:
+    """How a volume of these extents (D, H, W) is made within so many bytes of memory.
+
+    Raises PatchShapeError, and DeviceMemoryError where memory or the folder for temporary files
+    does not suffice.
+    """
+    padded = padded_extents(graph, extents)
+    pieces = cut(graph)
+    shapes = all_shapes(graph, pieces, padded)
+    rows = {piece.made: _slab_rows(piece, pieces, shapes) for piece in pieces.pieces}
+    working = max(_working_bytes(piece, shapes, rows[piece.made]) for piece in pieces.pieces)
+    if working > limit:
+        raise DeviceMemoryError(
+            f"A volume of {'x'.join(map(str, extents))} at once needs {_gib(working)} GiB of "
+            f"memory, and {_gib(limit)} GiB may be used; use setting inference=patches.",
+            working,
+            limit,
+        )
+    in_memory, in_files, names = _placed(pieces, shapes, limit - working)
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if in_files > free:
+        raise DeviceMemoryError(
+            f"A volume of {'x'.join(map(str, extents))} at once needs {_gib(in_files)} GiB for "
+            f"temporary files, and {tempfile.gettempdir()} has {_gib(free)} GiB free; name a "
+            "larger folder with TMPDIR, or use setting inference=patches.",
+            in_files,
+            free,
+        )
+    return SlabPlan(padded, in_memory + working, in_files, names, rows)
+
+
+def all_shapes(graph: Graph, pieces: CutGraph, padded: Triple) -> dict[str, TensorShape]:
+    """Shapes of all tensors of a volume, that of the last map included."""
+    shapes = graph.shapes(padded)
+    return {**shapes, pieces.pieces[-1].made: shapes[graph.output]}
+
+
+def map_bytes(shape: TensorShape) -> int:
+    """Of a whole map."""
+    return _FLOAT * shape.channels * prod(shape.extents)
+
+
+def _slab_rows(piece: Piece, pieces: CutGraph, shapes: dict[str, TensorShape]) -> int:
+    made = shapes[piece.made]
+    if not takes_slabs(piece):
+        return made.extents[0]
+    sources = sum(map_bytes(shapes[pieces.map_of(name)]) for name in piece.sources)
+    row = (map_bytes(made) + sources) / made.extents[0]
+    rows = max(1, int(_SLAB_BYTES / row))
+    return min(rows // 4 * 4 or rows, made.extents[0])  # of one form, behind layers that enlarge
+
+
+def _working_bytes(piece: Piece, shapes: dict[str, TensorShape], rows: int) -> int:
+    """While a slab from the middle of the map is made."""
+    made = shapes[piece.made].extents[0]
+    start = max(0, min((made - rows) // 2, made - rows))
+    slab = slab_piece(piece, shapes, Rows(start, start + rows))
+    read = sum(len(taken) * _row_bytes(shapes[name]) for name, taken in slab.reads.items())
+    inside = sum(rows * _row_bytes(shapes[node.name]) for node in piece.nodes)
+    return int(_COPIES * (2 * read + inside))
+
+
+def _row_bytes(shape: TensorShape) -> int:
+    return map_bytes(shape) // shape.extents[0]
+
+
+def _placed(
+    pieces: CutGraph, shapes: dict[str, TensorShape], room: int
+) -> tuple[int, int, frozenset[str]]:
+    """Bytes of maps in memory and in files, most of all at once, and which maps lie in files."""
+    last = pieces.last_readers()
+    held, in_files = dict[str, int](), set[str]()
+    most = most_in_files = 0
+    for number, piece in enumerate(pieces.pieces[:-1]):
+        size = map_bytes(shapes[piece.made])
+        in_memory = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
+        if in_memory + size > room:
+            in_files.add(piece.made)
+        held[piece.made] = size
+        kept = sum(bytes_ for name, bytes_ in held.items() if name not in in_files)
+        most, most_in_files = max(most, kept), max(most_in_files, sum(held.values()) - kept)
+        for name in [one for one in held if last[one] <= number]:
+            del held[name]
+    return most, most_in_files, frozenset(in_files)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f}"

@@ -1,0 +1,78 @@
+"""A volume at once, slab by slab, is one pass of the network over the volume."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
+from support.network_features import FEATURES, in_torch, trained
+from support.volumes_at_once import at_once, in_one_pass, off, volume_for
+
+from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.onnxruntime.slabs import plan
+
+TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
+
+
+@pytest.fixture(params=[1, 1 << 15], ids=["rows", "slabs"])
+def slab_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(plan, "_SLAB_BYTES", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.usefixtures("slab_bytes")
+def test_all_features(name: str) -> None:
+    network = trained(FEATURES[name])
+    volume = volume_for(network)
+    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ODD_GRAPHS)
+@pytest.mark.usefixtures("slab_bytes")
+def test_all_layers(name: str) -> None:
+    network = random_network(ODD_GRAPHS[name], 0)
+    depth, height, width = ODD_PATCH
+    volume = volume_for(network, (5 * depth, height, width))
+    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_it_is_what_pytorch_makes_of_the_volume(name: str) -> None:
+    network = trained(FEATURES[name])
+    volume = volume_for(network)
+    _, depth, height, width = volume.shape
+    padded = [
+        (0, -edge % step) for edge, step in zip(volume.shape[1:], network.graph.stride, strict=True)
+    ]
+    whole = np.pad(volume, [(0, 0), *padded], mode="edge")[None]
+    [right] = in_torch(FEATURES[name], network, whole)[:, :, :depth, :height, :width]
+    assert off(at_once(network, volume), right) < 1e-5
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([*FEATURES]),
+    st.tuples(*[st.integers(8, 23)] * 3),
+    st.integers(1, 1 << 17),
+    st.sampled_from([0, 1 << 62]),
+)
+def test_any_volume_in_any_slabs_within_any_limit(
+    name: str, extents: tuple[int, int, int], slab: int, limit: int
+) -> None:
+    network = trained(FEATURES[name])
+    volume = volume_for(network, extents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_SLAB_BYTES", slab)
+        patch.setattr(plan, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
+        made = at_once(network, volume, limit)
+    assert off(made, in_one_pass(network, volume)) < 1e-5
+
+
+def test_a_mean_far_from_zero_is_no_trouble() -> None:
+    spec = FEATURES["leaky relu"]
+    assert isinstance(spec, ResNetSpec)
+    network = trained(replace(spec, norm="instance_affine"))
+    volume = volume_for(network) + 50
+    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-4
