@@ -13,9 +13,11 @@ from .probe.early_context import early_context
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
     from .cuda.generator import CudaOptions
-    from .generator import Generator
-    from .network.graph import Network
+    from .generator import Generator, VolumeGenerator
+    from .network.graph import Graph, Network
     from .network.layers import Triple
+    from .onnxruntime.slabs.plan import SlabPlan
+    from .whole_volume import VolumePlan
 
 _PROVIDER = "onnxruntime:"
 _ALL_PRECISIONS_FROM = (8, 0)
@@ -182,8 +184,7 @@ def open_generator(
     provider of ONNX Runtime is checked. progress: told of the search for fast plans, should there
     be one.
     """
-    if precision not in device.precisions:
-        raise ValueError(f"the {device.kind} device does not compute in {precision}")
+    _check_precision(device, precision)
     if device.kind == "cuda":
         from .cuda.generator import open_cuda_generator
 
@@ -195,6 +196,64 @@ def open_generator(
     from .onnxruntime.session import open_cpu_generator
 
     return open_cpu_generator(network)
+
+
+def _check_precision(device: Device, precision: Precision) -> None:
+    """Raise ValueError for arithmetic that a device does not do."""
+    if precision not in device.precisions:
+        raise ValueError(f"the {device.kind} device does not compute in {precision}")
+
+
+def volume_obstacle(graph: "Graph", device: Device) -> str | None:
+    """Why a device cannot translate volumes at once with a network, in a sentence; None if it can.
+
+    Whether the memory suffices depends on the volume, see `plan_volume`.
+    """
+    advice = "use setting inference=patches"
+    if graph.patch is not None:
+        edges = "x".join(map(str, graph.patch))
+        return f"The network is for patches of {edges} alone; {advice}."
+    if device.kind == "cuda":
+        return f"No volume is translated at once on a card yet; {advice}, or setting device=cpu."
+    if device.kind == "onnxruntime":
+        return f"Device {device.name} translates patches only; {advice}, or setting device=cpu."
+    return None
+
+
+def open_volume_generator(
+    network: "Network",
+    device: Device,
+    precision: Precision,
+    memory: int,
+    progress: Progress = unheard,
+) -> "AbstractContextManager[VolumeGenerator]":
+    """The network for volumes at once, ready to run on the device within a `with` block.
+
+    memory: bytes of the host that the maps of a volume may take. progress: as in `open_generator`.
+    Raises DeviceUnavailableError where `volume_obstacle` tells one.
+    """
+    del progress  # no device that opens so far searches
+    if obstacle := volume_obstacle(network.graph, device):
+        raise DeviceUnavailableError(obstacle)
+    _check_precision(device, precision)
+    from .onnxruntime.slabs.generator import open_cpu_volume_generator
+
+    return open_cpu_volume_generator(network, memory)
+
+
+def plan_volume(
+    network: "Network", device: Device, precision: Precision, extents: "Triple", memory: int
+) -> "VolumePlan | SlabPlan":
+    """What a generator of `open_volume_generator` would take for a volume (D, H, W).
+
+    Raises DeviceUnavailableError, PatchShapeError, and DeviceMemoryError if it finds no room.
+    """
+    if obstacle := volume_obstacle(network.graph, device):
+        raise DeviceUnavailableError(obstacle)
+    _check_precision(device, precision)
+    from .onnxruntime.slabs.plan import plan_slabs
+
+    return plan_slabs(network.graph, extents, memory)
 
 
 def plan_device(

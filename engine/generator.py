@@ -1,7 +1,7 @@
 """What computes patches, a sliding window, or a volume at once: protocols of all devices."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from .network.graph import Graph
 from .network.layers import FloatArray
@@ -49,6 +49,7 @@ class WindowStreaming(Protocol):
         ...
 
 
+@runtime_checkable
 class VolumeGenerator(Protocol):
     """A generator that runs the network once over a volume of any extents, without tiles."""
 
@@ -73,3 +74,7 @@ class VolumeGenerator(Protocol):
         is computed, and PrecisionOverflowError if a result is not finite.
         """
         ...
+
+
+AnyGenerator: TypeAlias = Generator | VolumeGenerator
+"""Of patches, or of whole volumes."""

@@ -8,6 +8,9 @@ Precision: TypeAlias = Literal["fp16", "bf16", "tf32", "fp32"]
 """How numbers are stored and multiplied; sums are always fp32. tf32: fp32 with a short mantissa."""
 
 
+Inference: TypeAlias = Literal["patches", "volume"]
+"""patches: overlapping ones, which are blended; volume: the network runs over the whole at once."""
+
 Effort: TypeAlias = Literal["quick", "full", "off"]
 """quick: the plans that the heuristics put first; full: every plan; off: the first that runs."""
 

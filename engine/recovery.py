@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from .errors import PrecisionOverflowError
-from .generator import Generator
+from .generator import AnyGenerator
 from .options import Precision
 
 T = TypeVar("T")
-OpenInPrecision: TypeAlias = abc.Callable[[Precision], AbstractContextManager[Generator]]
+OpenInPrecision: TypeAlias = abc.Callable[[Precision], AbstractContextManager[AnyGenerator]]
 
 WIDER: dict[Precision, Precision] = {"fp16": "bf16", "bf16": "fp32", "tf32": "fp32"}
 """The precision to go on with where a value left the range of another."""
@@ -58,7 +58,7 @@ class SharedGenerator:
         self._open_generator = open_generator
         self._precisions = precisions
         self._opened = opened
-        self._open: tuple[Precision, Generator] | None = None
+        self._open: tuple[Precision, AnyGenerator] | None = None
         self._users = 0
         self._turn = threading.Lock()
         self._changed = threading.Condition()
@@ -68,7 +68,7 @@ class SharedGenerator:
         with self._in_use(precision) as generator:
             return generator.device
 
-    def do(self, work: abc.Callable[[Generator], T], precision: Precision) -> Outcome[T]:
+    def do(self, work: abc.Callable[[AnyGenerator], T], precision: Precision) -> Outcome[T]:
         """Do work that can be repeated from the start, such as one study.
 
         After an overflow it is done again in the next wider precision; any other error passes
@@ -95,7 +95,7 @@ class SharedGenerator:
         return wider
 
     @contextmanager
-    def _in_use(self, precision: Precision) -> abc.Generator[Generator]:
+    def _in_use(self, precision: Precision) -> abc.Generator[AnyGenerator]:
         with self._turn, self._changed:
             if self._open is not None and self._open[0] == precision:
                 generator = self._open[1]
@@ -110,7 +110,7 @@ class SharedGenerator:
                 self._users -= 1
                 self._changed.notify_all()
 
-    def _switch(self, precision: Precision) -> Generator:
+    def _switch(self, precision: Precision) -> AnyGenerator:
         self._open = None
         self._opened.close()
         generator = self._opened.enter_context(self._open_generator(precision))

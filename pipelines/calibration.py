@@ -8,15 +8,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from ..engine.cuda.plan_cache import unheard
-from ..engine.devices import Device, open_generator, with_half_the_memory
+from ..engine.devices import Device, with_half_the_memory
 from ..engine.model.calibration import FEWEST_STUDIES, CycleReference, Typical
 from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, encode_model
-from ..engine.network.layers import Triple
+from ..engine.options import Inference
 from ..engine.recovery import SharedGenerator, shared_generator
 from ..io.volume import Study
+from .cycle.back_model import back_options
 from .cycle.way_back import BackTask, WayBack, opened_way_back
 from .errors import SettingsError
+from .opening import Opener
 from .report.failures import failure_of
 from .report.report import Failure
 from .settings import TranslateOptions
@@ -71,15 +73,13 @@ def opened_translation(
     """A pair of generators on a device. Raises EngineError."""
     shared = with_half_the_memory(device)
 
-    def opening(one: Model, patch: Triple) -> AbstractContextManager[SharedGenerator]:
-        return shared_generator(
-            lambda precision: open_generator(one.network, shared, precision, patch),
-            shared.precisions,
-        )
+    def opening(one: Model, how: TranslateOptions) -> AbstractContextManager[SharedGenerator]:
+        opener = Opener(one.network, shared, how.settings().opened_for)
+        return shared_generator(opener, shared.precisions)
 
-    task = BackTask(back, lambda _: opening(back, back.card.patch))
+    task = BackTask(back, lambda _: opening(back, back_options(options, back)))
     with (
-        opening(model, options.settings().patch) as generator,
+        opening(model, options) as generator,
         opened_way_back(task, model, options, unheard) as way_back,
     ):
         assert way_back
@@ -105,13 +105,14 @@ def calibrate(
     translation: Translation | None = None,
     tell: Callable[[int, int], None] = lambda _done, _all: None,
     mark_beyond: float | None = None,
+    inference: Inference | None = None,
 ) -> Calibration:
     """Learn from a reference set what the model's scans are like.
 
     options: with none left open. translation: by which their cycle errors are learnt too; without
     one those that the model knows stay. tell: is told how many of all studies are done.
     mark_beyond: by so many standard deviations of the cycle error above its mean a study is marked
-    from now on; None marks none.
+    from now on; None marks none. inference: what the card is to say of it; None leaves that.
     Raises SettingsError for a model of several channels, and if too few scans can be taken.
     """
     if len(model.card.input_channels) > 1:
@@ -128,6 +129,7 @@ def calibrate(
     card = replace(
         model.card,
         expected=expectations([study.figures for study in found]),
+        inference=inference or model.card.inference,
         rewritten_from=(*model.card.rewritten_from, model.sha256),
     )
     if translation:

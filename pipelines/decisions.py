@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
 
-from ..engine.devices import Device, choose_devices
+from ..engine.devices import Device, choose_devices, volume_obstacle
+from ..engine.errors import DeviceUnavailableError
 from ..engine.model.model import Model
-from ..engine.options import CudaLimits, Precision, device_name
+from ..engine.options import CudaLimits, Inference, Precision, device_name
+from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
 from .patch_memory import check_patch_memory
 from .precision import chosen_precision
-from .settings import FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOptions
+from .settings import DEFAULTS, FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOptions
 
 
 def decided(
@@ -28,13 +30,40 @@ def decided(
     models, devices and options do not fit each other.
     """
     devices = choose_devices(_known_device(device), limits)
-    options = with_precision(options, devices, device)
-    patch = options.patch or model.card.patch
+    options = with_inference(model, with_precision(options, devices, device))
     check_spread(model, options)
-    check_model(model, patch, devices[0])
+    check_model(model, options, devices[0])
     if back:
-        check_model(back, back.card.patch, devices[0])
-    return devices, replace(options, patch=patch)
+        check_model(back, back_options(options, back), devices[0])
+    return devices, options
+
+
+def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
+    """The options with what is left to the model: whether patches or the volume, and which patches.
+
+    Raises SettingsError for what was asked of tiles and nothing would come of.
+    """
+    inference = options.inference or model.inference
+    if inference == "volume":
+        _check_of_volume(options)
+    return replace(options, inference=inference, patch=options.patch or model.card.patch)
+
+
+def _check_of_volume(options: TranslateOptions) -> None:
+    """Raise SettingsError for settings of tiles; a seam score needs to know where borders were."""
+    if options.verify:
+        raise SettingsError(
+            "Setting verify computes tiles again, and a volume that is translated at once has "
+            "none; use setting inference=patches, or leave verify out."
+        )
+    if options.seam_score:
+        return
+    for name in ("patch", "overlap", "blend"):
+        if getattr(options, name) != getattr(DEFAULTS, name):
+            raise SettingsError(
+                f"Setting {name} is about tiles, and volumes are translated at once here; use "
+                f"setting inference=patches, or leave {name} out."
+            )
 
 
 def with_precision(
@@ -59,11 +88,16 @@ def check_spread(model: Model, options: TranslateOptions) -> None:
         )
 
 
-def check_model(model: Model, patch: tuple[int, int, int], device: Device) -> None:
-    """Raise PatchShapeError or SettingsError if a model cannot be opened for such patches there."""
-    graph = model.network.graph
+def check_model(model: Model, options: TranslateOptions, device: Device) -> None:
+    """Raise PatchShapeError, DeviceUnavailableError or SettingsError if a model cannot be opened
+    there as the options say, of which patch and inference are decided.
+    """
+    graph, patch = model.network.graph, options.patch or model.card.patch
     graph.check_patch(patch)
-    if device.kind != "cuda":
+    if options.inference == "volume":
+        if obstacle := volume_obstacle(graph, device):
+            raise DeviceUnavailableError(obstacle)
+    elif device.kind != "cuda":
         check_patch_memory(graph, patch, available_memory())
 
 
@@ -82,6 +116,7 @@ def _check_said(options: TranslateOptions) -> None:
         )
     for setting, said, known in (
         ("blend", options.blend, get_args(Blend)),
+        ("inference", options.inference, (None, *get_args(Inference))),
         ("precision", options.precision, (None, *get_args(Precision))),
     ):
         if said not in known:

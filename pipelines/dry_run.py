@@ -3,16 +3,20 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ..engine.cuda.plan_cache import cache_folder
-from ..engine.devices import plan_device, with_half_the_memory
+from ..engine.devices import Device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model import Model
 from ..engine.network.layers import Triple
+from ..engine.onnxruntime.slabs.plan import SlabPlan
+from ..engine.whole_volume import VolumePlan
 from ..io.volume import Volume
+from .cycle.back_model import back_options
 from .cycle.way_back import host_bytes, plan_back
+from .opening import maps_memory
 from .progress.rates import (
     HostRates,
     NetworkRates,
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
     from ..engine.cuda.device_plan import DevicePlan
     from ..engine.sliding_window import PatchGrid
 
+WholeVolume: TypeAlias = VolumePlan | SlabPlan
+"""How a volume is translated at once: on a card, or on the CPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class DryRow:
@@ -50,7 +57,8 @@ class DryRow:
     None if nothing of the kind was measured on this machine yet. planned: its plan. grid: where its
     tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
     computed a second time, on the CPU. back: where tiles of the way back lie, if there is one.
-    passes: how many times each tile is translated.
+    passes: how many times each tile is translated. voxels: of the scan. volume: how it is
+    translated at once, if it is; then there are tiles only where their borders would be.
     """
 
     planned: PlannedStudy
@@ -63,15 +71,21 @@ class DryRow:
     again: int = 0
     back: "PatchGrid | None" = None
     passes: int = 1
+    voxels: int = 0
+    volume: WholeVolume | None = None
 
     @property
     def tiles(self) -> int:
-        return self.passes * _count(self.grid)
+        """Tiles to translate, or the volume as often as that is translated."""
+        return self.passes * self._parts(self.grid)
 
     @property
     def tiles_back(self) -> int:
         """Tiles on the way back."""
-        return _count(self.back)
+        return self._parts(self.back)
+
+    def _parts(self, grid: "PatchGrid | None") -> int:
+        return 1 if grid and self.volume else _count(grid)
 
 
 def _count(grid: "PatchGrid | None") -> int:
@@ -102,8 +116,8 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     tell: is told how many of all studies are done.
     Raises DeviceMemoryError if a card has no room for the program.
     """
-    cards = _planned(job, job.model, job.settings.patch)
-    back = _planned(job, job.back, job.back.card.patch) if job.back else ()
+    cards = _planned(job, job.model, job.settings.opened_for)
+    back = _planned(job, job.back, _patch_back(job, job.back)) if job.back else ()
     foresight = _Foresight(job, cards, back)
     studies, rows = job.plan(), list[DryRow]()
     for planned in with_aliases(studies):
@@ -120,8 +134,14 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     return DryRun(tuple(rows), (*cards, *back), tuple(held), foresight.wall(rows), verifying)
 
 
-def _planned(job: Job, model: Model, patch: Triple) -> "tuple[DevicePlan, ...]":
-    """What one of the networks would take of each card."""
+def _patch_back(job: Job, back: Model) -> Triple | None:
+    return back_options(job.options, back).settings().opened_for
+
+
+def _planned(job: Job, model: Model, patch: Triple | None) -> "tuple[DevicePlan, ...]":
+    """What one of the networks would take of each card; of volumes each study has its plan."""
+    if patch is None:
+        return ()
     devices = map(with_half_the_memory, job.devices) if job.back else job.devices
     precision = job.settings.precision
     plans = (plan_device(model.network, device, precision, patch) for device in devices)
@@ -158,15 +178,37 @@ class _Foresight:
             notes = *notes, *study.notes
             grid = window_grid(study.prepared.given.values, plan.tiling)
             back, peak = self._way_back(scans.volumes[0], plan)
+            volume = self._at_once(plan, back)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
-        notes = *notes, *_padding(plan.tiling)
+        if volume is None:
+            notes = *notes, *_padding(plan.tiling)
         again = self._again(planned, study)
-        on_card = self._on_card(grid, back)
         row = DryRow(
-            planned, notes, grid, peak, on_card, again=again, back=back, passes=job.options.passes
+            planned,
+            notes,
+            grid,
+            peak + (volume.host_bytes if volume else 0),
+            _on_a_card(volume) if volume else self._on_card(grid, back),
+            again=again,
+            back=back,
+            passes=job.options.passes,
+            voxels=scans.volumes[0].voxels.size,
+            volume=volume,
         )
-        return replace(row, work=self._work(row, scans.volumes[0].voxels.size))
+        return replace(row, work=self._work(row))
+
+    def _at_once(self, plan: StudyPlan, back: "PatchGrid | None") -> WholeVolume | None:
+        """How a study is translated at once, there and back; of both what takes more memory."""
+        if plan.inference == "patches":
+            return None
+        job, memory, precision = self._job, maps_memory(), self._job.settings.precision
+        device: Device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
+        plans = [plan_volume(job.model.network, device, precision, plan.tiling.extents, memory)]
+        if back and job.back:
+            d, h, w = (back.extents[back.axes.index(axis)] for axis in range(3))
+            plans.append(plan_volume(job.back.network, device, precision, (d, h, w), memory))
+        return max(plans, key=lambda each: each.host_bytes)
 
     def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Where its tiles lie, and the bytes of host memory that the study takes with it."""
@@ -218,20 +260,33 @@ class _Foresight:
             ),
         )
 
-    def _work(self, row: DryRow, voxels: int) -> Work | None:
+    def _work(self, row: DryRow) -> Work | None:
+        voxels = row.voxels
         host = self._cache.get(HostRates, *self._job.known_host_keys(row.planned.study))
         network, verifying = self._on_device(row), self.verifying(row.again)
         if host is None or network is None or verifying is None:
             return None
         return Work(voxels * host.load, network, voxels * host.store + verifying)
 
+    def _of_volume(self, row: DryRow, volume: WholeVolume) -> float | None:
+        """By what the card knows, or else by the last batch of the kind."""
+        if isinstance(volume, VolumePlan) and volume.seconds is not None:
+            return row.tiles * volume.seconds
+        return row.tiles * row.voxels * self._network.tile if self._network else None
+
     def _on_device(self, row: DryRow) -> float | None:
         """By the measured times of the very programs, or else by the last batch of the kind."""
+        if row.volume:
+            return self._of_volume(row, row.volume)
         forth = _program_seconds(self._cards, row.tiles)
         back = _program_seconds(self._back, row.tiles_back) if row.back else 0.0
         if forth is not None and back is not None:
             return forth + back
         return row.tiles * self._network.tile if self._network else None
+
+
+def _on_a_card(volume: WholeVolume) -> int | None:
+    return volume.device_bytes if isinstance(volume, VolumePlan) else None
 
 
 def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:

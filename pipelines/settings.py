@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
-from ..engine.options import Precision
+from ..engine.options import Inference, Precision
 from ..io.choice import EVERYTHING, FEWEST_SLICES, Choice, OutputFormat
 from ..io.links import Links
 
@@ -31,12 +31,19 @@ ADDED: dict[str, int | None] = {
     "cycle_check": 4,
     "spread": 4,
     "resample_channels": 4,
+    "inference": 5,
 }
 """Options that came later, with the version of the first worker that heeds them.
 
 At their default they are left out of fingerprints, so that results from before stay up to date, and
 of jobs, which older workers then take and whose key stays. None: it always stands in jobs.
 """
+
+_BEFORE = {"inference": "patches"}
+"""What was done before an option came, where that is not its default."""
+
+_OF_TILES = ("patch", "overlap", "blend")
+"""Settings that change no voxel where a volume is translated at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ class TranslateSettings:
     whether private elements of a DICOM source go into its result. blend: weights of overlapping
     tiles. precision: of the network's arithmetic. nan_to: what stands for NaN in a scan, in its own
     unit; None refuses such scans. resample_channels: whether scans of a study that lie on other
-    grids than its first are resampled onto that, instead of refused.
+    grids than its first are resampled onto that, instead of refused. inference: of tiles, or of the
+    volume at once, where tiles are only where a seam score looks for their borders.
     """
 
     patch: tuple[int, int, int]
@@ -70,13 +78,20 @@ class TranslateSettings:
     keep_private: bool = False
     nan_to: float | None = None
     resample_channels: bool = False
+    inference: Inference = "patches"
+
+    @property
+    def opened_for(self) -> tuple[int, int, int] | None:
+        """Extents of the tiles for which a network is opened; None for volumes at once."""
+        return self.patch if self.inference == "patches" else None
 
     def sha256(self) -> str:
         """A name for these settings that stays the same on every machine and in every version."""
         choices = {**asdict(self), "overlap": float(self.overlap), "method": METHOD}
         if self.nan_to is not None:
             choices["nan_to"] = self.nan_to + 0.0  # so that 0, 0.0 and -0.0 are one
-        named = {name: choices[name] for name in choices.keys() - added_at_default(choices)}
+        unused = {*added_at_default(choices), *(_OF_TILES if self.opened_for is None else ())}
+        named = {name: choices[name] for name in choices.keys() - unused}
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
@@ -84,7 +99,8 @@ class TranslateSettings:
 class TranslateOptions:
     """What was asked for about each study, from the command line through the queue to the report.
 
-    patch: None takes the model's. precision: None takes the device's default. overwrite: make
+    patch: None takes the model's. inference: None takes the model's, too; where nobody decided, it
+    is patches. precision: None takes the device's default. overwrite: make
     everything anew and replace foreign files, instead of keeping what is up to date. preview,
     seam_score: what is made besides the results. verify: tiles of each study that are computed a
     second time. any_modality: whether a scan of another modality than the model's source is taken.
@@ -116,10 +132,11 @@ class TranslateOptions:
     cycle_check: CycleCheck | None = None
     spread: int = 0
     resample_channels: bool = False
+    inference: Inference | None = None
 
     @property
     def passes(self) -> int:
-        """How many times each tile of a study is translated."""
+        """How many times each tile of a study, or the volume, is translated."""
         return max(self.spread, 1)
 
     def settings(self) -> TranslateSettings:
@@ -135,6 +152,7 @@ class TranslateOptions:
             keep_private=self.keep_private,
             nan_to=self.nan_to,
             resample_channels=self.resample_channels,
+            inference=self.inference or "patches",
         )
 
     def choice(self, filters: Choice = EVERYTHING) -> Choice:
@@ -154,4 +172,9 @@ DEFAULTS = TranslateOptions()
 
 def added_at_default(choices: Mapping[str, object]) -> set[str]:
     """Those among the options by name that came later and say nothing but their default."""
-    return {name for name in ADDED if name in choices and choices[name] == getattr(DEFAULTS, name)}
+    return {name for name in ADDED if name in choices and choices[name] in _meaning_nothing(name)}
+
+
+def _meaning_nothing(name: str) -> tuple[object, ...]:
+    default = getattr(DEFAULTS, name)
+    return default, _BEFORE.get(name, default)

@@ -9,13 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from ..engine.cores import usable_cores
-from ..engine.cuda.plan_cache import Progress, cache_folder
-from ..engine.devices import Device, Precision, open_generator, with_half_the_memory
-from ..engine.generator import Generator
+from ..engine.cuda.plan_cache import cache_folder
+from ..engine.devices import Device, with_half_the_memory
 from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, load_model
-from ..engine.network.graph import Network
-from ..engine.network.layers import Triple
 from ..engine.options import NO_LIMITS, CudaLimits
 from ..engine.probe.energy import EnergyMeter
 from ..io.choice import EVERYTHING, Choice
@@ -23,7 +20,7 @@ from ..io.discovery import Discovery
 from ..io.errors import WriteError
 from ..io.files.parts import remove_leftovers
 from ..io.volume import Study
-from .cycle.back_model import back_model, check_read, cycle_rule
+from .cycle.back_model import back_model, back_options, check_read, cycle_rule
 from .decisions import decided
 from .execution.batch import Execution, run_batch
 from .execution.batch_worker import Setup
@@ -34,6 +31,7 @@ from .execution.spare_workers import SpareWorkers
 from .execution.study_pipeline import Concurrency, StudyPipeline
 from .host.memory import available_memory
 from .moments import iso_time
+from .opening import Opener
 from .progress.events import BatchStarted, DeviceOpened, Event, Listen, Remark
 from .progress.rates import (
     HostRates,
@@ -120,7 +118,7 @@ class Job:
     def network_key(self) -> str:
         """Under which the speed of this job's network is remembered."""
         settings = self.settings
-        return network_key(self._models, settings.patch, settings.precision, self._devices)
+        return network_key(self._models, settings.opened_for, settings.precision, self._devices)
 
     @property
     def verify_key(self) -> str:
@@ -205,7 +203,7 @@ def _opening(job: Job) -> AbstractContextManager[EarlyOpening | None]:
     if device.kind != "cuda" or len(job.devices) > 1 or job.back:
         return nullcontext()
     settings = job.settings
-    opener = Opener(job.model.network, device, settings.patch)
+    opener = Opener(job.model.network, device, settings.opened_for)
     return early_opening(opener, settings.precision)
 
 
@@ -280,7 +278,10 @@ def _remember(
     cache = RateCache(cache_folder())
     if verify := VerifyRates.measured(rows):
         cache.put(verify, job.verify_key)
-    if opening.seconds is not None and (network := NetworkRates.measured(rows, opening.seconds)):
+    at_once = job.settings.opened_for is None
+    if opening.seconds is not None and (
+        network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
+    ):
         cache.put(network, job.network_key, job.opening_key)
     keys = {str(plan.study.name): job.host_keys(plan.study) for plan in planned}
     by_keys: dict[tuple[str, str], list[StudyReport]] = {}
@@ -322,31 +323,15 @@ def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
         name=device.name,
         model=job.model,
         options=job.options,
-        open_generator=Opener(job.model.network, opened_on, job.settings.patch),
+        open_generator=Opener(job.model.network, opened_on, job.settings.opened_for),
         precisions=device.precisions,
         place=place,
         recipe=job.recipe,
         concurrency=concurrency_of(device, sharing=len(job.devices)),
         back=back,
-        open_back=back and Opener(back.network, opened_on, back.card.patch),
+        open_back=back
+        and Opener(back.network, opened_on, back_options(job.options, back).settings().opened_for),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """Opens a network on a device in any precision; can be sent to another process.
-
-    patch: (D, H, W).
-    """
-
-    network: Network
-    device: Device
-    patch: Triple
-
-    def __call__(
-        self, precision: Precision, progress: Progress
-    ) -> AbstractContextManager[Generator]:
-        return open_generator(self.network, self.device, precision, self.patch, progress)
 
 
 def concurrency_of(device: Device, sharing: int = 1) -> Concurrency:

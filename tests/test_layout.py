@@ -101,8 +101,9 @@ MAY_IMPORT = {
     ),
     "cli.render": (
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
-        "engine.network io.dicom io.discovery io.file_headers io.links io.search io.volume "
-        "pipelines.cycle pipelines.dry_run pipelines.host pipelines.jobs.queue "
+        "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
+        "io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
+        "pipelines.host pipelines.inference_comparison pipelines.jobs.queue "
         "pipelines.model_import pipelines.moments pipelines.node pipelines.progress "
         "pipelines.report pipelines.results pipelines.stopwatch"
     ),
@@ -147,7 +148,8 @@ MAY_IMPORT = {
     "engine.decoding": "",
     "engine.devices": (
         "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
-        "engine.options engine.probe engine.provider_check"
+        "engine.onnxruntime.slabs engine.options engine.probe engine.provider_check "
+        "engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
@@ -157,6 +159,10 @@ MAY_IMPORT = {
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
+    "engine.onnxruntime.slabs": (
+        "engine.cores engine.errors engine.network engine.onnxruntime engine.scaling "
+        "engine.sliding_window engine.whole_volume"
+    ),
     "engine.options": "",
     "engine.probe": "",
     "engine.provider_check": "engine.errors engine.model engine.network engine.onnxruntime",
@@ -164,6 +170,7 @@ MAY_IMPORT = {
     "engine.scaling": "engine.errors engine.network",
     "engine.sliding_window": "engine.network",
     "engine.telemetry": "",
+    "engine.whole_volume": "engine.errors engine.network",
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
@@ -194,8 +201,9 @@ MAY_IMPORT = {
         "engine.checkpoint.recognise engine.devices engine.errors engine.generator engine.model "
         "engine.network engine.options engine.recovery io.channels io.choice io.conversion "
         "io.discovery io.errors io.volume pipelines.decisions pipelines.errors "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.stopwatch pipelines.study pipelines.translate"
+        "pipelines.model_import pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.results pipelines.settings pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -203,9 +211,9 @@ MAY_IMPORT = {
         "pipelines.study"
     ),
     "pipelines.calibration": (
-        "engine.cuda engine.devices engine.model engine.network engine.recovery io.volume "
-        "pipelines.cycle pipelines.errors pipelines.report pipelines.settings pipelines.stopwatch "
-        "pipelines.study pipelines.study.voxels"
+        "engine.cuda engine.devices engine.model engine.options engine.recovery io.volume "
+        "pipelines.cycle pipelines.errors pipelines.opening pipelines.report pipelines.settings "
+        "pipelines.stopwatch pipelines.study pipelines.study.voxels"
     ),
     "pipelines.config": "io.files pipelines.errors",
     "pipelines.cycle": (
@@ -214,8 +222,9 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
-        "engine.devices engine.model engine.options pipelines.errors pipelines.host "
-        "pipelines.patch_memory pipelines.precision pipelines.settings"
+        "engine.devices engine.errors engine.model engine.options pipelines.cycle "
+        "pipelines.errors pipelines.host pipelines.patch_memory pipelines.precision "
+        "pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -223,9 +232,10 @@ MAY_IMPORT = {
         "pipelines.errors pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
-        "engine.cuda engine.devices engine.model engine.network engine.sliding_window io.volume "
-        "pipelines.cycle pipelines.progress pipelines.report pipelines.results "
-        "pipelines.stopwatch pipelines.study pipelines.translate"
+        "engine.cuda engine.devices engine.model engine.network engine.onnxruntime.slabs "
+        "engine.sliding_window engine.whole_volume io.volume pipelines.cycle pipelines.opening "
+        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch "
+        "pipelines.study pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -241,6 +251,10 @@ MAY_IMPORT = {
         "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
+    "pipelines.inference_comparison": (
+        "engine.devices engine.model engine.options engine.recovery io.volume pipelines.opening "
+        "pipelines.report pipelines.settings pipelines.stopwatch pipelines.study"
+    ),
     "pipelines.jobs": (
         "engine.decoding engine.model io.links io.search pipelines.cycle pipelines.decisions "
         "pipelines.errors pipelines.jobs.queue pipelines.moments pipelines.report "
@@ -253,8 +267,9 @@ MAY_IMPORT = {
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
         "engine.options engine.recovery io.channels io.discovery io.errors io.files io.volume "
         "pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
-        "pipelines.jobs.queue pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.study.maps pipelines.translate"
+        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
+        "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
+        "pipelines.translate"
     ),
     "pipelines.model_import": (
         "engine.checkpoint.onnx engine.checkpoint.read engine.checkpoint.recognise engine.errors "
@@ -266,11 +281,14 @@ MAY_IMPORT = {
         "io.files pipelines.cycle pipelines.errors pipelines.jobs pipelines.jobs.queue "
         "pipelines.results pipelines.translate"
     ),
+    "pipelines.opening": (
+        "engine.cuda engine.devices engine.generator engine.network engine.options pipelines.host"
+    ),
     "pipelines.patch_memory": "engine.network pipelines.errors",
     "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
-        "pipelines.stopwatch"
+        "pipelines.stopwatch pipelines.study"
     ),
     "pipelines.report": (
         "engine.cores engine.decoding engine.errors engine.options engine.probe io.errors io.files "
@@ -286,10 +304,10 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.options engine.scaling engine.sliding_window io.channels "
-        "io.choice io.contrasts io.discovery io.errors io.maps io.reading io.sidecar io.volume "
-        "io.writing pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
-        "pipelines.study.voxels"
+        "engine.onnxruntime engine.options engine.scaling engine.sliding_window "
+        "engine.whole_volume io.channels io.choice io.contrasts io.discovery io.errors io.maps "
+        "io.reading io.sidecar io.volume io.writing pipelines.errors pipelines.settings "
+        "pipelines.stopwatch pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "

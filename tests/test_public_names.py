@@ -27,7 +27,9 @@ TranslateOptions Translator Tuning UndecidedError Volume Window Worked ZScore __
 from_nibabel from_simpleitk import_checkpoint load_model to_nibabel to_simpleitk translate_folder
 """
 PARAMETERS = {
-    "Translator": "model device precision patch overlap blend resample_channels limits on_event",
+    "Translator": (
+        "model device precision patch overlap blend resample_channels inference limits on_event"
+    ),
     "from_nibabel": "image",
     "from_simpleitk": "image",
     "import_checkpoint": "checkpoint output card choices reference replace",

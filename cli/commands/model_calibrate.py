@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...engine.options import Inference
 from ..errors import Exit, complain, told
 from ..options.translate import DeviceName
 from ..options.values import checked_device
@@ -29,6 +30,8 @@ Examples:
       --output calibrated.safetensors
   cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
       --cycle t2-to-t1.safetensors --mark-beyond 3 --output both.safetensors
+  cuda-cyclegan model calibrate t1-to-t2.safetensors --scans reference \\
+      --compare-inference --inference volume --output at-once.safetensors
 """
 
 
@@ -51,6 +54,20 @@ def calibrate(
             "the set; none by default.",
         ),
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare-inference",
+            help="Translate the scans in patches and at once; show seams, difference and time.",
+        ),
+    ] = False,
+    inference: Annotated[
+        Inference | None,
+        typer.Option(
+            metavar="patches|volume",
+            help="How the new file's volumes are translated unless a user says otherwise.",
+        ),
+    ] = None,
     device: DeviceName = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     verbose: Annotated[
@@ -63,7 +80,7 @@ def calibrate(
     set. 'translate' then notes scans that are unlike it, and refuses them with --strict-input.
     With --cycle, mean and standard deviation of the set's cycle errors are learnt too, and with
     --mark-beyond studies far above them are marked. Results of the model are up to date with the
-    new file too.
+    new file too, unless --inference says otherwise than before.
 
     Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
     """
@@ -75,7 +92,9 @@ def calibrate(
         check_free(output, replace=force, sources=(file,))
         model = load_model(file)
         found = _found(scans, model)
-        made = _calibrated(model, found, cycle, mark_beyond, device)
+        made = _calibrated(model, found, cycle, mark_beyond, device, inference)
+        if compare:
+            _compare(model, found, device)
         save(output, made.content)
         _show(made)
         say(f"Written: {printable(str(output))}, {file_size(len(made.content))}", sys.stdout)
@@ -120,6 +139,7 @@ def _calibrated(
     cycle: Path | None,
     mark_beyond: float | None,
     device: str,
+    inference: Inference | None,
 ) -> "Calibration":
     from ...engine.options import NO_LIMITS
     from ...pipelines.calibration import calibrate as learn
@@ -137,10 +157,32 @@ def _calibrated(
 
         if back is None:
             options = replace(options, patch=model.card.patch, precision="fp32")
-            return learn(model, found.studies, options, tell=tell_done)
+            return learn(model, found.studies, options, tell=tell_done, inference=inference)
         devices, options = decided(model, checked_device(device), NO_LIMITS, options, back)
         both = opened.enter_context(opened_translation(model, back, devices[0], options))
-        return learn(model, found.studies, options, both, tell_done, mark_beyond)
+        return learn(model, found.studies, options, both, tell_done, mark_beyond, inference)
+
+
+def _compare(model: "Model", found: "Discovery", device: str) -> None:
+    """Show what it would change to translate the scans the other way."""
+    from ...engine.options import NO_LIMITS
+    from ...pipelines.decisions import check_model, decided
+    from ...pipelines.inference_comparison import compare_inference
+    from ...pipelines.settings import TranslateOptions
+    from ..render.inference_comparison import lines, reasons
+
+    asked = TranslateOptions(inference="patches")
+    devices, options = decided(model, checked_device(device), NO_LIMITS, asked)
+    check_model(model, replace(options, inference="volume"), devices[0])
+    with spinner("Comparing") as rename:
+
+        def tell_done(done: int, due: int) -> None:
+            rename(f"Comparing, {done} of {due} studies")
+
+        rows = list(compare_inference(model, found.studies, devices[0], options, tell_done))
+    for line in lines(rows, columns_of(sys.stdout)):
+        say(line, sys.stdout)
+    tell(reasons(rows), sys.stderr)
 
 
 def _show(made: "Calibration") -> None:

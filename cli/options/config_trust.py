@@ -22,7 +22,7 @@ _WIDENS_PRIVACY: Final = "decides which data of patients is read, shown or kept"
 _ALIKE: Final = {
     _HARMLESS: (
         "allow-uneven arch at batch blend blocks channel check cycle-check cycle-map "
-        "data-range device dry-run fail-on-error format json levels min-slices modality "
+        "data-range device dry-run fail-on-error format inference json levels min-slices modality "
         "model name nan-to ngf only overlap patch patience precision preview priority "
         "protocol quiet resample-channels scan seam-score seconds series settle spread "
         "status strict-input sweep tries tune tune-seconds until-empty verify volume "

@@ -25,6 +25,7 @@ from .translate import (
     DeviceName,
     Filters,
     Flips,
+    HowAtOnce,
     KeepPrivate,
     MinSlices,
     Modality,
@@ -76,6 +77,7 @@ class StudyOptions:
     overwrite: Overwrite = False
     preview: Preview = False
     output_format: ResultFormat = "same"
+    inference: HowAtOnce = None
     overlap: Overlap = 0.25
     blend: Blending = "gaussian"
     precision: Arithmetic = None
@@ -155,6 +157,7 @@ class StudyOptions:
             any_modality=self.any_modality,
             nan_to=checked_value("--nan-to", self.nan_to),
             resample_channels=self.resample_channels,
+            inference=self.inference,
             strict_input=self.strict_input,
             cycle_check=self._cycle_check(),
         )

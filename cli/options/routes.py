@@ -20,7 +20,7 @@ _OF_STUDIES = (
     *("model", "overlap", "blend", "precision", "patch", "volume", "modality", "series"),
     *("min-slices", "allow-uneven", "keep-private-tags", "seam-score", "verify"),
     *("any-modality", "nan-to", "strict-input", "cycle-check", "cycle-map"),
-    *("channel", "resample-channels"),
+    *("channel", "resample-channels", "inference"),
 )
 _OF_JOBS = ("priority", "window")
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")

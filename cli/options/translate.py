@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from ...engine.options import Effort, Precision
+from ...engine.options import Effort, Inference, Precision
 from ...io.choice import Choice, OutputFormat
 from ...io.links import Links
 from ...pipelines.settings import MOST_FLIPS, MOST_OVERLAP, Blend
@@ -106,6 +106,15 @@ Patch: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="D,H,W", help="Extents of a tile.  [default: the model's]", rich_help_panel=SPEED
+    ),
+]
+HowAtOnce: TypeAlias = Annotated[
+    Inference | None,
+    typer.Option(
+        "--inference",
+        metavar="patches|volume",
+        help="Blend tiles, or run the network over each volume at once.  [default: the model's]",
+        rich_help_panel=RESULT,
     ),
 ]
 Overlap: TypeAlias = Annotated[

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+from ...engine.onnxruntime.slabs.plan import SlabPlan
+from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
 from .progress_lines import failure_text
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, printable, seconds
+
+_RESIDENCES: dict[Residence, str] = {
+    "card": "all maps there",
+    "recomputed": "the maps of high resolution computed again",
+    "host": "maps in RAM",
+}
 
 
 def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
@@ -23,7 +31,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
             Row(
                 printable(str(row.planned.study.name)),
                 [
-                    str(row.tiles or ""),
+                    _parts(row),
                     *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
                     seconds(row.work.seconds) if row.work else "",
                     _outcome(row),
@@ -49,7 +57,7 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
     for row in rows:
         if text := row.planned.study.text:
             yield f"description: {printable(str(row.planned.study.name))}: {printable(text)}"
-        for note in row.notes:
+        for note in (*row.notes, *_at_once(row)):
             yield f"note: {printable(str(row.planned.study.name))}: {note}"
     for row in failed:
         yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"
@@ -63,17 +71,45 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
             yield f"GPU memory: none; {no_card}"
         yield from _verified(plan)
         if back := sum(row.tiles_back for row in plan.rows):
-            yield f"Cycle check: {counted(back, 'tile')} on the way back"
+            yield f"Cycle check: {counted(back, _part(plan))} on the way back"
         known = None if plan.seconds is None else seconds(plan.seconds)
         yield f"Seconds in all: {known or 'not known yet: it is measured by the first batch'}"
     drawn = sum(row.planned.action == "preview" and not row.failure for row in rows)
     kept = sum(row.planned.action == "keep" for row in rows) + drawn
     due = len(rows) - kept - len(failed)
-    parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), 'tile')}"]
+    parts = [f"{due} to translate in {counted(sum(row.tiles for row in rows), _part(plan))}"]
     parts += [f"{kept} up to date"] if kept else []
     parts += [f"{counted(drawn, 'preview')} to draw from the files"] if drawn else []
     parts += [f"{len(failed)} that would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
+
+
+def _part(plan: DryRun) -> str:
+    """What is translated at a time."""
+    return "volume" if any(row.volume for row in plan.rows) else "tile"
+
+
+def _parts(row: DryRow) -> str:
+    if row.volume and row.tiles == 1:
+        return "volume"
+    return f"{row.tiles} volumes" if row.volume else str(row.tiles or "")
+
+
+def _at_once(row: DryRow) -> Iterator[str]:
+    """How a study is translated at once, where that is so."""
+    match row.volume:
+        case SlabPlan(padded, host_bytes, file_bytes):
+            beside = f", and {memory(file_bytes)} of temporary files" if file_bytes else ""
+            extents = "x".join(map(str, padded))
+            yield f"translated at once as {extents} voxels, in {memory(host_bytes)} of RAM{beside}"
+        case VolumePlan(padded, device_bytes, host_bytes, residence):
+            extents = "x".join(map(str, padded))
+            yield (
+                f"translated at once as {extents} voxels, in {memory(device_bytes)} of GPU memory, "
+                f"{_RESIDENCES[residence]}{f' of {memory(host_bytes)}' if host_bytes else ''}"
+            )
+        case None:
+            pass
 
 
 def _on_cards(plan: DryRun) -> Iterator[str]:

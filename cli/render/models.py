@@ -102,6 +102,7 @@ def model_lines(model: Model, columns: int | None) -> Iterator[str]:
             ("spacing", spacing),
             ("patch", _times(card.patch)),
             ("small volumes", card.small_volume_padding),
+            ("inference", model.inference),
         ],
         columns,
     )

@@ -110,8 +110,8 @@ class LiveProgress:
             self._study,
             completed=done,
             total=total or None,
-            count=f"{done}/{total} tiles" if total else "",
-            speed=f"{scaled_rate(rate)} tiles/s" if rate else "",
+            count=f"{done}/{total} {pace.unit}" if total else "",
+            speed=f"{scaled_rate(rate)} {pace.unit}/s" if rate else "",
         )
 
     def _draw_tuning(self, tuning: Tuning) -> None:

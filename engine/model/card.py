@@ -12,6 +12,7 @@ from ..decoding import FieldError, Json, Tagged, decode_known, encode, parse
 from ..errors import ModelFileError, PatchShapeError
 from ..network.architectures import Architecture, build, out_of_bounds
 from ..network.layers import Triple
+from ..options import Inference
 from ..sliding_window import SmallVolumePadding
 from .architecture_json import architecture_from_json, architecture_to_json
 from .calibration import CycleReference, Expectations, check_calibration
@@ -128,6 +129,7 @@ class ModelCard:
     by what it is known that it does. rewritten_from: SHA-256 of the files of which this one has the
     network, with other words. input_range, output_range: of the network's own values. expected,
     cycle: what a reference set was like, and its cycle error; None where nobody measured it.
+    inference: how volumes are translated unless a user says otherwise; None leaves it to the norms.
     """
 
     name: str
@@ -150,6 +152,7 @@ class ModelCard:
     output_range: NetworkRange = USUAL_RANGE
     expected: Expectations | None = None
     cycle: CycleReference | None = None
+    inference: Inference | None = None
 
     @property
     def is_one_to_one(self) -> bool:
@@ -333,7 +336,7 @@ def card_as_json(card: ModelCard) -> Json:
         del plain["rewritten_from"]
     for name in ("input_range", "output_range"):
         del plain[name]
-    for name in ("expected", "cycle"):
+    for name in ("expected", "cycle", "inference"):
         if plain[name] is None:
             del plain[name]
     architecture = architecture_to_json(card.architecture)

@@ -22,6 +22,8 @@ from ..errors import EngineError, ModelFileError
 from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, Graph, Network
 from ..network.layers import FloatArray
+from ..network.receptive_field import sees_whole_patch
+from ..options import Inference
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
 
@@ -46,6 +48,16 @@ class Model:
     def known_as(self) -> tuple[str, ...]:
         """Hashes by which results of this network are recorded: version 0.1 took the file's."""
         return self.identity, self.sha256, *self.card.rewritten_from
+
+    @property
+    def inference(self) -> Inference:
+        """How volumes are translated unless a user says otherwise.
+
+        As the card says; else at once where that is the same function without borders.
+        """
+        graph = self.network.graph
+        is_same = graph.patch is None and not sees_whole_patch(graph)
+        return self.card.inference or ("volume" if is_same else "patches")
 
 
 safetensors: Any = _safetensors  # the package ships no types

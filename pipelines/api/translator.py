@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.devices import Device, open_generator
-from ...engine.generator import Generator
+from ...engine.devices import Device
+from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.network.layers import Triple
-from ...engine.options import NO_LIMITS, CudaLimits, Precision
+from ...engine.options import NO_LIMITS, CudaLimits, Inference, Precision
 from ...engine.recovery import Outcome, SharedGenerator, shared_generator
 from ...io.channels import joined
 from ...io.conversion import volume_of
@@ -24,7 +24,8 @@ from ...io.errors import UnreadableScanError, UnsupportedScanError
 from ...io.volume import Study, Volume
 from ..decisions import decided
 from ..errors import SettingsError
-from ..progress.events import DeviceOpened, Listen, TilesDone, told_while_opening
+from ..opening import Opener
+from ..progress.events import DeviceOpened, Listen, TilesDone, told_while_opening, unit_of
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.modality import of_model
@@ -67,6 +68,7 @@ class Translator:
         overlap: float = 0.25,
         blend: Blend = "gaussian",
         resample_channels: bool = False,
+        inference: Inference | None = None,
         limits: CudaLimits = NO_LIMITS,
         on_event: Listen = unheard,
     ) -> None:
@@ -77,7 +79,9 @@ class Translator:
         extents (D, H, W) of a tile in voxels; None takes those of the training. overlap: share of
         a tile's edge that neighbours share. blend: weights of overlapping tiles. resample_channels:
         whether scans of a study on other grids than its first are resampled onto that, instead of
-        refused. limits: of what may be taken of a card. on_event: called with Tuning, Remark and
+        refused. inference: "patches", or "volume" for one pass of the network over each volume;
+        None takes what the model's card says, else "volume" where no norm takes statistics of a
+        patch. limits: of what may be taken of a card. on_event: called with Tuning, Remark and
         DeviceOpened while this opens, and with TilesDone in the thread that translates.
 
         Raises DeviceUnavailableError or another EngineError, and SettingsError.
@@ -88,6 +92,7 @@ class Translator:
             blend=blend,
             precision=precision,
             resample_channels=resample_channels,
+            inference=inference,
         )
         (on, *others), self._options = decided(model, device, limits, asked)
         if others:
@@ -212,9 +217,9 @@ class Translator:
         prepared = prepare_study(scans, plan, self.model, self._options, watch)
 
         def on_tiles(done: int, total: int) -> None:
-            self._on_event(TilesDone(name, done, total))
+            self._on_event(TilesDone(name, done, total, unit_of(plan)))
 
-        def infer(opened: Generator) -> InferredStudy:
+        def infer(opened: AnyGenerator) -> InferredStudy:
             on = OpenModel(self.model, opened, self._options)
             return infer_study(prepared, on, watch, on_tiles)
 
@@ -231,10 +236,9 @@ class Translator:
         def progress(what: str, share: float | None) -> None:
             self._on_event(told_while_opening(what, share))
 
-        network, patch = self.model.network, self._settings.patch
+        opener = Opener(self.model.network, device, self._settings.opened_for)
         with shared_generator(
-            lambda precision: open_generator(network, device, precision, patch, progress),
-            device.precisions,
+            lambda precision: opener(precision, progress), device.precisions
         ) as shared:
             yield shared
 

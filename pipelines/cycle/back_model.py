@@ -57,7 +57,7 @@ def check_read(options: TranslateOptions, back: Model | None) -> TranslateOption
 
 
 def back_options(options: TranslateOptions, back: Model) -> TranslateOptions:
-    """With what a result is translated back: on tiles of the model's own, and nothing besides."""
+    """With what a result is translated back: as forth, on tiles of the model's own if on tiles."""
     return replace(
         options,
         patch=back.card.patch,

@@ -25,7 +25,7 @@ from ..stopwatch import Stopwatch
 from ..study.finishing import finish
 from ..study.maps.asked_for import cycle_mark
 from ..study.maps.study_map import StudyMap
-from ..study.plan import StudyPlan, plan_study
+from ..study.plan import StudyPlan, check_volume, plan_study
 from ..study.preparation import Prepared, prepare
 from ..study.translation import InferredStudy, OnTiles, OpenModel, PreparedStudy, infer_study
 from ..study.voxels.foreground import level_of
@@ -165,8 +165,10 @@ def opened_way_back(
 def plan_back(volume: Volume, back: Model, options: TranslateOptions) -> StudyPlan:
     """How a result on a volume's grid is led back. Raises PreparationError."""
     settings = back_options(options, back).settings()
-    stride = back.network.graph.stride
-    return plan_study([volume], back.card, settings, stride, in_network=True)
+    graph = back.network.graph
+    plan = plan_study([volume], back.card, settings, graph.stride, in_network=True)
+    check_volume(plan, graph)
+    return plan
 
 
 def host_bytes(scan: Volume, forth: StudyPlan, back: StudyPlan, options: TranslateOptions) -> int:

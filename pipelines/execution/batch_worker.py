@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from ...engine.cuda.plan_cache import Progress
 from ...engine.errors import EngineError
-from ...engine.generator import Generator
+from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..cycle.way_back import BackTask
@@ -127,7 +127,7 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
     client = BatchClient(channel, setup.place)
 
     @contextmanager
-    def opened(precision: Precision, progress: Progress) -> abc.Generator[Generator]:
+    def opened(precision: Precision, progress: Progress) -> abc.Generator[AnyGenerator]:
         with setup.open_generator(precision, progress) as generator:
             channel.send(DeviceOpened(generator.device))  # before a study can end the process
             yield generator

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from ...engine.cuda.plan_cache import Progress
 from ...engine.errors import CudaError
-from ...engine.generator import Generator
+from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator, shared_generator
@@ -19,7 +19,7 @@ from ...io.writing import map_beside
 from ..cycle.way_back import BackTask, WayBack, host_bytes, plan_back
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
-from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked
+from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked, unit_of
 from ..report.failures import failure_of
 from ..report.report import StudyReport
 from ..results.aliases import alias_note, states_again
@@ -49,7 +49,7 @@ from ..study.verification import StudyVerifier, check_verified, study_verifier
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
-OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[Generator]]
+OpenGenerator: TypeAlias = Callable[[Precision, Progress], AbstractContextManager[AnyGenerator]]
 """Opens the network in some precision, and tells of the search for plans."""
 ShareGenerator: TypeAlias = Callable[[Progress], AbstractContextManager[SharedGenerator]]
 """Lets the threads of a batch have the network, which tells of the search for plans."""
@@ -210,8 +210,10 @@ class StudyStages:
         if not self._task.may_begin(ticket.row.name):
             self.leave(ticket.row.name)
 
+        unit = unit_of(study.prepared.plan)
+
         def on_tiles(done: int, total: int) -> None:
-            self._tell(TilesDone(ticket.row.name, done, total))
+            self._tell(TilesDone(ticket.row.name, done, total, unit))
             self._check_wanted(ticket)
             if self._stopped.is_set():
                 raise StoppedError
@@ -307,7 +309,7 @@ class StudyStages:
         task, watch, empty = self._task, ticket.watch, self._arrays.empty
         mirrored, told = None, list[str]()
 
-        def opened(network: Generator) -> OpenModel:
+        def opened(network: AnyGenerator) -> OpenModel:
             return OpenModel(task.model, network, task.options)
 
         if task.options.spread:
@@ -335,13 +337,13 @@ class StudyStages:
         on_tiles: OnTiles,
     ) -> InferredStudy:
         """As `_infer`, with the result finished and its cycle error in the row."""
-        returning = len(way_back.plan(study).tiling)
+        returning = way_back.plan(study).steps
 
         def on_way_forth(done: int, total: int) -> None:
             on_tiles(done, total + returning)
 
         def on_way_back(done: int, total: int) -> None:
-            passed = self._task.options.passes * len(study.prepared.plan.tiling)
+            passed = self._task.options.passes * study.prepared.plan.steps
             on_tiles(passed + done, passed + total)
 
         inferred = self._infer(ticket, study, generator, on_way_forth)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ...engine.model.model import Model, load_model
 from ...io.search import Skipped
 from ..cycle.back_model import back_model
-from ..decisions import check_spread
+from ..decisions import check_spread, with_inference
 from ..settings import CycleCheck
 from ..translate import Request
 from .links import refused_link
@@ -39,9 +39,9 @@ def jobs_of(request: Request) -> Submission:
     """
     model = load_model(request.model)
     check_spread(model, request.options)
-    patch = request.options.patch or model.card.patch
-    model.network.graph.check_patch(patch)
-    options = replace(request.options, patch=patch, cycle_check=_cycle_check(model, request))
+    decided = with_inference(model, request.options)
+    model.network.graph.check_patch(decided.patch or model.card.patch)
+    options = replace(decided, cycle_check=_cycle_check(model, request))
     found = request.search(model.card)
     found_jobs = (
         StudyJob(

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ..report.report import StudyReport
 from ..results.resume import PlannedStudy
 from ..stopwatch import Span
+from ..study.plan import StudyPlan
+
+TileUnit: TypeAlias = Literal["tiles", "percent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +57,13 @@ class StudyStarted:
 class TilesDone:
     """So many of a study's tiles are translated; 0 comes once, before the first.
 
-    done, total: tiles.
+    done, total: tiles. unit: of these; percent where the volume is translated at once.
     """
 
     study: str
     done: int
     total: int
+    unit: TileUnit = "tiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,11 @@ class Remark:
     """
 
     text: str
+
+
+def unit_of(plan: StudyPlan) -> TileUnit:
+    """In which the progress of a study is told."""
+    return "tiles" if plan.inference == "patches" else "percent"
 
 
 def told_while_opening(what: str, share: float | None) -> Remark | Tuning:

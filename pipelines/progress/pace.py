@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 
 from ..results.resume import PlannedStudy
-from .events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone
+from .events import BatchStarted, Event, StudyDone, StudyStarted, TilesDone, TileUnit
 
 
 class Pace:
     """Judges the time left by input bytes: the one measure of a study known before it is read.
 
     done, total: studies, of all. study: the one whose tiles are translated, or that is read while
-    there is none. tiles: done and total of it.
+    there is none. tiles: done and total of it. unit: of these.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -22,6 +22,7 @@ class Pace:
         self.done = self.total = 0
         self.study = ""
         self.tiles = (0, 0)
+        self.unit: TileUnit = "tiles"
 
     def hear(self, event: Event) -> None:
         """Take note of an event of the batch."""
@@ -35,10 +36,10 @@ class Pace:
             case StudyStarted(planned):
                 if not self._translating:
                     self.study, self.tiles = str(planned.study.name), (0, 0)
-            case TilesDone(study, done, total):
+            case TilesDone(study, done, total, unit):
                 if done == 0:
                     self._tiles_started = self._clock()
-                self.study, self.tiles = study, (done, total)
+                self.study, self.tiles, self.unit = study, (done, total), unit
                 self._reached[study] = done / total
             case StudyDone(row):
                 self.done += 1

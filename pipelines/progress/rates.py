@@ -45,16 +45,21 @@ class HostRates:
 
 @dataclass(frozen=True, slots=True)
 class NetworkRates:
-    """Seconds: of the network a tile, and of opening the device."""
+    """Seconds: of the network a tile, and of opening the device.
+
+    tile: or a voxel of the scan, of volumes that are translated at once.
+    """
 
     tile: float
     opening: float
 
     @classmethod
-    def measured(cls, rows: Iterable[StudyReport], opening: float) -> "NetworkRates | None":
+    def measured(
+        cls, rows: Iterable[StudyReport], opening: float, *, at_once: bool = False
+    ) -> "NetworkRates | None":
         """The rates of what was translated; None if that is nothing."""
         done = _done(rows)
-        tiles = sum(row.tiles for row in done)
+        tiles = sum(row.tiles * (row.voxels if at_once else 1) for row in done)
         return cls(_seconds(done, _NETWORK) / tiles, opening) if tiles else None
 
 
@@ -160,9 +165,9 @@ def opening_key(devices: str) -> str:
     return f"{platform.node()}, network, {devices}"
 
 
-def network_key(model: str, patch: Sequence[int], precision: str, devices: str) -> str:
-    """What a network's rates depend on; model: its file's hash."""
-    extents = "x".join(map(str, patch))
+def network_key(model: str, patch: Sequence[int] | None, precision: str, devices: str) -> str:
+    """What a network's rates depend on; model: its file's hash. patch: None for volumes at once."""
+    extents = "x".join(map(str, patch)) if patch else "volume"
     return f"{opening_key(devices)}, {precision}, {extents}, {model}"
 
 

@@ -112,6 +112,7 @@ def conditions(stored: StoredReport) -> dict[str, str]:
         "model": f"{batch.model.name} ({batch.model.sha256[:12]})",
         "device": batch.device,
         "precision": options.precision or "",
+        "inference": options.inference or "patches",
         "patch": " x ".join(map(str, options.patch or ())),
         "overlap": f"{options.overlap:g}",
         "blend": options.blend,

@@ -8,7 +8,7 @@ from typing import Annotated, Generic, Literal, TypeAlias, TypedDict, TypeVar
 from msgspec import Meta, Struct
 
 from ...engine.decoding import FieldError, Json, decode, parse
-from ...engine.options import Precision
+from ...engine.options import Inference, Precision
 from ...engine.probe.energy import Energy
 from ..cycle.cycle_error import CycleError
 from ..errors import ReportFileError
@@ -16,8 +16,7 @@ from ..host.memory import PeakMemory
 from ..settings import Blend, TranslateOptions
 from ..stopwatch import STAGES, Stage
 from ..study.maps.spread_figures import SpreadFigures
-from ..study.seam_score import SeamScore
-from ..study.verified import Verified
+from ..study.row_figures import SeamScore, Verified
 from .report import (
     BatchReport,
     Content,
@@ -132,6 +131,7 @@ class _Settings(Struct, frozen=True):
     keep_private: bool = False
     nan_to: float | None = None
     resample_channels: bool = False
+    inference: Inference = "patches"
 
 
 class _Use(Struct, frozen=True):
@@ -277,6 +277,7 @@ def _batch(stored: _Report) -> BatchReport:
             keep_private=settings.keep_private,
             nan_to=settings.nan_to,
             resample_channels=settings.resample_channels,
+            inference=settings.inference,
         ),
         device=stored.device,
         output=stored.output,

@@ -12,8 +12,7 @@ from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
 from ..stopwatch import NOT_ALWAYS, STAGES, Stage
 from ..study.maps.spread_figures import SpreadFigures
-from ..study.seam_score import SeamScore
-from ..study.verified import Verified
+from ..study.row_figures import SeamScore, Verified
 
 StudyStatus: TypeAlias = Literal["translated", "up to date", "failed", "interrupted"]
 FailureClass: TypeAlias = Literal[

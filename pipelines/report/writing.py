@@ -14,7 +14,7 @@ from ...io.files.atomic import whole_file
 from ...io.files.machine_memory import physical_memory
 from ..host.memory import PeakMemory
 from ..settings import TranslateOptions
-from ..study.seam_score import SeamScore
+from ..study.row_figures import SeamScore
 from .report import BatchReport, StudyReport
 
 JsonObject: TypeAlias = dict[str, Any]

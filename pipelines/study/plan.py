@@ -7,8 +7,11 @@ from math import prod
 import numpy as np
 
 from ...engine.model.card import ModelCard
+from ...engine.network.graph import Graph
 from ...engine.network.layers import Triple
+from ...engine.options import Inference
 from ...engine.scaling import is_taken_as_stored
+from ...engine.whole_volume import padded_extents
 from ...io.volume import Volume
 from ..errors import PreparationError
 from ..settings import TranslateSettings
@@ -20,6 +23,9 @@ from .voxels.voxel_type import VoxelType, foreseen_voxel_type, voxel_type_of
 _INTENSITY = np.dtype(np.float32).itemsize
 _MAPS = 2
 """Of a spread: mean and standard deviation."""
+
+
+PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,8 @@ class StudyPlan:
     is_given_as_stored: whether the one scan's own voxels are what the network is given. results:
     one for each channel that comes out. is_made_as_stored: whether the one result's own voxels are
     what the network fills. footprint: exact where the voxel types are known, else a little more
-    than is needed. orientation: from the scans' axes to the model's.
+    than is needed. orientation: from the scans' axes to the model's. inference: of the tiles, or of
+    the volume at once.
     """
 
     orientation: Orientation
@@ -71,6 +78,17 @@ class StudyPlan:
     results: tuple[ResultPlan, ...]
     is_made_as_stored: bool
     footprint: Footprint
+    inference: Inference = "patches"
+
+    @property
+    def tiles(self) -> int:
+        """How many patches a translation is made of; one, if it is the volume at once."""
+        return len(self.tiling) if self.inference == "patches" else 1
+
+    @property
+    def steps(self) -> int:
+        """In how many steps a translation is told: tiles, or percent of the volume."""
+        return len(self.tiling) if self.inference == "patches" else PERCENT
 
 
 def plan_study(
@@ -109,7 +127,10 @@ def plan_study(
     )
     only = results[0].voxel_type if len(results) == 1 else None
     is_made = keeps_voxels and not spreads and only is not None and is_taken_as_stored(only.dtype)
-    footprint = _footprint(volumes, tiling, results, is_given=is_given, is_made=is_made)
+    blends = settings.inference == "patches"
+    footprint = _footprint(
+        volumes, tiling, results, is_given=is_given, is_made=is_made, blends=blends
+    )
     if spreads:
         footprint = _with_maps(footprint, volume, tiling, is_resampled=resample is not None)
     return StudyPlan(
@@ -120,7 +141,14 @@ def plan_study(
         results=results,
         is_made_as_stored=is_made,
         footprint=footprint,
+        inference=settings.inference,
     )
+
+
+def check_volume(plan: StudyPlan, graph: Graph) -> None:
+    """Raise PatchShapeError if a study is to be translated at once and the network cannot."""
+    if plan.inference == "volume":
+        padded_extents(graph, plan.tiling.extents)
 
 
 def _footprint(
@@ -130,6 +158,7 @@ def _footprint(
     *,
     is_given: bool,
     is_made: bool,
+    blends: bool,
 ) -> Footprint:
     scans, array = sum(each.voxels.nbytes for each in volumes), prod(tiling.extents) * _INTENSITY
     voxels, widest = volumes[0].voxels.size, max(volumes[0].voxels.itemsize, _INTENSITY)
@@ -137,7 +166,7 @@ def _footprint(
     stored = sum(voxels * (kind.dtype.itemsize if kind else widest) for kind in types)
     depth, height, width = tiling.extents
     row = min(tiling.patch[0], depth) * height * width * _INTENSITY
-    blended = (1 + len(results)) * row
+    blended = (1 + len(results)) * row if blends else 0
     given = scans if is_given else len(volumes) * array
     made = stored if is_made else len(results) * array
     return Footprint(

@@ -6,7 +6,7 @@ import numpy.typing as npt
 from ...engine.network.layers import FloatArray
 from ..settings import Blend
 from .blending import patch_weights
-from .seam_score import SeamScore
+from .row_figures import SeamScore
 from .tiling import Tiling
 
 Steps = npt.NDArray[np.float64]

@@ -10,7 +10,7 @@ from ...engine.errors import DeviceMemoryError
 from ...engine.generator import Generator, WindowStreaming
 from ...engine.network.layers import FloatArray, Triple
 from ...engine.scaling import Stored, VoxelArray
-from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding
+from ...engine.sliding_window import PatchGrid, PatchWindow, Phase, SmallVolumePadding, Timing
 from ..errors import PreparationError
 from ..settings import Blend
 from ..stopwatch import Stage, Stopwatch
@@ -122,8 +122,13 @@ def _stream(
         Stored(_as_it_lies(array.values, plan), array.scaling) for array in (source, target)
     )
     for timing in generator.run_window(seen, plan, made, on_tiles):
-        track = timing.part if "copy" in timing.part else "card"
-        watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
+        count_timing(watch, timing)
+
+
+def count_timing(watch: Stopwatch, timing: Timing) -> None:
+    """Count what a device was busy with."""
+    track = timing.part if "copy" in timing.part else "card"
+    watch.add(_STAGES[timing.part], track, timing.start, timing.stop)
 
 
 def _patch_window(array: VoxelArray, window: SlidingWindow) -> PatchWindow:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...engine.generator import Generator
+from ...engine.generator import AnyGenerator, VolumeGenerator
 from ...engine.model.card import ModelCard
 from ...engine.model.model import Model
 from ...engine.options import Precision
@@ -24,18 +24,19 @@ from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.spread_figures import SpreadFigures, spread_marks
 from .maps.study_map import StudyMap, is_shown
-from .plan import StudyPlan, plan_study
+from .plan import StudyPlan, check_volume, plan_study
 from .preparation import Prepared, prepare
-from .seam_score import SeamScore
+from .row_figures import SeamScore
 from .seams import seam_score
 from .slices import Slice, mid_slices
 from .sliding_window import SlidingWindow, translate_array
+from .volume_at_once import translate_at_once
 from .voxels.alignment import on_one_grid
 from .voxels.input_figures import differences
 from .voxels.missing import without_nan
 
 OnTiles: TypeAlias = Callable[[int, int], None]
-"""Told how many of how many tiles are translated; first with 0."""
+"""Told how many of how many tiles are translated, or percent of the volume; first with 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class OpenModel:
     """
 
     model: Model
-    generator: Generator
+    generator: AnyGenerator
     options: TranslateOptions
 
 
@@ -170,17 +171,22 @@ def _read(scan: Study, options: TranslateOptions, empty: Empty) -> Volume:
 def plan_read_study(
     scans: Scans, model: Model, options: TranslateOptions, watch: Stopwatch
 ) -> StudyPlan:
-    """What is to be done with a study; no option is left open. Raises PreparationError."""
+    """What is to be done with a study; no option is left open.
+
+    Raises PreparationError, and PatchShapeError for a volume that cannot be translated at once.
+    """
     with watch.time("prepare"):
-        settings, stride = options.settings(), model.network.graph.stride
-        return plan_study(
+        graph = model.network.graph
+        plan = plan_study(
             scans.volumes,
             model.card,
-            settings,
-            stride,
+            options.settings(),
+            graph.stride,
             in_network=options.seam_score,
             spreads=options.spread > 0,
         )
+        check_volume(plan, graph)
+        return plan
 
 
 def prepare_study(
@@ -278,8 +284,8 @@ def _run(
     on_tiles: OnTiles,
 ) -> tuple[str, ...]:
     """Fill a canvas; returns what a user should know of how."""
-    tiling = study.prepared.plan.tiling
-    done, total = one.done * len(tiling), opened.options.passes * len(tiling)
+    plan = study.prepared.plan
+    done, total = one.done * plan.steps, opened.options.passes * plan.steps
     watch.stage = "infer"
     on_tiles(done, total)
 
@@ -288,9 +294,12 @@ def _run(
         done += tiles
         on_tiles(done, total)
 
-    padding = opened.model.card.small_volume_padding
-    window = SlidingWindow(tiling, opened.options.blend, padding, one.flip)
     given, generator = study.prepared.given, opened.generator
+    if isinstance(generator, VolumeGenerator):
+        translate_at_once(given, made.target, generator, one.flip, watch, on_more)
+        return ()
+    padding = opened.model.card.small_volume_padding
+    window = SlidingWindow(plan.tiling, opened.options.blend, padding, one.flip)
     return translate_array(given, made.target, generator, window, watch, on_more)
 
 
@@ -324,7 +333,7 @@ def finish_study(
         if options.seam_score:
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
-        tiles = options.passes * len(tiling)
+        tiles = options.passes * study.prepared.plan.tiles
         return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled)
 
 

@@ -26,10 +26,10 @@ from ..errors import VerificationError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .blending import patch_weights
+from .row_figures import Verified
 from .sliding_window import Cutter
 from .tiling import Box, Tile, Tiling
 from .translation import InferredStudy
-from .verified import Verified
 
 _SPREAD = 0.1
 """Of the scan's range: in tiles with less, such as air alone, normalisations enlarge rounding."""

@@ -16,6 +16,7 @@ OTHERS = {
     "keep_private": True,
     "nan_to": 0.0,
     "resample_channels": True,
+    "inference": "volume",
 }
 
 

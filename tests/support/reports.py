@@ -36,7 +36,7 @@ def failed(name: str, reason: str) -> StudyReport:
 
 BATCH = BatchReport(
     model=ModelName("T1 to T2", Path("model.safetensors"), "0" * 64),
-    options=TranslateOptions((16, 16, 16), precision="fp32"),
+    options=TranslateOptions((16, 16, 16), precision="fp32", inference="patches"),
     device="numpy",
     output=Path("results"),
     started="2026-01-02T03:04:05+00:00",

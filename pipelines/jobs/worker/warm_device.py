@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from ....engine.devices import Device, choose_device, open_generator, with_half_the_memory
+from ....engine.devices import Device, choose_device, with_half_the_memory
 from ....engine.errors import ModelFileError
-from ....engine.generator import Generator
+from ....engine.generator import AnyGenerator
 from ....engine.model.card import ModelCard
 from ....engine.model.model import Model, load_model
 from ....engine.network.layers import Triple
@@ -22,12 +22,13 @@ from ....io.discovery import discover
 from ....io.errors import UnreadableScanError
 from ....io.files.parts import remove_leftovers
 from ....io.volume import Study
-from ...cycle.back_model import back_model, cycle_rule
+from ...cycle.back_model import back_model, back_options, cycle_rule
 from ...cycle.cycle_error import CycleRule
 from ...cycle.way_back import BackTask
 from ...decisions import check_model, with_precision
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
+from ...opening import Opener
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -47,11 +48,11 @@ from .tuning import tuning_told
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """A model and the patches that it is opened for, and what leads its results back."""
+    """A model and the patches that it is opened for, None for volumes, and what leads back."""
 
     path: str
     sha256: str
-    patch: tuple[int, int, int]
+    patch: Triple | None
     cycle_check: CycleCheck | None
     back: BackTask | None
     model: Model
@@ -136,7 +137,7 @@ class WarmDevice:
         options = self._options(job)
         settings = options.settings()
         manifest = self._open_folder(Path(job.output))
-        tool = self._open_tool(job, settings.patch)
+        tool = self._open_tool(job, options)
         tool.generator.open(settings.precision)  # what it raises is about this job
         return StudyTask(
             model=tool.model,
@@ -190,34 +191,38 @@ class WarmDevice:
             )
         return model
 
-    def _open_tool(self, job: StudyJob, patch: Triple) -> _Tool:
-        tool = self._tool
+    def _open_tool(self, job: StudyJob, options: TranslateOptions) -> _Tool:
+        tool, patch = self._tool, options.settings().opened_for
         wanted = job.model, job.model_sha256, patch, job.options.cycle_check
         if tool and (tool.path, tool.sha256, tool.patch, tool.cycle_check) == wanted:
             return tool
         self._tool = None
         self._tool_stack.close()
         model = self._load(job)
-        check_model(model, patch, self._device)
+        check_model(model, options, self._device)
         back = back_model(model, job.options)
         device = with_half_the_memory(self._device) if back else self._device
         generator = self._shared(model, device, patch)
         verifier = self._tool_stack.enter_context(study_verifier(model))
-        self._tool = _Tool(*wanted, self._back_task(back, device), model, generator, verifier)
+        task = self._back_task(back, options, device)
+        self._tool = _Tool(*wanted, task, model, generator, verifier)
         return self._tool
 
-    def _shared(self, model: Model, device: Device, patch: Triple) -> SharedGenerator:
+    def _shared(self, model: Model, device: Device, patch: Triple | None) -> SharedGenerator:
         """A network that is opened for the first study, and open as long as the tool."""
         opening = shared_generator(
             lambda precision: self._opened(model, device, precision, patch), device.precisions
         )
         return self._tool_stack.enter_context(opening)
 
-    def _back_task(self, back: Model | None, device: Device) -> BackTask | None:
+    def _back_task(
+        self, back: Model | None, options: TranslateOptions, device: Device
+    ) -> BackTask | None:
         if back is None:
             return None
-        check_model(back, back.card.patch, device)
-        generator = self._shared(back, device, back.card.patch)
+        returning = back_options(options, back)
+        check_model(back, returning, device)
+        generator = self._shared(back, device, returning.settings().opened_for)
         return BackTask(back, lambda _: nullcontext(generator))
 
     def _cycle_rule(self, job: StudyJob, card: ModelCard | None) -> CycleRule | None:
@@ -240,11 +245,11 @@ class WarmDevice:
 
     @contextmanager
     def _opened(
-        self, model: Model, device: Device, precision: Precision, patch: Triple
-    ) -> abc.Generator[Generator]:
+        self, model: Model, device: Device, precision: Precision, patch: Triple | None
+    ) -> abc.Generator[AnyGenerator]:
         with ExitStack() as stack:
             with tuning_told(self._tell) as progress:
-                opening = open_generator(model.network, device, precision, patch, progress)
+                opening = Opener(model.network, device, patch)(precision, progress)
                 generator = stack.enter_context(opening)
             yield generator
 

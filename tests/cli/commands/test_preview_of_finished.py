@@ -50,7 +50,7 @@ def test_what_is_drawn_of_files_is_what_the_translation_draws(
     assert world.command("translate", "--overwrite").exit_code == 0
     assert pictures(world) == {}
     before = {name: entry.outputs for name, entry in load(world.output).items()}
-    monkeypatch.setattr("cuda_cyclegan.pipelines.translate.open_generator", no_network)
+    monkeypatch.setattr("cuda_cyclegan.pipelines.opening.open_generator", no_network)
     planned = world.command("plan", "--preview")
     assert "kept, preview drawn" in planned.stdout
     assert "2 up to date, 2 previews to draw from the files; nothing was written" in planned.stdout

@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines import decisions
+from cuda_cyclegan.pipelines import decisions, opening
 from cuda_cyclegan.pipelines import translate as translating
-from cuda_cyclegan.pipelines.jobs.worker import warm_device
 from cuda_cyclegan.pipelines.study import verification
 
 
@@ -67,11 +66,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-def wrong(
-    monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1, where: Any = translating
-) -> None:
-    """Have the device be wrong in every so-manieth tile; where: the module that opens it."""
-    right = where.open_generator
+def wrong(monkeypatch: pytest.MonkeyPatch, factor: float, every: int = 1) -> None:
+    """Have the device be wrong in every so-manieth tile."""
+    right = opening.open_generator
 
     @contextmanager
     def off(*asked: Any) -> Generator[Any]:
@@ -87,7 +84,7 @@ def wrong(
 
             yield Off()
 
-    monkeypatch.setattr(where, "open_generator", off)
+    monkeypatch.setattr(opening, "open_generator", off)
 
 
 @pytest.mark.parametrize("overlap", ["0", "0.25", "0.5", "0.8"])
@@ -187,7 +184,7 @@ class TestInTheQueue:
     def test_a_worker_writes_nothing_that_is_wrong(
         self, queue: QueueWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        wrong(monkeypatch, 1.02, where=warm_device)
+        wrong(monkeypatch, 1.02)
         batch = queue.submit("--verify", "1")
         queue.work()
         assert {job["state"] for job in queue.jobs(batch)} == {"failed"}

@@ -23,8 +23,7 @@ import cuda_cyclegan as cc
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import PrecisionOverflowError
 from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
-from cuda_cyclegan.pipelines import decisions
-from cuda_cyclegan.pipelines.api import translator as translating
+from cuda_cyclegan.pipelines import decisions, opening
 from cuda_cyclegan.pipelines.errors import PreparationError, SettingsError
 
 nibabel: Any = _nibabel
@@ -264,7 +263,7 @@ def test_values_beyond_a_precision_are_computed_in_a_wider_one(
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: (card,))
-    monkeypatch.setattr(translating, "open_generator", in_precision)
+    monkeypatch.setattr(opening, "open_generator", in_precision)
     with cc.Translator(model) as translator:
         result = translator.translate(noise(0), AFFINE)
     assert result.notes == ("A value left the range of fp16. It was done again in fp32.",)
@@ -275,7 +274,7 @@ def test_who_cannot_hear_that_it_is_open_gets_none(
     model: cc.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[bool] = []
-    right: Callable[..., Any] = translating.open_generator
+    right: Callable[..., Any] = opening.open_generator
 
     @contextmanager
     def watched(*asked: Any) -> Iterator[Any]:
@@ -288,7 +287,7 @@ def test_who_cannot_hear_that_it_is_open_gets_none(
     def deaf(_: cc.Event) -> None:
         raise OSError("a broken pipe")
 
-    monkeypatch.setattr(translating, "open_generator", watched)
+    monkeypatch.setattr(opening, "open_generator", watched)
     with pytest.raises(OSError, match="a broken pipe"):
         cc.Translator(model, device="cpu", on_event=deaf)
     assert closed == [True]

@@ -11,7 +11,7 @@ from support.numerics_models import FunctionGenerator, translated
 
 from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.pipelines.settings import Blend
-from cuda_cyclegan.pipelines.study.seam_score import SeamScore
+from cuda_cyclegan.pipelines.study.row_figures import SeamScore
 from cuda_cyclegan.pipelines.study.seams import seam_score
 from cuda_cyclegan.pipelines.study.tiling import Tiling, tile
 

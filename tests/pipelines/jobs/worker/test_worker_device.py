@@ -22,6 +22,7 @@ from cuda_cyclegan.engine.errors import CudaError, PrecisionOverflowError
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray, Triple
 from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.pipelines import opening
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.worker import warm_device
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
@@ -46,7 +47,7 @@ class Card:
         self._runs, self._overflows_at = iter(range(99)), overflows_at
         device = Device("cuda", "fp16", ("fp16", "bf16"))
         patch.setattr(warm_device, "choose_device", lambda *_: device)
-        patch.setattr(warm_device, "open_generator", self.open)
+        patch.setattr(opening, "open_generator", self.open)
 
     @contextmanager
     def open(

@@ -1,0 +1,47 @@
+"""A prepared array through the generator at once, without tiles."""
+
+from collections.abc import Callable
+
+from ...engine.generator import VolumeGenerator
+from ...engine.scaling import Stored, VoxelArray
+from ..stopwatch import Stopwatch
+from .maps.flips import UNFLIPPED, Flip, flipped
+from .plan import PERCENT
+from .sliding_window import count_timing
+
+
+def translate_at_once(
+    source: Stored,
+    target: Stored,
+    generator: VolumeGenerator,
+    flip: Flip,
+    watch: Stopwatch,
+    on_percent: Callable[[int], None],
+) -> None:
+    """Fill `target` with what the generator makes of `source`, both [C, D, H, W].
+
+    flip: how the volume is mirrored before the network, and back after it. on_percent: told how
+    many more percent are done. What the generator raises passes through.
+    """
+    told = 0
+
+    def on_share(share: float) -> None:
+        nonlocal told
+        percent = min(int(share * PERCENT), PERCENT - 1)
+        if percent > told:
+            more, told = percent - told, percent
+            on_percent(more)
+
+    seen, made = (
+        Stored(_mirrored(array.values, flip), array.scaling) for array in (source, target)
+    )
+    for timing in generator.translate_volume(seen, made, on_share):
+        count_timing(watch, timing)
+    on_percent(PERCENT - told)
+
+
+def _mirrored(array: VoxelArray, flip: Flip) -> VoxelArray:
+    if flip == UNFLIPPED:
+        return array
+    [view] = flipped(array[None], flip)
+    return view
