@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, random_network
+from support.gpu_networks import ODD_GRAPHS, ODD_PATCH, chain, random_network
 from support.network_features import FEATURES, in_torch, trained
 from support.volumes_at_once import at_once, in_one_pass, off, volume_for
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
+from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d
 from cuda_cyclegan.engine.onnxruntime.slabs import plan
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
@@ -35,6 +36,19 @@ def test_all_layers(name: str) -> None:
     network = random_network(ODD_GRAPHS[name], 0)
     depth, height, width = ODD_PATCH
     volume = volume_for(network, (5 * depth, height, width))
+    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.usefixtures("slab_bytes")
+def test_rows_that_no_tap_reaches() -> None:
+    one, two = (1, 1, 1), (2, 1, 1)
+    graph = chain(
+        1,
+        ("down", Conv3d(1, 3, two, "d.weight", "d.bias", two)),
+        ("up", ConvTranspose3d(3, 1, one, "u.weight", "u.bias", two, output_padding=(1, 0, 0))),
+    )
+    network = random_network(graph, 0)
+    volume = volume_for(network)
     assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
 
 
