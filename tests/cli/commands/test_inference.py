@@ -188,7 +188,8 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
         done.output.split()
     )
     rows = {row["name"]: row for row in world.report(*VOLUME)["studies"]}
-    assert rows["small.nii.gz"]["status"] == "failed"
+    small = rows["small.nii.gz"]
+    assert (small["status"], small["failed_in"]) == ("failed", "prepare")
     assert rows["a.nii.gz"]["status"] == "translated"
 
 

@@ -10,7 +10,7 @@ from support.network_features import FEATURES, in_torch, trained
 from support.volumes_at_once import at_once, in_one_pass, off, volume_for
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
-from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d
+from cuda_cyclegan.engine.network.layers import Conv3d, ConvTranspose3d, Pool
 from cuda_cyclegan.engine.onnxruntime.slabs import plan
 
 TORCH = ("leaky relu", "group norm", "anti-aliasing", "U-Net of two levels", "U-Net, added input")
@@ -49,6 +49,14 @@ def test_rows_that_no_tap_reaches() -> None:
     )
     network = random_network(graph, 0)
     volume = volume_for(network)
+    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+
+
+@pytest.mark.usefixtures("slab_bytes")
+def test_what_lies_outside_is_never_the_largest() -> None:
+    edge, one = (3, 3, 3), (1, 1, 1)
+    network = random_network(chain(1, ("pool", Pool("largest", edge, one, one))), 0)
+    volume = volume_for(network) - 50
     assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
 
 
