@@ -42,7 +42,7 @@ class OneWay:
 class ComparedStudy:
     """A study translated both ways.
 
-    difference: of both, in the L2 norm, relative to that of the patches. mean_difference: mean
+    name: of the study. patches, volume: each of the ways. difference: of both, in the L2 norm, relative to that of the patches. mean_difference: mean
     absolute, over all voxels, in the unit of the result.
     """
 

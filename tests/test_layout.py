@@ -103,16 +103,16 @@ MAY_IMPORT = {
         "cli.render.terminal engine.checkpoint.recognise engine.decoding engine.model "
         "engine.network engine.onnxruntime.slabs engine.whole_volume io.dicom io.discovery "
         "io.file_headers io.links io.search io.volume pipelines.cycle pipelines.dry_run "
-        "pipelines.host pipelines.inference_comparison pipelines.jobs.queue "
-        "pipelines.model_import pipelines.moments pipelines.node pipelines.progress "
-        "pipelines.report pipelines.results pipelines.stopwatch"
+        "pipelines.host pipelines.jobs.queue pipelines.model_import pipelines.moments "
+        "pipelines.node pipelines.progress pipelines.report pipelines.results pipelines.stopwatch"
     ),
     "cli.render.bench": (
         "cli.render cli.render.terminal engine.benchmark engine.probe io.files pipelines.bench "
         "pipelines.moments pipelines.report pipelines.results"
     ),
     "cli.render.evaluation": (
-        "cli.render.html cli.render.terminal pipelines.evaluation pipelines.study.voxels"
+        "cli.render cli.render.html cli.render.terminal pipelines.evaluation "
+        "pipelines.inference_comparison pipelines.report pipelines.study.voxels"
     ),
     "cli.render.html": "cli.render cli.render.terminal pipelines.report pipelines.stopwatch",
     "cli.render.terminal": "",

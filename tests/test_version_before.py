@@ -173,7 +173,12 @@ def test_results_of_a_manifest_are_up_to_date(root: Path) -> None:
     assert again.exit_code == 1
     assert "2 translated, 2 up to date, 1 failed" in again.stdout
     for name in MODELS[1:]:
-        assert "1 up to date" in did(translate(root, "a.nii", name, f"out/{name}"))
+        line = translate(root, "a.nii", name, f"out/{name}", "--inference patches")
+        assert "1 up to date" in did(line)
+
+
+def test_results_are_made_anew_where_patches_are_no_longer_the_default(root: Path) -> None:
+    assert "1 translated" in did(translate(root, "a.nii", "stored", "out/stored"))
 
 
 def test_results_stay_up_to_date_when_the_words_of_a_model_change(root: Path) -> None:
@@ -186,7 +191,8 @@ def test_results_stay_up_to_date_when_the_words_of_a_model_change(root: Path) ->
 
 
 def test_a_worker_keeps_results_of_the_version_before(root: Path) -> None:
-    line = translate(root, "a.nii", "stored", "out/stored").replace("translate", "submit", 1)
+    line = translate(root, "a.nii", "stored", "out/stored", "--inference patches")
+    line = line.replace("translate", "submit", 1)
     batch = did(f"{line.replace('--device cpu', '')} --queue {root}/new.db").strip()
     did(f"worker --queue {root}/new.db --device cpu --until-empty")
     shown = json.loads(did(f"jobs show {batch} --json --queue {root}/new.db"))

@@ -169,7 +169,7 @@ def _compare(model: "Model", found: "Discovery", device: str) -> None:
     from ...pipelines.decisions import check_model, decided
     from ...pipelines.inference_comparison import compare_inference
     from ...pipelines.settings import TranslateOptions
-    from ..render.inference_comparison import lines, reasons
+    from ..render.evaluation.inference_comparison import lines, reasons
 
     asked = TranslateOptions(inference="patches")
     devices, options = decided(model, checked_device(device), NO_LIMITS, asked)

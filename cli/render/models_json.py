@@ -32,7 +32,6 @@ def _model(model: Model) -> dict[str, Any]:
         "established": model.card.established.in_words,
         "parameters": parameter_count(model.network),
         "reference_extents": model.reference_input.shape[2:],
-        "inference": model.inference,
         "network": asdict(network_facts(model.network, model.card.patch)),
         "card": card_as_json(model.card),
     }

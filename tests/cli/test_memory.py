@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from support.batch_world import identity_model, scan
 
+PATCHES = ("--inference", "patches")
+
 
 def peaks(root: Path, *options: str) -> dict[str, int]:
     """Peak bytes of each study of a run over `root`/scans."""
@@ -28,7 +30,7 @@ def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
     scan(tmp_path / "scans" / "b.nii", shape=extents)
     for name in "acdefg":
         scan(tmp_path / "scans" / f"{name}.nii")
-    found = peaks(tmp_path, "--patch", "64,64,64")
+    found = peaks(tmp_path, *PATCHES, "--patch", "64,64,64")
     least = 160**3 * 4  # what goes into the network, the smaller half of what is there at once
     assert found["b.nii"] - found["g.nii"] > least
 
@@ -36,14 +38,14 @@ def test_a_large_study_is_seen_in_rows_beside_it_only(tmp_path: Path) -> None:
 def test_thirty_studies_take_no_more_than_ten(tmp_path: Path) -> None:
     for index in range(30):
         scan(tmp_path / "scans" / f"{index:02}.nii.gz", index, (96, 96, 96))
-    found = list(peaks(tmp_path, "--patch", "48,48,48").values())
+    found = list(peaks(tmp_path, *PATCHES, "--patch", "48,48,48").values())
     one_study = 96**3 * (2 + 4 + 4)
     # The first studies still load code; one array a study kept would add twenty studies' worth.
     assert max(found[20:]) - max(found[:10]) < 3 * one_study
 
 
 def test_a_spread_takes_what_its_plan_says_however_many_flips_there_are(tmp_path: Path) -> None:
-    extents, patch = (160, 160, 160), ("--patch", "64,64,64")
+    extents, patch = (160, 160, 160), (*PATCHES, "--patch", "64,64,64")
     scan(tmp_path / "scans" / "b.nii", shape=extents)
     for name in "acdefg":
         scan(tmp_path / "scans" / f"{name}.nii")

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from ...pipelines.inference_comparison import ComparedStudy
-from ...pipelines.report.report import Failure
-from .progress_lines import failure_text
-from .terminal.tables import Row, TextTable
-from .terminal.text import printable, seconds
+from ....pipelines.inference_comparison import ComparedStudy
+from ....pipelines.report.report import Failure
+from ..progress_lines import failure_text
+from ..terminal.tables import Row, TextTable
+from ..terminal.text import printable, seconds
 
 Compared = ComparedStudy | tuple[str, Failure]
 
