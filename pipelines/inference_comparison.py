@@ -42,8 +42,9 @@ class OneWay:
 class ComparedStudy:
     """A study translated both ways.
 
-    name: of the study. patches, volume: each of the ways. difference: of both, in the L2 norm, relative to that of the patches. mean_difference: mean
-    absolute, over all voxels, in the unit of the result.
+    name: of the study. patches, volume: each of the ways. difference: of both, in the L2 norm,
+    relative to that of the patches. mean_difference: mean absolute, over all voxels, in the unit of
+    the result.
     """
 
     name: str
