@@ -143,7 +143,8 @@ class TestTranslate:
 
     def test_verify_and_seam_score_take_all_channels(self, clinic: Clinic) -> None:
         clinic.makes_two()
-        rows = clinic.translate("--verify", "2", "--seam-score", "--patch", "16,16,16")
+        asked = ("--inference", "patches", "--verify", "2", "--seam-score", "--patch", "16,16,16")
+        rows = clinic.translate(*asked)
         assert all(row["verified"]["error"] < 1e-5 for row in rows.values())
         assert all("seam_score" in row for row in rows.values())
 
