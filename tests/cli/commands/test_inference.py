@@ -13,7 +13,7 @@ from support.batch_world import PERCENTILES, identity_model, model_bytes, scan, 
 from support.calibration_scans import reference_set
 from support.dicom_judges import conformance_errors, converted
 from support.dicom_phantoms import Phantom
-from support.model_pair import random_model
+from support.model_pair import WINDOW, random_model
 from support.network_features import in_torch
 from support.queue_world import QueueWorld
 from typer.testing import CliRunner, Result
@@ -248,6 +248,24 @@ def test_a_cycle_check_leads_back_at_once_too(world: World) -> None:
     assert volume["status"] == patches["status"] == "translated"
     assert volume["cycle"]["error"] != patches["cycle"]["error"]
     assert "on the way back" in world.did("plan", *VOLUME, *check, "--overwrite")
+
+
+def test_what_cannot_be_led_back_at_once_fails_before_it_is_computed(world: World) -> None:
+    scan(world.inputs / "a.nii.gz", shape=(5, 20, 20))
+    random_model(world.model, "T1", "T2", 1)
+    deep = ResNetSpec(1, 1, 2, 1, downsamplings=3)
+    random = np.random.default_rng(0)
+    weights = {
+        name: random.normal(0, 0.2, shape).astype(np.float32)
+        for name, shape in build(deep).weight_shapes()
+    }
+    back = world.root / "back.safetensors"
+    back.write_bytes(model_bytes(deep, weights, WINDOW, "T1", "T2"))
+    assert world.report(*VOLUME)["studies"][0]["status"] == "translated"
+    check = ("--cycle-check", str(back), "--overwrite")
+    [row] = world.report(*VOLUME, *check)["studies"]
+    assert (row["status"], row["failed_in"]) == ("failed", "prepare")
+    assert "5x20x20 cannot pass through this network at once" in row["reason"]
 
 
 def test_a_derived_series_conforms_and_holds_the_volume(world: World, tmp_path: Path) -> None:
