@@ -57,6 +57,7 @@ def test_the_report_is_a_promise_to_scripts(world: World) -> None:
             "keep_private": "bool",
             "nan_to": "NoneType",
             "resample_channels": "bool",
+            "inference": "str",
             "sha256": "str",
         },
         "output": "str",
