@@ -77,8 +77,9 @@ MAY_IMPORT = {
         "cli.render.terminal cli.signals engine.checkpoint.recognise engine.devices engine.model "
         "engine.options io.choice io.discovery io.errors io.formats pipelines.calibration "
         "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.execution pipelines.model_import pipelines.progress "
-        "pipelines.report pipelines.results pipelines.settings pipelines.study pipelines.translate"
+        "pipelines.evaluation pipelines.execution pipelines.inference_comparison "
+        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.study pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -317,9 +318,9 @@ MAY_IMPORT = {
         "engine.cores engine.model engine.network engine.scaling io.volume pipelines.errors"
     ),
     "pipelines.translate": (
-        "engine.cores engine.cuda engine.devices engine.generator engine.model engine.network "
-        "engine.options engine.probe io.choice io.discovery io.errors io.files io.volume "
-        "pipelines.cycle pipelines.decisions pipelines.execution pipelines.host pipelines.moments "
+        "engine.cores engine.cuda engine.devices engine.model engine.options engine.probe "
+        "io.choice io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
+        "pipelines.execution pipelines.host pipelines.moments pipelines.opening "
         "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.study.maps"
     ),
