@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from ...engine.cuda.plan_cache import Progress
-from ...engine.generator import Generator
+from ...engine.generator import AnyGenerator
 from ...engine.options import Precision
 from .stages import OpenGenerator
 
@@ -31,7 +31,7 @@ class EarlyOpening:
     def __init__(self, open_generator: OpenGenerator, precision: Precision) -> None:
         self._open_generator = open_generator
         self._precision: Precision = precision
-        self._opened: Future[tuple[Generator, ExitStack]] = Future()
+        self._opened: Future[tuple[AnyGenerator, ExitStack]] = Future()
         self._is_taken = False
         self._hearing = threading.Lock()
         self._progress: Progress | None = None
@@ -48,7 +48,7 @@ class EarlyOpening:
 
     def __call__(
         self, precision: Precision, progress: Progress
-    ) -> AbstractContextManager[Generator]:
+    ) -> AbstractContextManager[AnyGenerator]:
         """The network, open or soon to be. Raises what kept it from opening."""
         if self._is_taken or precision != self._precision:
             return self._open_generator(precision, progress)
@@ -56,7 +56,7 @@ class EarlyOpening:
         return self._taken(progress)
 
     @contextmanager
-    def _taken(self, progress: Progress) -> Iterated[Generator]:
+    def _taken(self, progress: Progress) -> Iterated[AnyGenerator]:
         with self._hearing:
             for told in self._untold:
                 progress(*told)

@@ -11,7 +11,7 @@ from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.pipelines import translate
+from cuda_cyclegan.pipelines import opening, translate
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import Request, begun_job, run_job
 
@@ -36,7 +36,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
 
     card = Device("cuda", "fp16", ("fp16", "fp32"))
     monkeypatch.setattr("cuda_cyclegan.pipelines.decisions.choose_devices", lambda *_: (card,))
-    monkeypatch.setattr(translate, "open_generator", open_generator)
+    monkeypatch.setattr(opening, "open_generator", open_generator)
     monkeypatch.setattr(translate, "discover_scans", discover_once_it_opens)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     inputs = scan(tmp_path / "scans" / "a.nii"), scan(tmp_path / "scans" / "b.nii", 1)
