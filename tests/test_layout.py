@@ -140,11 +140,20 @@ MAY_IMPORT = {
         "engine.compiler engine.compiler.launches engine.compiler.lowering engine.errors "
         "engine.network engine.options"
     ),
+    "engine.compiler.volume": (
+        "engine.compiler engine.compiler.launches engine.compiler.memory engine.errors "
+        "engine.network"
+    ),
     "engine.cores": "",
     "engine.cuda": (
         "engine.compiler engine.compiler.launches engine.compiler.memory engine.decoding "
         "engine.errors engine.network engine.options engine.probe engine.scaling "
         "engine.sliding_window"
+    ),
+    "engine.cuda.volume": (
+        "engine.compiler engine.compiler.launches engine.compiler.lowering "
+        "engine.compiler.memory engine.compiler.volume engine.cuda engine.errors engine.network "
+        "engine.options engine.scaling engine.sliding_window engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (

@@ -459,7 +459,8 @@ class Layout:
     transposed, strided: form of transposed and of strided convolutions by layer. split_fp16:
     whether a float program does convolutions on split fp16 where their input allows it
     (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
-    arithmetic.
+    arithmetic. in_blocks: whether the patches are blocks of one volume, which see each other and
+    are normalised as one.
     """
 
     patch: Triple
@@ -470,6 +471,7 @@ class Layout:
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
     strided: Mapping[str, StridedForm] = field(default_factory=dict[str, StridedForm])
     split_fp16: bool = False
+    in_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,11 @@ class CudaOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenCard:
-    """What a program on a card needs; cache: what was measured on such cards before."""
+class OpenCard:
+    """What a program on a card needs.
+
+    context, stream, library, kernels: open on the card. cache: what was measured on such cards.
+    """
 
     context: Context
     stream: Stream
@@ -80,6 +83,7 @@ class _OpenCard:
 
     @property
     def description(self) -> str:
+        """Card and library, for reports."""
         return f"{self.context.name}, cuDNN {self.library.version}"
 
     def wanted(self, network: Network, options: CudaOptions) -> ProgramRequest:
@@ -89,21 +93,21 @@ class _OpenCard:
 
 
 @contextmanager
-def _open_card(options: CudaOptions) -> Generator[_OpenCard]:
+def open_card(device: int, precision: Precision, cache: Path | None) -> Generator[OpenCard]:
+    """A card, as CUDA counts them; cache: folder of what is known of it, None to keep nothing."""
     with (
-        Context(options.device) as context,
+        Context(device) as context,
         Stream() as stream,
         Cudnn(stream) as library,
-        Kernels(options.precision, context.card, options.cache) as kernels,
+        Kernels(precision, context.card, cache) as kernels,
     ):
         valid_for = {
             "card": context.name,
             "driver": str(context.driver_version),
             "cudnn": library.version,
-            "precision": options.precision,
+            "precision": precision,
         }
-        cache = TuningCache(options.cache, valid_for)
-        yield _OpenCard(context, stream, library, kernels, cache)
+        yield OpenCard(context, stream, library, kernels, TuningCache(cache, valid_for))
 
 
 def planned(network: Network, options: CudaOptions) -> DevicePlan:
@@ -112,7 +116,7 @@ def planned(network: Network, options: CudaOptions) -> DevicePlan:
     Raises DeviceMemoryError if it would find no room.
     """
     before = {card.index: card.free_bytes for card in cuda_devices()}.get(options.device)
-    with _open_card(options) as opened:
+    with open_card(options.device, options.precision, options.cache) as opened:
         left = opened.context.memory[0]
         room = MemoryBudget(left, options.vram_limit)
         wanted = opened.wanted(network, options)
@@ -134,7 +138,8 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
     """
     network.graph.check_patch(options.patch)
     with ExitStack() as opening:
-        card = opening.enter_context(_open_card(options))
+        opened = open_card(options.device, options.precision, options.cache)
+        card = opening.enter_context(opened)
         room = MemoryBudget(card.context.memory[0], options.vram_limit)
         fitted = _fitted(network, options, card, room)
         program = opening.enter_context(
@@ -163,7 +168,7 @@ def open_cuda_generator(network: Network, options: CudaOptions) -> Generator["Cu
 
 
 def _fitted(
-    network: Network, options: CudaOptions, card: _OpenCard, room: MemoryBudget
+    network: Network, options: CudaOptions, card: OpenCard, room: MemoryBudget
 ) -> Fitted[Algorithm]:
     """The program of plans and own kernels that were checked on this card."""
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
@@ -218,7 +223,7 @@ class CudaGenerator:
         self,
         graph: Graph,
         options: CudaOptions,
-        card: _OpenCard,
+        card: OpenCard,
         room: MemoryBudget,
         fitted: Fitted[Algorithm],
         program: Program,

@@ -12,14 +12,17 @@ from .nvrtc import compiled, image_key
 
 
 class Kernels:
-    """Kernels for one stored number; a context manager that owns the loaded modules."""
+    """Kernels for one stored number; a context manager that owns the loaded modules.
+
+    precision, card: for which they are compiled.
+    """
 
     def __init__(self, precision: Precision, card: CardProperties, cache: Path | None) -> None:
-        self._precision: Precision = precision
+        self.precision: Precision = precision
         self.card = card
         self._cache = cache
-        self._modules: dict[str, CudaModule] = {}
-        self._kernels: dict[str, Any] = {}
+        self._modules: dict[tuple[str, bool], CudaModule] = {}
+        self._kernels: dict[tuple[str, bool], Any] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -32,7 +35,7 @@ class Kernels:
 
     def launch(self, stream: Stream, launch: Launch) -> None:
         """Queue a launch."""
-        kernel = self.kernel(launch.source, launch.kernel)
+        kernel = self.kernel(launch.source, launch.kernel, in_blocks=launch.in_blocks)
         grid = launch.grid
         if launch.waits:
             blocks = resident_blocks(kernel, launch.block, launch.shared, self.card)
@@ -43,14 +46,19 @@ class Kernels:
 
     def image_key(self, source: str) -> str:
         """Changes with the machine code of kernels/SOURCE.cu on this card."""
-        return image_key(source, self._precision, self.card.capability)
+        return image_key(source, self.precision, self.card.capability)
 
-    def kernel(self, source: str, name: str) -> Any:
-        """A kernel of kernels/SOURCE.cu."""
-        if name not in self._kernels:
-            if source not in self._modules:
-                image = compiled(source, self._precision, self.card.capability, self._cache)
-                module = CudaModule(image, self.card)
-                self._modules[source] = self._opened.enter_context(module)
-            self._kernels[name] = self._modules[source].kernel(name)
-        return self._kernels[name]
+    def kernel(self, source: str, name: str, *, in_blocks: bool = False) -> Any:
+        """A kernel of kernels/SOURCE.cu; in_blocks: for patches that are blocks of one volume."""
+        if (name, in_blocks) not in self._kernels:
+            module = self._module(source, in_blocks=in_blocks)
+            self._kernels[name, in_blocks] = module.kernel(name)
+        return self._kernels[name, in_blocks]
+
+    def _module(self, source: str, *, in_blocks: bool) -> CudaModule:
+        if (source, in_blocks) not in self._modules:
+            capability, cache = self.card.capability, self._cache
+            image = compiled(source, self.precision, capability, cache, in_blocks=in_blocks)
+            module = self._opened.enter_context(CudaModule(image, self.card))
+            self._modules[source, in_blocks] = module
+        return self._modules[source, in_blocks]

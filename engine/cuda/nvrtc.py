@@ -21,15 +21,21 @@ FOLDER = Path(__file__).parent / "kernels"
 
 
 def compiled(
-    name: str, precision: Precision, capability: tuple[int, int], cache: Path | None = None
+    name: str,
+    precision: Precision,
+    capability: tuple[int, int],
+    cache: Path | None = None,
+    *,
+    in_blocks: bool = False,
 ) -> bytes:
     """Machine code of kernels/NAME.cu for a compute capability; PTX where NVRTC is older than it.
 
-    Raises CudaError with the compiler's words if it does not compile.
+    in_blocks: whether the patches of a launch are blocks of one volume. Raises CudaError with the
+    compiler's words if it does not compile.
     """
     source, own = _sources(name)
-    options = _options(precision, capability)
-    key = image_key(name, precision, capability)
+    options = _options(precision, capability, in_blocks=in_blocks)
+    key = image_key(name, precision, capability, in_blocks=in_blocks)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     with suppress(OSError):
         if kept is not None and kept.is_file():
@@ -41,10 +47,13 @@ def compiled(
     return image
 
 
-def image_key(name: str, precision: Precision, capability: tuple[int, int]) -> str:
+def image_key(
+    name: str, precision: Precision, capability: tuple[int, int], *, in_blocks: bool = False
+) -> str:
     """Changes with all that the machine code depends on."""
     source, own = _sources(name)
-    parts = source, own, _options(precision, capability), _call(nvrtc.nvrtcVersion)
+    options = _options(precision, capability, in_blocks=in_blocks)
+    parts = source, own, options, _call(nvrtc.nvrtcVersion)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -54,7 +63,7 @@ def _sources(name: str) -> tuple[bytes, Mapping[str, bytes]]:
     return (FOLDER / f"{name}.cu").read_bytes(), own
 
 
-def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
+def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bool) -> list[str]:
     known: list[int] = _call(nvrtc.nvrtcGetSupportedArchs)
     wanted = capability[0] * 10 + capability[1]
     fitting = [arch for arch in known if arch <= wanted]
@@ -68,6 +77,7 @@ def _options(precision: Precision, capability: tuple[int, int]) -> list[str]:
         f"--gpu-architecture={kind}_{max(fitting)}",
         f"-DELEMENT_{ELEMENTS[precision]}",
         "--std=c++17",
+        *(["-DIN_BLOCKS"] if in_blocks else []),
     ]
 
 

@@ -63,8 +63,10 @@ def run(
     launch: launching.Launch, precision: Precision, folder: Path, grid: tuple[int, int, int]
 ) -> None:
     """Carry out a launch whose addresses are those of host memory; folder: that of libraries."""
-    defines = f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"
-    library = _opened(launch.source, defines, folder)
+    defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"]
+    if launch.in_blocks:
+        defines.append("-DIN_BLOCKS")
+    library = _opened(launch.source, tuple(defines), folder)
     arguments = launch.arguments
     function = library[f"launch_{type(arguments).__name__.removesuffix('Arguments')}"]
     kernel, block = ctypes.cast(library[launch.kernel], ctypes.c_void_p), Place(*launch.block)

@@ -9,6 +9,7 @@ from typing import Any
 from ..steps import Convolution
 
 Three = c_int * 3
+ThreeUnsigned = c_uint * 3
 Two = c_int * 2
 Seven = c_float * 7
 
@@ -496,3 +497,33 @@ class CompareArguments(Structure):
         ("samples", c_int),
         ("channels", c_int),
     )
+
+
+class BlocksArguments(Structure):
+    __slots__ = ()
+    _fields_ = (
+        ("first", c_int),
+        ("plane", c_int),
+        ("counts", Three),
+        ("extents", Three),
+        ("volume", Three),
+        ("shares", ThreeUnsigned),
+    )
+
+
+def _with(plain: type[Structure], *names: str) -> type[Structure]:
+    """A structure with blocks behind its fields, under the same name."""
+    fields = {"__slots__": (), "_fields_": tuple((name, BlocksArguments) for name in names)}
+    return type(plain.__name__, (plain,), fields)
+
+
+IN_BLOCKS: dict[type[Structure], type[Structure]] = {
+    PackArguments: _with(PackArguments, "blocks"),
+    ConvolvePatchesArguments: _with(ConvolvePatchesArguments, "blocks"),
+    PointwiseArguments: _with(PointwiseArguments, "blocks", "source_blocks"),
+    MeasureArguments: _with(MeasureArguments, "blocks"),
+    ConvolveToPatchesArguments: _with(ConvolveToPatchesArguments, "blocks"),
+    SumTapsArguments: _with(SumTapsArguments, "blocks"),
+    UnpackArguments: _with(UnpackArguments, "blocks"),
+}
+"""What a kernel takes where its patches are blocks of one volume, by what it takes otherwise."""

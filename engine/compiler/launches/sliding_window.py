@@ -29,7 +29,7 @@ def cut(
         origin=arguments.Three(*origin),
         rows=places.rows,
         fill=_FILLS[window.padding],
-        scaling=_scaling(source),
+        scaling=scaling_of(source),
     )
     grid = -(-height * width // BLOCK), depth, len(source.values)
     return Launch("sliding_window", "cut", grid, (BLOCK, 1, 1), 0, values)
@@ -82,7 +82,7 @@ def store_voxels(mean: int, count: int, target: Stored, address: int, overflowed
         count=count,
         lowest=float(limits.min),
         highest=float(limits.max),
-        scaling=_scaling(target),
+        scaling=scaling_of(target),
     )
     return Launch(
         "sliding_window", "store_voxels", (-(-count // BLOCK), 1, 1), (BLOCK, 1, 1), 0, values
@@ -94,7 +94,8 @@ def patch_bytes(window: PatchWindow, channels: int) -> int:
     return channels * prod(window.patch) * 4
 
 
-def _scaling(array: Stored) -> arguments.ScalingArguments:
+def scaling_of(array: Stored) -> arguments.ScalingArguments:
+    """An array's map of intensities, and its voxel type, as kernels take them."""
     scaling, voxel = array.scaling, VOXEL_TYPES.index(array.values.dtype.name)
     return arguments.ScalingArguments(
         centre=scaling.centre,

@@ -94,7 +94,7 @@ def launches(step: Step, at: Addresses, card: CardProperties, scratch: int = 0) 
             measured = step.statistics
             launch = convolve_patches(step, at, card, scratch if measured else None)
             blocks = blocks_of_a_patch(step, card)
-            return [launch, *([_conclude(measured, at, scratch, blocks)] if measured else [])]
+            return [launch, *([conclude(measured, at, scratch, blocks)] if measured else [])]
         case ConvolveToPatches():
             return [convolve_to_patches(step, at, card)]
         case ConvTransposeToPatches():
@@ -151,11 +151,22 @@ def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
 def _statistics(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int
 ) -> list[Launch]:
+    spread = _measuring(step.source, card)
+    if step.groups is None:
+        return [measure(step, at, card, scratch, at(step.target.name))]
+    found = measure(step, at, card, scratch, None)
+    return [found, _conclude_groups(step, step.groups, at, scratch, spread.chunks)]
+
+
+def measure(
+    step: Statistics, at: Addresses, card: CardProperties, scratch: int, table: int | None
+) -> Launch:
+    """The moments of each channel; table: None where another launch joins them."""
     view, tensor, spread = step.source, step.source.tensor, _measuring(step.source, card)
-    measure = arguments.MeasureArguments(
+    values = arguments.MeasureArguments(
         source=address_of(view, at),
         partials=scratch,
-        table=None if step.groups else at(step.target.name),
+        table=table,
         scale=at(step.scale) if step.scale else None,
         shift=at(step.shift) if step.shift else None,
         counters=at(COUNTERS),
@@ -170,27 +181,25 @@ def _statistics(
     )
     grid = spread.chunks, spread.columns, tensor.batch
     block, shared = (spread.across, _MEASURERS // spread.across, 1), _MEASURERS * _MOMENTS_BYTES
-    launch = Launch("statistics", "measure", grid, block, shared, measure)
-    if step.groups is None:
-        return [launch]
-    return [launch, _conclude_groups(step, step.groups, at, scratch, spread.chunks)]
+    return Launch("statistics", "measure", grid, block, shared, values)
 
 
-def _conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
+def conclude(step: Statistics, at: Addresses, scratch: int, chunks: int) -> Launch:
+    """The table of what so many launched blocks a patch have measured."""
     if step.groups is not None:
         return _conclude_groups(step, step.groups, at, scratch, chunks)
-    tensor = step.source.tensor
+    channels, patches = step.source.channels, step.source.tensor.batch
     values = arguments.ConcludeArguments(
         partials=scratch,
         table=at(step.target.name),
         scale=at(step.scale) if step.scale else None,
         shift=at(step.shift) if step.shift else None,
-        patches=tensor.batch,
-        channels=tensor.channels,
+        patches=patches,
+        channels=channels,
         chunks=chunks,
         epsilon=step.epsilon,
     )
-    grid = -(-tensor.channels // _CONCLUDED), tensor.batch, 1
+    grid = -(-channels // _CONCLUDED), patches, 1
     shared = _MOMENTS_BYTES * _CONCLUDED * _PARTS
     return Launch("statistics", "conclude", grid, (_CONCLUDED, _PARTS, 1), shared, values)
 

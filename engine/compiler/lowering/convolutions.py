@@ -1,13 +1,14 @@
 """Convolutions between tensors in memory, and the two forms of a transposed one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 from msgspec import structs
 
 from ...network.graph import Node
-from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Triple
+from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple
 from .. import weight_layout
 from ..steps import (
     NUMBER_BYTES,
@@ -42,7 +43,7 @@ def convolve(writer: Writer, node: Node, conv: Conv3d) -> Value:
 
 def _fits_cells(writer: Writer, node: Node, conv: Conv3d) -> bool:
     """Whether a convolution of stride 2 may read whole cells of voxels instead."""
-    if writer.layout.strided.get(node.name) == "strided":
+    if writer.layout.in_blocks or writer.layout.strided.get(node.name) == "strided":
         return False
     if conv.stride != _TWO or conv.dilation != _ONE or conv.groups > 1:
         return False
@@ -114,6 +115,8 @@ def _are_stored_apart(
 
 def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
     """A transposed convolution; its bias is left to the next pass."""
+    if writer.layout.in_blocks:
+        return _convolve_subpixels(writer, node, conv)
     value, tensor = writer.dense(node.inputs[0])
     extents = writer.shapes[node.name].extents
     channels = writer.stored(conv.out_channels)
@@ -175,6 +178,34 @@ def _leads_to_cells(conv: ConvTranspose3d) -> bool:
     is_even = not any(extent % 2 for extent in conv.kernel)
     is_plain = conv.dilation == _ONE and conv.output_padding == _ZERO and conv.groups == 1
     return conv.stride == _TWO and is_even and is_plain
+
+
+def _convolve_subpixels(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
+    """A transposed convolution whose source is written with the border that sub-pixels see."""
+    name, bordered = node.inputs[0], f"{node.name}.bordered"
+    reach = weight_layout.reach_of(conv)
+    before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
+    after: Triple = reach[0][1], reach[1][1], reach[2][1]
+    value = writer.operand(name)
+    if value.pad is not None:
+        value, _ = writer.view(name)
+    inside = value.extents
+    depth, height, width = (sum(sizes) for sizes in zip(inside, before, after, strict=True))
+    border = Pad("zero", before, after)
+    writer.values[bordered] = replace(
+        value, extents=(depth, height, width), pad=border, unpadded=name
+    )
+    if name in writer.scales:
+        writer.scales[bordered] = writer.scales[name]
+    value, tensor = writer.dense(bordered)
+    channels = writer.stored(conv.out_channels)
+    weight = writer.weights[conv.weight]
+    laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
+    target = writer.tensor(node.name, inside, 8 * channels)
+    region, none = writer.all_patches, (0, 0, 0)
+    emit(writer, node.name, laid, tensor, target, region, (1, 1, 1), (none, none))
+    extents = writer.shapes[node.name].extents
+    return biased(writer, node, TensorView(target, extents, shuffled=True), conv.bias)
 
 
 def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> TransposedForm:

@@ -48,10 +48,10 @@ from ..steps import (
     Sampling,
     Statistics,
     Unpack,
-    WeightTable,
 )
 from .activations import activation_of
 from .convolutions import convolve, convolve_dense, convolve_transposed
+from .halos import with_halos
 from .outer_layers import (
     convolve_patches,
     convolve_to_cells,
@@ -66,9 +66,13 @@ from .writer import Value, ValuePart, Writer, in_memory, negative, whole
 def lower(network: Network, layout: Layout, card: CardProperties) -> Lowered:
     """Compile a network for one patch shape, batch and storage format, and one card.
 
-    Raises PatchShapeError if the patch does not fit the network.
+    Raises PatchShapeError if the patch does not fit the network. Where patches are blocks of one
+    volume, that has to fit, and `volume_refusal` to be None.
     """
-    network.graph.check_patch(layout.patch)
+    if layout.in_blocks:
+        network = with_halos(network)
+    else:
+        network.graph.check_patch(layout.patch)
     network, adds_patches = _without_outer_sum(network)
     writer = Writer(network, layout, card)
     for node in network.graph.nodes:
@@ -171,7 +175,7 @@ def _normalise(writer: Writer, node: Node, layer: InstanceNorm) -> Value:
         key and writer.constant(f"{node.name}.{role}", writer.by_slot(key, value))
         for role, key in (("scale", layer.scale), ("shift", layer.shift))
     )
-    table = WeightTable(f"{node.name}.table", writer.layout.batch, part.source.channels)
+    table = writer.measured_table(node.name, part.source.channels)
     # A bias before the norm is a constant that its mean takes away again.
     writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift))
     return replace(value, parts=(ValuePart(part.source, table),))
@@ -188,7 +192,7 @@ def _normalise_groups(writer: Writer, node: Node, layer: GroupNorm) -> Value:
         summand = writer.constants[part.table.name][1, 0]
         bias = writer.constant(f"{node.name}.bias", summand)
     groups = ChannelGroups(layer.groups, layer.channels // layer.groups, bias)
-    table = WeightTable(f"{node.name}.table", writer.layout.batch, part.source.channels)
+    table = writer.measured_table(node.name, part.source.channels)
     writer.steps.append(Statistics(part.source, table, layer.epsilon, scale, shift, groups))
     return replace(value, parts=(ValuePart(part.source, table),))
 

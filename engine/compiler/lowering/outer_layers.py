@@ -108,12 +108,16 @@ def _fits_matrix_kernel(writer: Writer, node: Node, conv: Conv3d) -> bool:
     return (
         writer.layout.matrix_kernels
         and not (pad and isinstance(pad.mode, Constant))
-        and (conv.stride == _ONE or (conv.stride, conv.kernel) == _STRIDED)
+        and (conv.stride == _ONE or _fits_strided_kernel(writer, conv))
         and conv.out_channels % 16 == 0
         and max(depth, height) <= _MATRIX_KERNEL
         and width <= _MATRIX_KERNEL
         and conv.in_channels <= _MATRIX_INPUTS
     )
+
+
+def _fits_strided_kernel(writer: Writer, conv: Conv3d) -> bool:
+    return not writer.layout.in_blocks and (conv.stride, conv.kernel) == _STRIDED
 
 
 def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
@@ -189,6 +193,46 @@ def _fits_last_kernel(writer: Writer, value: Value, conv: Conv3d) -> bool:
     )
 
 
+def _fits_kernel_of_blocks(writer: Writer, value: Value, conv: Conv3d) -> bool:
+    """Whether the last kernel can take the value once it is written with its border."""
+    return (
+        writer.layout.matrix_kernels
+        and prod(value.extents) * value.stored < _MOST_NUMBERS
+        and value.stored % 32 == 0
+        and max(conv.kernel) <= _MATRIX_KERNEL
+        and last_layer_shared(conv.kernel, value.stored) <= most_shared(writer.card)
+    )
+
+
+def _convolve_bordered(
+    writer: Writer,
+    node: Node,
+    conv: Conv3d,
+    value: Value,
+    activation: Activation,
+    bias: str | None,
+) -> None:
+    """The last layer of blocks, whose kernel looks at no neighbours."""
+    assert value.pad is not None
+    target = writer.tensor(f"{node.name}.bordered", value.extents, value.stored)
+    writer.write_part(value, target, writer.all_patches, negative(value.pad.before))
+    laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
+    writer.steps.append(
+        ConvolveToPatches(
+            node.name,
+            whole(target),
+            _ZERO,
+            "replicate",
+            conv.kernel,
+            writer.weight(f"{node.name}.stored", laid),
+            conv.out_channels,
+            writer.shapes[node.name].extents,
+            bias,
+            activation,
+        )
+    )
+
+
 def _expressed(writer: Writer, name: str, part: ValuePart) -> TensorView:
     """The part in memory, in the layout of its source, sub-pixels as channels where they are."""
     if part.is_bare:
@@ -223,7 +267,10 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
     activation = _tail(writer, node) or IDENTITY
     bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
-    if _fits_last_kernel(writer, value, conv):
+    if writer.layout.in_blocks and _fits_kernel_of_blocks(writer, value, conv):
+        _convolve_bordered(writer, node, conv, value, activation, bias)
+        return
+    if not writer.layout.in_blocks and _fits_last_kernel(writer, value, conv):
         laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
         writer.steps.append(
             ConvolveToPatches(
@@ -317,6 +364,7 @@ def ends_in_cells(writer: Writer, node: Node) -> bool:
     value = writer.values[node.inputs[0]]
     return (
         writer.layout.matrix_kernels
+        and not writer.layout.in_blocks  # it looks at neighbours
         and conv == form
         and _tail(writer, node) is not None
         and value.is_in_place

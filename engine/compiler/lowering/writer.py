@@ -27,6 +27,7 @@ from ..steps import (
     stored_channels,
 )
 from ..weight_layout import LaidWeight
+from .halos import block_shapes, largest_volume
 from .operator_fusion import BARRIER, joined
 from .split_fp16 import CHANNELS, scales
 
@@ -132,10 +133,14 @@ class Writer:
         self.weights = network.weights
         self.layout = layout
         self.card = card
-        self.shapes = network.graph.shapes(layout.patch)
+        graph, bounded = network.graph, layout.patch
+        if layout.in_blocks:
+            self.shapes, bounded = block_shapes(graph, layout.patch), largest_volume(graph)
+        else:
+            self.shapes = graph.shapes(layout.patch)
         self.values: dict[str, Value] = {}
         self.padded_inputs: dict[str, Pad | None] = {INPUT: None}
-        self.scales = scales(network, layout.patch, layout.precision) if layout.split_fp16 else {}
+        self.scales = scales(network, bounded, layout.precision) if layout.split_fp16 else {}
         self.steps: list[Step] = []
         self.constants: dict[str, FloatArray] = {}
         self._laid: dict[str, LaidWeight] = {}
@@ -145,8 +150,8 @@ class Writer:
         """What was collected."""
         self.constant(BARRIER, np.zeros(1, np.float32))
         self.constant(COUNTERS, np.zeros(self._most_measured(), np.float32))
-        steps = joined(self.steps, self.card)
-        return Lowered(self.layout, self.card, steps, self.constants, self._laid)
+        steps = self.steps if self.layout.in_blocks else joined(self.steps, self.card)
+        return Lowered(self.layout, self.card, tuple(steps), self.constants, self._laid)
 
     def _most_measured(self) -> int:
         """Channels of a batch that are measured at once, at most."""
@@ -201,6 +206,11 @@ class Writer:
         """A table of the same numbers for all patches."""
         constant = self.constant(f"{name}.table", np.stack([factor, summand])[:, None])
         return WeightTable(constant, 1, len(factor))
+
+    def measured_table(self, name: str, channels: int) -> WeightTable:
+        """A table of what is measured: in each patch, or in the volume whose blocks they are."""
+        patches = 1 if self.layout.in_blocks else self.layout.batch
+        return WeightTable(f"{name}.table", patches, channels)
 
     @property
     def all_patches(self) -> Region:

@@ -129,7 +129,8 @@ def plan_memory(
     return MemoryPlan(offsets, arena.bytes, *held)
 
 
-def _touched(step: Step) -> Iterator[Tensor | WeightTable]:
+def touched(step: Step) -> Iterator[Tensor | WeightTable]:
+    """What a step reads and writes of what steps make."""
     match step:
         case Pack(target=target):
             yield target
@@ -149,7 +150,7 @@ def _touched(step: Step) -> Iterator[Tensor | WeightTable]:
                 yield residual.tensor
         case Normalise(statistics=statistics, pointwise=pointwise):
             yield statistics.source.tensor
-            yield from _touched(replace(pointwise, table=None))
+            yield from touched(replace(pointwise, table=None))
         case SumTaps(source=source):
             yield source
         case ConvolveToPatches(source=source):
@@ -171,11 +172,11 @@ def _tensors(lowered: Lowered, owners: Mapping[str, str]) -> Iterator[Lifetime]:
     sizes: dict[str, int] = {}
     lives: dict[str, tuple[int, int]] = {}
     for index, step in enumerate(lowered.steps):
-        for touched in _touched(step):
-            if touched.name in lowered.constants:
+        for item in touched(step):
+            if item.name in lowered.constants:
                 continue
-            name = owners.get(touched.name, touched.name)
-            sizes[name] = touched.bytes
+            name = owners.get(item.name, item.name)
+            sizes[name] = item.bytes
             lives[name] = lives.get(name, (index, index))[0], index
     for name, (first, last) in lives.items():
         yield Lifetime(name, sizes[name], first, last)
@@ -192,8 +193,8 @@ def _owners(steps: Sequence[Step]) -> dict[str, str]:
     """Tensors that are written in place, and the tensor whose memory they take over."""
     touches: dict[str, list[int]] = {}
     for index, step in enumerate(steps):
-        for touched in _touched(step):
-            touches.setdefault(touched.name, []).append(index)
+        for item in touched(step):
+            touches.setdefault(item.name, []).append(index)
     owners: dict[str, str] = {}
     for index, step in enumerate(steps):
         step = step.pointwise if isinstance(step, Normalise) else step

@@ -12,7 +12,7 @@
 // 7^3, 1 to 32 channels, 128^3 voxels, fp16, H200: 0.180 ms, with statistics 0.202 ms (in a pass of
 // their own 0.228 ms). With the taps packed as channels and cuDNN's best plan it took 0.44 ms.
 
-#include "element.cuh"
+#include "blocks.cuh"
 #include "matrix.cuh"
 #include "moments.cuh"
 
@@ -29,6 +29,9 @@ struct ConvolvePatches {
     int steps;                 // of two lines each
     int outputs;               // K
     int rows, planes;          // of the target, a block
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
 };
 
 constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
@@ -39,18 +42,19 @@ constexpr int PITCH = 144;     // stored columns of a row; keeps both copies in 
 
 // One plane of one input channel, with its border, twice.
 __device__ __forceinline__ void load_plane(
-    const ConvolvePatches& p, const float* patch, Element* ring, int d, int h, int w, int lines
+    const ConvolvePatches& p, const float* patch, const Start& start, Element* ring, int d, int h,
+    int w, int lines
 ) {
     for (int c = 0; c < p.patch_channels; ++c) {
         const int slot = (d - p.origin[0]) % RING;
         Element* plane = ring + (c * RING + slot) * lines * 2 * PITCH;
-        const int z = d < p.limit[0] ? continued(d, p.extents[0], p.border) : -1;
+        const int z = d < p.limit[0] ? continued(d + start.at[0], p.extents[0], p.border) : -1;
         for (int place = threadIdx.x; place < lines * PITCH; place += blockDim.x) {
             const int line = place / PITCH, column = place - line * PITCH;
             const int row = h + line, voxel = w + column;
             int y = -1, x = -1;
-            if (row < p.limit[1]) y = continued(row, p.extents[1], p.border);
-            if (voxel < p.limit[2]) x = continued(voxel, p.extents[2], p.border);
+            if (row < p.limit[1]) y = continued(row + start.at[1], p.extents[1], p.border);
+            if (voxel < p.limit[2]) x = continued(voxel + start.at[2], p.extents[2], p.border);
             float value = 0.0f;
             if (z >= 0 && y >= 0 && x >= 0) {
                 value = patch[(((Index)c * p.extents[0] + z) * p.extents[1] + y) * p.extents[2] + x];
@@ -134,7 +138,8 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int lines = p.rows + p.kernel[1] - 1;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
-    const float* patch = p.patches + (Index)number * p.patch_channels * p.extents[0] *
+    const Start start = start_of(p, number);
+    const float* patch = p.patches + (Index)(ARE_BLOCKS ? 0 : number) * p.patch_channels * p.extents[0] *
                                          p.extents[1] * p.extents[2];
     Element* target = p.target + part * OUTPUTS +
                       (Index)number * p.target_extents[0] * p.target_extents[1] *
@@ -148,7 +153,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
     const int h = first_h + p.origin[1], w = first_w + p.origin[2];
     // The ring's slots follow the planes from the first that any block sees.
     for (int d = first_d; d < first_d + p.kernel[0] - 1; ++d) {
-        load_plane(p, patch, ring, d + p.origin[0], h, w, lines);
+        load_plane(p, patch, start, ring, d + p.origin[0], h, w, lines);
     }
 
     Moments moments{0.0f, 0.0f, 0.0f};
@@ -163,7 +168,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
             const int i = plane % p.kernel[0], c = plane / p.kernel[0];
             reinterpret_cast<int*>(place)[line] = ((c * RING + (d + i) % RING) * lines + j) * PITCH;
         }
-        load_plane(p, patch, ring, d + p.kernel[0] - 1 + p.origin[0], h, w, lines);
+        load_plane(p, patch, start, ring, d + p.kernel[0] - 1 + p.origin[0], h, w, lines);
         __syncthreads();
         for (int task = warp; task < 2 * p.rows; task += blockDim.x / 32) {
             const int row = task / 2, column = task % 2 * 64;

@@ -14,7 +14,7 @@
 // 7^3, 32 to 1 channels, 128^3 voxels, fp16, H200: 0.207 ms; 64 channels 0.420 ms. cuDNN's best plan
 // to taps and their sum take 0.36 and 0.51 ms.
 
-#include "element.cuh"
+#include "blocks.cuh"
 #include "matrix.cuh"
 
 struct ConvolveToPatches {
@@ -33,6 +33,9 @@ struct ConvolveToPatches {
     int rows;                // of the target, a block
     int outputs;             // K
     Activation activation;
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
 };
 
 #ifndef ELEMENT_FLOAT
@@ -66,7 +69,14 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
     const int first_w = blockIdx.x % blocks_w * COLUMNS;
     const int first_h = blockIdx.x / blocks_w * p.rows;
-    const int last_h = min(first_h + p.rows, p.target_extents[1]);
+#ifdef IN_BLOCKS
+    const Start start = p.blocks.start(patch);
+    const Inside of_block = p.blocks.inside(start);
+    const int (&inside)[3] = of_block.extents;
+#else
+    const int (&inside)[3] = p.target_extents;
+#endif
+    const int last_h = min(first_h + p.rows, inside[1]);
     const int d = blockIdx.y * PLANES + plane;
 
     const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)output * operands;
@@ -79,7 +89,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         offsets[index] = z < 0 ? NOTHING : (int)offset + chunk * CHUNK;
     }
     __syncthreads();
-    if (d >= p.target_extents[0]) return;  // the warps of a plane wait for no others from here on
+    if (d >= inside[0]) return;  // the warps of a plane wait for no others from here on
 
     // Where this lane's voxels lie within an input row. Columns past the last that an output sees
     // may hold anything.
@@ -169,15 +179,21 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
             asm volatile("bar.sync %0, %1;" ::"r"(plane + 1), "n"(PARTS * 32) : "memory");
             const float bias = p.bias ? p.bias[output] : 0.0f;
             for (int column = threadIdx.x % (PARTS * 32); column < COLUMNS; column += PARTS * 32) {
-                if (first_w + column >= p.target_extents[2]) break;
+                if (first_w + column >= inside[2]) break;
                 float value = bias;
 #pragma unroll
                 for (int j = 0; j < 8; ++j) value += plane_sums[j * PITCH + column + j];
                 value = p.activation(value);
                 finite = finite && is_finite(value);
+#ifdef IN_BLOCKS
+                p.translated[output * p.blocks.voxels() +
+                             p.blocks.place(start.at[0] + d, start.at[1] + done,
+                                            start.at[2] + first_w + column)] = value;
+#else
                 p.translated[((((Index)patch * p.outputs + output) * p.target_extents[0] + d) *
                                   p.target_extents[1] + done) * p.target_extents[2] + first_w +
                              column] = value;
+#endif
             }
         }
 #pragma unroll

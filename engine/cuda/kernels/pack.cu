@@ -4,7 +4,7 @@
 // Writes D' * H' * W' * C' elements a patch; each input row is read once for every row of the
 // output that sees it, from the cache.
 
-#include "element.cuh"
+#include "blocks.cuh"
 
 struct Pack {
     const float* patches;   // first patch
@@ -16,6 +16,9 @@ struct Pack {
     int columns;            // of the target, a block
     int span;               // input columns that these see
     float border_value;     // of CONSTANT
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
 };
 
 // Block: `columns` voxels of one row of one patch.
@@ -28,19 +31,22 @@ extern "C" __global__ void pack(Pack p) {
     const int row = blockIdx.y, first = blockIdx.x * p.columns;
     const int lines = p.patch_channels * p.taps[0];
     const Index plane_size = (Index)p.extents[1] * p.extents[2];
-    const float* source = p.patches + patch * p.patch_channels * p.extents[0] * plane_size;
+    const Start start = start_of(p, patch);
+    const int given = ARE_BLOCKS ? 0 : patch;
+    const float* source = p.patches + given * p.patch_channels * p.extents[0] * plane_size;
 
     for (int channel = threadIdx.x; channel < p.channels; channel += blockDim.x) {
         const int line = channel / p.taps[1];
         places[channel] = line < lines ? line * p.span + channel - line * p.taps[1] : -1;
     }
-    const int d = continued(plane + p.origin[0], p.extents[0], p.border);
+    const int d = continued(plane + p.origin[0] + start.at[0], p.extents[0], p.border);
     for (int place = threadIdx.x; place < lines * p.span; place += blockDim.x) {
         const int line = place / p.span, column = place - line * p.span;
         const int c = line / p.taps[0], i = line - c * p.taps[0];
-        const int h = continued(row * p.stride[0] + i + p.origin[1], p.extents[1], p.border);
-        const int w =
-            continued(first * p.stride[1] + column + p.origin[2], p.extents[2], p.border);
+        const int h =
+            continued(row * p.stride[0] + i + p.origin[1] + start.at[1], p.extents[1], p.border);
+        const int w = continued(first * p.stride[1] + column + p.origin[2] + start.at[2],
+                                p.extents[2], p.border);
         const bool is_outside = d < 0 || h < 0 || w < 0;
         const float value =
             is_outside ? p.border_value : source[(c * p.extents[0] + d) * plane_size + (Index)h * p.extents[2] + w];

@@ -2,6 +2,7 @@
 // after(activation(source * factor + summand) + residual), where - or * may stand for the second +.
 #pragma once
 
+#include "blocks.cuh"
 #include "stored.cuh"
 
 // Of a binomial filter: the taps of one axis, and what it sees past the ends.
@@ -46,7 +47,29 @@ struct Pointwise {
     float border_value;       // of CONSTANT
     Filter filter;
     Window window;
+#ifdef IN_BLOCKS
+    Blocks blocks;            // of the sampled value
+    Blocks source_blocks;     // of the source and the residual
+#endif
 };
+
+// Extents of the sampled value, which is padded past them: of a patch, or of the volume.
+__device__ __forceinline__ const int (&padded_extents(const Pointwise& p))[3] {
+#ifdef IN_BLOCKS
+    return p.blocks.volume;
+#else
+    return p.extents;
+#endif
+}
+
+// Extents of what is sampled.
+__device__ __forceinline__ const int (&sampled_extents(const Pointwise& p))[3] {
+#ifdef IN_BLOCKS
+    return p.source_blocks.volume;
+#else
+    return p.source_extents;
+#endif
+}
 
 // How much of the expression a loop knows: one slope for all channels, without a residual or with
 // one that is added, as nearly all passes are; or all of it. So the common loops hold no code for
@@ -64,6 +87,7 @@ struct Channels {
 
     __device__ __forceinline__ Channels(const Pointwise& p, int patch, int channel)
         : p(p), first(channel) {
+        if (ARE_BLOCKS) patch = 0;  // each voxel tells its block
         source = p.source + patch * p.source_strides.patch + channel;
         residual = nullptr;
         const int beside = is_gated() ? 0 : channel;
@@ -88,6 +112,10 @@ struct Channels {
     }
 
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
+#ifdef IN_BLOCKS
+        const Element* source =
+            this->source + p.source_blocks.within(d, h, w) * p.source_strides.patch;
+#endif
         if (!p.shuffled) {
             return load(source + d * p.source_strides.plane + h * p.source_strides.row +
                         (Index)w * p.source_strides.voxel);
@@ -99,6 +127,10 @@ struct Channels {
     }
 
     __device__ __forceinline__ Vector residual_at(int d, int h, int w) const {
+#ifdef IN_BLOCKS
+        const Element* residual =
+            this->residual + p.source_blocks.within(d, h, w) * p.residual_strides.patch;
+#endif
         return load(residual + d * p.residual_strides.plane + h * p.residual_strides.row +
                     (Index)w * p.residual_strides.voxel);
     }

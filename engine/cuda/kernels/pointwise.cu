@@ -48,12 +48,12 @@ __device__ __forceinline__ void filter(
 #pragma unroll
     for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
     for (int i = 0; i < f.taps; ++i) {
-        const int z = continued(d * p.factors[0] - before + i, p.source_extents[0], f.border);
+        const int z = continued(d * p.factors[0] - before + i, sampled_extents(p)[0], f.border);
         for (int j = 0; j < f.taps; ++j) {
-            const int y = continued(h * p.factors[1] - before + j, p.source_extents[1], f.border);
+            const int y = continued(h * p.factors[1] - before + j, sampled_extents(p)[1], f.border);
             for (int k = 0; k < f.taps; ++k) {
                 const int x =
-                    continued(w * p.factors[2] - before + k, p.source_extents[2], f.border);
+                    continued(w * p.factors[2] - before + k, sampled_extents(p)[2], f.border);
                 const float weight = f.row[i] * f.row[j] * f.row[k];
                 float one[LANES];
 #pragma unroll
@@ -87,7 +87,7 @@ __device__ __forceinline__ void pool(
     for (int axis = 0; axis < 3; ++axis) {
         const int start = place[axis] * p.factors[axis] - window.padding[axis];
         first[axis] = max(start, 0);
-        last[axis] = min(start + window.kernel[axis], p.source_extents[axis]);
+        last[axis] = min(start + window.kernel[axis], sampled_extents(p)[axis]);
         count *= window.counts_padding ? window.kernel[axis] : last[axis] - first[axis];
     }
 #pragma unroll
@@ -123,9 +123,9 @@ __device__ __forceinline__ void sample(
         pool<SAMPLING == LARGEST>(channels, d, h, w, values);
     } else {
         constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
-        const Between depth(d, p.source_extents[0], p.factors[0], corners);
-        const Between height(h, p.source_extents[1], p.factors[1], corners);
-        const Between width(w, p.source_extents[2], p.factors[2], corners);
+        const Between depth(d, sampled_extents(p)[0], p.factors[0], corners);
+        const Between height(h, sampled_extents(p)[1], p.factors[1], corners);
+        const Between width(w, sampled_extents(p)[2], p.factors[2], corners);
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
         for (int corner = 0; corner < 8; ++corner) {
@@ -149,10 +149,12 @@ struct Row {
     Element* target;
     int d, h;
 
-    __device__ __forceinline__ Row(const Pointwise& p, int row, int channel) {
+    __device__ __forceinline__ Row(
+        const Pointwise& p, const Start& start, int row, int channel
+    ) {
         const int plane = row / p.target_extents[1], line = row - plane * p.target_extents[1];
-        d = continued(plane + p.origin[0], p.extents[0], p.border);
-        h = continued(line + p.origin[1], p.extents[1], p.border);
+        d = continued(plane + p.origin[0] + start.at[0], padded_extents(p)[0], p.border);
+        h = continued(line + p.origin[1] + start.at[1], padded_extents(p)[1], p.border);
         const Strides& strides = p.target_strides;
         target = p.target + blockIdx.z * strides.patch + channel;
         if (p.target_cell) {
@@ -178,17 +180,18 @@ __device__ __forceinline__ void plain(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
+    const Start start = start_of(p, blockIdx.z);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
-        const Row row(p, index, channel);
+        const Row row(p, start, index, channel);
         for (int first = threadIdx.y; first < width; first += AT_ONCE * blockDim.y) {
             Vector from[AT_ONCE], beside[AT_ONCE];
             int places[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
                 const int column = first + i * blockDim.y;
-                const int w = continued(column + p.origin[2], p.extents[2], p.border);
+                const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
                 places[i] = column < width && row.d >= 0 && row.h >= 0 ? w : -1;
                 if (places[i] < 0) continue;
                 from[i] = channels.source_at(row.d, row.h, w);
@@ -222,12 +225,13 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
     const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
     if (channel >= p.channels) return;
     const Channels<FORM> channels = scaled<FORM>(p, channel);
+    const Start start = start_of(p, blockIdx.z);
     const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
     const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
     for (int index = blockIdx.x * p.rows; index < last; ++index) {
-        const Row row(p, index, channel);
+        const Row row(p, start, index, channel);
         for (int column = threadIdx.y; column < width; column += blockDim.y) {
-            const int w = continued(column + p.origin[2], p.extents[2], p.border);
+            const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
             float values[LANES];
             channels.fill(values);
             if (row.d >= 0 && row.h >= 0 && w >= 0) {

@@ -10,7 +10,7 @@
 // costs no digits. The kernel of the first layer does the work of `measure` itself, and `conclude`
 // joins its parts.
 
-#include "element.cuh"
+#include "blocks.cuh"
 #include "moments.cuh"
 #include "walk.cuh"
 
@@ -29,6 +29,9 @@ struct Measure {
     int dense;              // rows and planes follow each other without a gap
     int chunk;              // of a block, counted as the extents
     float epsilon;
+#ifdef IN_BLOCKS
+    Blocks blocks;          // as `extents` count; the table is null
+#endif
 };
 
 constexpr int THREADS = 512;
@@ -140,6 +143,17 @@ __device__ __forceinline__ void write_normalisation(
     summands[channel] = (shift ? shift[channel] : 0.0f) - moments.mean * factor;
 }
 
+// Of a block that reaches past its volume, what lies in it is measured.
+__device__ __forceinline__ void leave_out_what_is_beyond(Measure& p) {
+#ifdef IN_BLOCKS
+    const Inside inside = p.blocks.inside(p.blocks.start(blockIdx.z));
+    for (int axis = 0; axis < 3; ++axis) {
+        p.dense = p.dense && p.extents[axis] == inside.extents[axis];
+        p.extents[axis] = inside.extents[axis];
+    }
+#endif
+}
+
 // Block (vectors, places), a power of two of vectors; grid (chunks, columns of channels, patches).
 extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
     extern __shared__ float shared[];
@@ -149,11 +163,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
     // From the end on, which the cache still holds from the step before; the next one finds the start.
     const int number = gridDim.x - 1 - blockIdx.x;
     const int first = number * p.chunk;
+    leave_out_what_is_beyond(p);
     const int last = min(first + p.chunk, p.extents[0] * p.extents[1] * p.extents[2]);
+    const bool is_empty = ARE_BLOCKS && first >= last;
 
     float sum[LANES] = {}, squares[LANES] = {};
     Vector shift = {};
-    if (channel < p.channels) {
+    if (channel < p.channels && !is_empty) {
         const Element* patch = p.source + blockIdx.z * p.strides.patch + channel;
         shift = load(first_voxel(p, patch, 0) + place_of(Walk(first, p.extents), p.strides));
         const Element* source = first_voxel(p, patch, threadIdx.y % p.cells);
@@ -186,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) measure(Measure p) {
     const int own_channel = blockIdx.y * width + thread;
     const bool has_channel = thread < width && own_channel < p.channels;
     Moments moments{0.0f, 0.0f, 0.0f};
-    if (has_channel) {
+    if (has_channel && !is_empty) {
         float2 total = sums[thread];
 #pragma unroll
         for (int other = 1; other < WARPS; ++other) {

@@ -6,7 +6,7 @@
 // Both raise a flag where a result is not finite.
 // add_patches: for a network that adds its input to what it makes; moves three floats a voxel.
 
-#include "element.cuh"
+#include "blocks.cuh"
 
 struct Unpack {
     const Element* source;    // first voxel and channel of the view
@@ -19,6 +19,9 @@ struct Unpack {
     int extents[3];
     int count, channels;      // written, and of the translated patches
     Activation activation;
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
 };
 
 extern "C" __global__ void unpack(Unpack p) {
@@ -31,16 +34,25 @@ extern "C" __global__ void unpack(Unpack p) {
     const Element* source = p.source + patch * p.patch_stride + plane * p.plane_stride +
                             (line - plane * p.extents[1]) * p.row_stride +
                             (voxel - (Index)line * p.extents[2]) * p.voxel_stride;
+    Index place = (Index)patch * p.channels * voxels + voxel, channel_step = voxels;
+#ifdef IN_BLOCKS
+    const Start start = p.blocks.start(patch);
+    const Inside inside = p.blocks.inside(start);
+    const int row = line - plane * p.extents[1], column = voxel - (Index)line * p.extents[2];
+    if (plane >= inside.extents[0] || row >= inside.extents[1] || column >= inside.extents[2]) return;
+    place = p.blocks.place(start.at[0] + plane, start.at[1] + row, start.at[2] + column);
+    channel_step = p.blocks.voxels();
+#endif
     bool finite = true;
     for (int channel = 0; channel < p.count; ++channel) {
         float value = to_float(source[channel]);
         if (p.factor) {
-            const int place = patch * p.table_stride + channel;
-            value = fmaf(value, p.factor[place], p.summand[place]);
+            const int entry = patch * p.table_stride + channel;
+            value = fmaf(value, p.factor[entry], p.summand[entry]);
         }
         value = p.activation(value, channel);
         finite = finite && is_finite(value);
-        p.translated[((Index)patch * p.channels + channel) * voxels + voxel] = value;
+        p.translated[place + channel * channel_step] = value;
     }
     if (!finite) *p.overflow = 1;
 }
@@ -55,6 +67,9 @@ struct SumTaps {
     int channels, source_channels;
     int taps[2], lane_width;
     Activation activation;
+#ifdef IN_BLOCKS
+    Blocks blocks;
+#endif
 };
 
 // Block: two rows of one plane, so that what is read of a voxel is a whole 32-byte sector;
@@ -70,9 +85,19 @@ extern "C" __global__ void sum_taps(SumTaps p) {
     const Index line = (Index)source_width * p.source_channels;
     const Element* source =
         p.source + ((Index)blockIdx.z * source_height + row) * line + column * p.source_channels;
-    const Index voxels = (Index)p.extents[0] * height * width;
+    Index voxels = (Index)p.extents[0] * height * width;
+    int rows = height, columns = width, pitch_w = width;
     float* translated = p.translated + (Index)patch * p.channels * voxels +
                         ((Index)plane * height + row) * width + column;
+#ifdef IN_BLOCKS
+    const Start start = p.blocks.start(patch);
+    const Inside inside = p.blocks.inside(start);
+    if (p.blocks.plane + plane >= inside.extents[0]) return;
+    rows = inside.extents[1], columns = inside.extents[2], pitch_w = p.blocks.volume[2];
+    voxels = p.blocks.voxels();
+    translated = p.translated + p.blocks.place(start.at[0] + p.blocks.plane + plane,
+                                               start.at[1] + row, start.at[2] + column);
+#endif
     const int pitch = p.lane_width * blockDim.x;
     bool finite = true;
     for (int channel = 0; channel < p.channels; ++channel, translated += voxels) {
@@ -101,14 +126,14 @@ extern "C" __global__ void sum_taps(SumTaps p) {
             }
         }
         __syncthreads();
-        if (threadIdx.x < step && column < width) {
-            for (int below = 0; below < min(2, height - row); ++below) {
+        if (threadIdx.x < step && column < columns) {
+            for (int below = 0; below < min(2, rows - row); ++below) {
                 const float* from = sums + below * pitch + threadIdx.x;
                 float value = p.bias ? p.bias[channel] : 0.0f;
                 for (int j = 0; j < p.taps[1]; ++j) value += from[j * blockDim.x + j];
                 value = p.activation(value);
                 finite = finite && is_finite(value);
-                translated[below * width] = value;
+                translated[below * pitch_w] = value;
             }
         }
         __syncthreads();

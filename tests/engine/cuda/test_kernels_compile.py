@@ -14,6 +14,8 @@ from cuda_cyclegan.engine.cuda.nvrtc import FOLDER, compiled, image_key
 from cuda_cyclegan.engine.errors import CudaError
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
+IN_BLOCKS = [name for name in KERNELS if "#ifdef IN_BLOCKS" in (FOLDER / f"{name}.cu").read_text()]
+IN_BLOCKS.append("pointwise")  # by the header that only it and one more include
 OLDEST, NEWEST = (7, 5), (12, 0)
 BETWEEN = [(8, 0), (8, 6), (8, 9), (10, 0)]
 """But for 9.0, for which kernels are compiled to see how their arguments are laid out."""
@@ -25,6 +27,15 @@ def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
     oldest = BETWEEN[0] if precision == "bf16" else OLDEST  # which has no bf16: engine/devices.py
     for chip in {oldest, NEWEST}:
         assert compiled(name, precision, chip).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_kernels_of_blocks_compile_for_the_oldest_and_newest_chip(name, precision):
+    for chip in (OLDEST, NEWEST):
+        image = compiled(name, precision, chip, in_blocks=True)
+        assert image.startswith(b"\x7fELF")
+        assert image != compiled(name, precision, chip)
 
 
 @pytest.mark.parametrize("chip", BETWEEN)
@@ -52,14 +63,27 @@ def test_each_kernel_has_its_arguments_and_each_structure_its_kernel() -> None:
     assert {f"{name}Arguments" for names in named.values() for name in names} == mirrored
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeypatch):
+def test_structures_that_are_told_of_blocks_are_those_that_ask_for_them() -> None:
+    asking = re.compile(r"^struct (\w+) {(?:(?!^};).)*?^    Blocks blocks;", re.M | re.DOTALL)
+    sources = (only(source_of(f"{name}.cu"), True) for name in KERNELS)
+    found = {f"{name}Arguments" for source in sources for name in asking.findall(source)}
+    assert {plain.__name__ for plain in kernel_arguments.IN_BLOCKS} == found
+
+
+@pytest.mark.parametrize(
+    ("name", "in_blocks"),
+    [*((name, False) for name in KERNELS), *((name, True) for name in IN_BLOCKS)],
+)
+def test_arguments_are_laid_out_as_the_kernels_read_them(name, in_blocks, tmp_path, monkeypatch):
     headers = list(FOLDER.glob("*.cuh"))
-    source = source_of(f"{name}.cu")
+    source = only(source_of(f"{name}.cu"), in_blocks)
     checks: list[str] = []
     for structure in structures_in(source):
         mirrored = getattr(kernel_arguments, f"{structure}Arguments")
         names = [field for field, _ in mirrored._fields_]
+        if in_blocks and mirrored in kernel_arguments.IN_BLOCKS:
+            mirrored = kernel_arguments.IN_BLOCKS[mirrored]
+            names += [field for field, _ in mirrored._fields_]
         assert fields_of(structure, source) == names
         sizes = {f"{structure}::{field}": getattr(mirrored, field).size for field in names}
         for what, size in {structure: sizeof(mirrored), **sizes}.items():
@@ -68,7 +92,13 @@ def test_arguments_are_laid_out_as_the_kernels_read_them(name, tmp_path, monkeyp
         shutil.copy(header, tmp_path)
     (tmp_path / f"{name}.cu").write_text((FOLDER / f"{name}.cu").read_text() + "\n".join(checks))
     monkeypatch.setattr(nvrtc, "FOLDER", tmp_path)
-    assert compiled(name, "fp16", (9, 0)).startswith(b"\x7fELF")
+    assert compiled(name, "fp16", (9, 0), in_blocks=in_blocks).startswith(b"\x7fELF")
+
+
+def only(source: str, in_blocks: bool) -> str:
+    """What the preprocessor leaves of text that is for blocks, or is not."""
+    text = re.compile(r"#ifdef IN_BLOCKS\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
+    return text.sub(lambda found: (found[1] if in_blocks else found[2]) or "", source)
 
 
 def fields_of(structure: str, source: str) -> list[str]:

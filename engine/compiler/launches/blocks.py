@@ -1,0 +1,138 @@
+"""Launches of a step for blocks of a volume: those for as many patches, told where they lie."""
+
+from ctypes import Structure, sizeof
+from dataclasses import replace
+from math import prod
+
+from ...network.layers import Triple
+from ..blocks import BlockGrid, BlockRun
+from ..card_properties import CardProperties
+from ..steps import (
+    TRANSLATED,
+    AddPatches,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pack,
+    Pointwise,
+    Region,
+    Statistics,
+    Step,
+    SumTaps,
+    Tensor,
+    TensorView,
+    Unpack,
+)
+from . import arguments
+from .launch import Addresses, Launch
+from .steps import conclude, launches, measure, scratch_bytes
+
+
+def partial_bytes(step: Statistics, card: CardProperties) -> int:
+    """Bytes of the partial sums of one block."""
+    return scratch_bytes(replace(step, source=_of_blocks(step.source, 1)), card)
+
+
+def measured_volume(
+    step: Statistics, at: Addresses, card: CardProperties, partials: int, blocks: int
+) -> Launch:
+    """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
+    step = replace(step, source=_of_blocks(step.source, 1))
+    [chunks, *_] = measure(step, at, card, partials, None).grid
+    return conclude(step, at, partials, chunks * blocks)
+
+
+def block_launches(
+    step: Step,
+    at: Addresses,
+    card: CardProperties,
+    grid: BlockGrid,
+    run: BlockRun,
+    scratch: int = 0,
+) -> list[Launch]:
+    """The kernels of a step for one run; none where it is for those past the last block.
+
+    at: addresses of the run's first block, and of the volume that comes in and goes out. scratch:
+    of the run's first partial sums, if the step measures.
+    """
+    region = _region(step, run)
+    if region.count <= 0:
+        return []
+    first, count = run.first + region.first, region.count
+    match step:
+        case AddPatches():
+            return launches(replace(step, patches=Region(0, 1), extents=grid.extents), at, card)
+        case Convolve():
+            return launches(step, at, card)
+        case Pack():
+            step = replace(step, extents=grid.extents, patches=Region(0, count))
+            blocks = [_blocks(grid, grid.block, first)]
+        case ConvolvePatches(target=target):
+            step = replace(step, extents=grid.extents, target=replace(target, batch=count))
+            blocks = [_blocks(grid, grid.block, first)]
+        case Pointwise():
+            step = replace(step, patches=region)
+            levels = step.extents, step.source.extents
+            blocks = [_blocks(grid, level, first) for level in levels]
+        case Statistics(source=source):
+            launch = measure(replace(step, source=_of_blocks(source, 1)), at, card, scratch, None)
+            level = source.tensor.extents if source.shuffled else source.extents
+            launch = replace(launch, grid=(*launch.grid[:2], count))
+            return [_in_blocks(launch, [_blocks(grid, level, first)])]
+        case ConvolveToPatches(source=source):
+            step = replace(step, source=_of_blocks(source, count))
+            blocks = [_blocks(grid, grid.block, first)]
+        case SumTaps(source=source):
+            step = replace(step, source=replace(source, batch=count), patches=Region(0, count))
+            blocks = [_blocks(grid, grid.block, first, region.plane)]
+        case Unpack(source=source):
+            step = replace(step, source=_of_blocks(source, count))
+            blocks = [_blocks(grid, grid.block, first)]
+        case _:
+            raise ValueError(f"a {type(step).__name__} is none of blocks")
+    [launch] = launches(step, at, card)
+    if isinstance(step, SumTaps | Unpack):
+        channel = step.channel if isinstance(step, Unpack) else 0
+        launch.arguments.translated = at(TRANSLATED) + 4 * channel * prod(grid.extents)
+    return [_in_blocks(launch, blocks)]
+
+
+def _region(step: Step, run: BlockRun) -> Region:
+    """Blocks of the run that a step is for."""
+    match step:
+        case Pack(patches=region) | Pointwise(patches=region) | SumTaps(patches=region):
+            return replace(region, count=min(region.count, run.count - region.first))
+        case Convolve(region=region):
+            return region if region.first < run.count else replace(region, count=0)
+        case _:
+            return Region(0, run.count)
+
+
+def _of_blocks(view: TensorView, count: int) -> TensorView:
+    tensor: Tensor = replace(view.tensor, batch=count)
+    return replace(view, tensor=tensor)
+
+
+def _blocks(
+    grid: BlockGrid, level: Triple, first: int, plane: int = 0
+) -> arguments.BlocksArguments:
+    """What a kernel is told of blocks that have the extents `level` at its resolution."""
+    shares = [(1 << 31) // extent + 1 for extent in level]
+    return arguments.BlocksArguments(
+        first=first,
+        plane=plane,
+        counts=arguments.Three(*grid.counts),
+        extents=arguments.Three(*level),
+        volume=arguments.Three(*grid.volume_at(level)),
+        shares=arguments.ThreeUnsigned(*shares),
+    )
+
+
+def _in_blocks(launch: Launch, blocks: list[arguments.BlocksArguments]) -> Launch:
+    """The launch with what it is told besides."""
+    plain: Structure = launch.arguments
+    kind = arguments.IN_BLOCKS[type(plain)]
+    values = kind.from_buffer_copy(bytes(plain).ljust(sizeof(kind), b"\0"))
+    for name, told in zip(("blocks", "source_blocks"), blocks, strict=False):
+        setattr(values, name, told)
+    return replace(launch, arguments=values, in_blocks=True)

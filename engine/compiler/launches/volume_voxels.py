@@ -1,0 +1,124 @@
+"""Launches that turn rows of stored voxels into a volume as the network takes it, and back.
+
+An array is taken in the order of its voxels in memory; rows are those of its slowest axis.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...network.layers import Triple
+from ...scaling import Stored, VoxelArray
+from ...sliding_window import NeededRows
+from . import arguments
+from .launch import BLOCK, Launch
+from .sliding_window import scaling_of
+
+_EDGE = 1  # of `enum Fill` in sliding_window.cu
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOrder:
+    """How an array of one channel lies in memory, from its slowest axis to its fastest.
+
+    axes: which of the network's axes (0 for D, 1 for H, 2 for W) each is. flips: which of them run
+    against the network's. extents: along each.
+    """
+
+    axes: Triple
+    flips: tuple[bool, bool, bool]
+    extents: Triple
+
+    @classmethod
+    def of(cls, voxels: VoxelArray) -> "MemoryOrder":
+        """Of an array [C, D, H, W]."""
+        strides, sizes = voxels.strides[1:], voxels.shape[1:]
+        # Of axes of one voxel the strides may be anything.
+        slow = sorted(range(3), key=lambda axis: (-abs(strides[axis]), axis))
+        first, second, third = slow
+        flips = tuple(strides[axis] < 0 for axis in slow)
+        extents: Triple = sizes[first], sizes[second], sizes[third]
+        return cls((first, second, third), (flips[0], flips[1], flips[2]), extents)
+
+    def seen(self, voxels: VoxelArray) -> VoxelArray:
+        """The array [C, ...] in this order, so that nothing is turned on the host."""
+        steps = tuple(slice(None, None, -1 if flip else None) for flip in self.flips)
+        return voxels.transpose(0, *(1 + axis for axis in self.axes))[:, *steps]
+
+    @property
+    def plane(self) -> int:
+        """Voxels of a row of the slowest axis."""
+        return self.extents[1] * self.extents[2]
+
+    def pieces(self, voxels: int) -> Iterator[NeededRows]:
+        """All rows, as many at once as have so many voxels."""
+        most = max(1, voxels // self.plane)
+        for start in range(0, self.extents[0], most):
+            yield NeededRows(start, min(start + most, self.extents[0]))
+
+
+def rows_into_volume(
+    order: MemoryOrder,
+    rows: NeededRows,
+    source: Stored,
+    stored: int,
+    volume: int,
+    padded: Triple,
+) -> Launch:
+    """Rows of stored voxels at the address `stored` into one channel at the address `volume`.
+
+    With the first rows, or the last, comes what continues the array to the padded extents (D, H,
+    W), behind its last voxels along the network's axes.
+    """
+    steps = padded[1] * padded[2], padded[2], 1
+    sizes = [padded[axis] for axis in order.axes]
+    ends = zip(order.extents, sizes, order.flips, strict=True)
+    first = [extent - size if flip else 0 for extent, size, flip in ends]
+    begin = first[0] if rows.start == 0 else rows.start
+    end = first[0] + sizes[0] if rows.stop == order.extents[0] else rows.stop
+    corner = begin, first[1], first[2]
+    place, patch_steps = 0, [0, 0, 0]
+    for number, (axis, flip) in enumerate(zip(order.axes, order.flips, strict=True)):
+        at = order.extents[number] - 1 - corner[number] if flip else corner[number]
+        place += at * steps[axis]
+        patch_steps[number] = -steps[axis] if flip else steps[axis]
+    values = arguments.CutArguments(
+        ring=stored,
+        patch=volume + 4 * place,
+        extents=arguments.Three(len(rows), *order.extents[1:]),
+        patch_extents=arguments.Three(end - begin, *sizes[1:]),
+        patch_steps=arguments.Three(*patch_steps),
+        origin=arguments.Three(begin - rows.start, *first[1:]),
+        rows=len(rows),
+        fill=_EDGE,
+        scaling=scaling_of(source),
+    )
+    grid = -(-sizes[1] * sizes[2] // BLOCK), end - begin, 1
+    return Launch("sliding_window", "cut", grid, (BLOCK, 1, 1), 0, values)
+
+
+def rows_of_volume(
+    order: MemoryOrder, rows: NeededRows, volume: int, padded: Triple, into: int
+) -> Launch:
+    """Rows of an array's order out of one channel at the address `volume`, as floats to `into`."""
+    lies = order.plane, order.extents[2], 1
+    corner, count, patch_steps, place = [0, 0, 0], [0, 0, 0], [0, 0, 0], 0
+    for number, (axis, flip) in enumerate(zip(order.axes, order.flips, strict=True)):
+        extent = order.extents[number]
+        start, stop = (rows.start, rows.stop) if number == 0 else (0, extent)
+        corner[axis] = extent - stop if flip else start
+        count[axis] = stop - start
+        patch_steps[axis] = -lies[number] if flip else lies[number]
+        place += (stop - start - 1) * lies[number] if flip else 0
+    values = arguments.CutArguments(
+        ring=volume,
+        patch=into + 4 * place,
+        extents=arguments.Three(*padded),
+        patch_extents=arguments.Three(*count),
+        patch_steps=arguments.Three(*patch_steps),
+        origin=arguments.Three(*corner),
+        rows=padded[0],
+        fill=_EDGE,
+        scaling=arguments.ScalingArguments(radius=1.0),  # floats, as they are
+    )
+    grid = -(-count[1] * count[2] // BLOCK), count[0], 1
+    return Launch("sliding_window", "cut", grid, (BLOCK, 1, 1), 0, values)

@@ -1,0 +1,51 @@
+"""A network whose patches are blocks of one volume: every border is a padding by itself.
+
+Blocks are continued by their neighbours, and the volume by the padding, when the operand of a
+convolution is written. So no convolution pads by itself.
+"""
+
+from msgspec import structs
+
+from ...network.graph import Graph, Network, Node
+from ...network.layer_shapes import TensorShape
+from ...network.layers import Conv3d, Downsample, Layer, Pad, Triple
+
+_NONE: Triple = (0, 0, 0)
+
+_LARGEST_VOLUME = 1024
+"""Edge of the largest volume that bounds of values hold for; beyond it a number may overflow, which
+a run tells, if nearly all voxels of a feature map are alike.
+"""
+
+
+def with_halos(network: Network) -> Network:
+    """The same network with the zeros around its convolutions as layers."""
+    nodes: list[Node] = []
+    for node in network.graph.nodes:
+        conv = node.layer
+        if isinstance(conv, Conv3d) and any(conv.padding):
+            halo = f"{node.name}.halo"
+            nodes.append(Node(halo, Pad("zero", conv.padding, conv.padding), node.inputs))
+            node = Node(node.name, structs.replace(conv, padding=_NONE), (halo,))
+        nodes.append(node)
+    return Network(Graph(network.graph.in_channels, tuple(nodes)), network.weights)
+
+
+def block_shapes(graph: Graph, block: Triple) -> dict[str, TensorShape]:
+    """Shape of every node's tensor for one block, which may be smaller than what is mirrored."""
+    nodes = tuple(Node(n.name, _unmirrored(n.layer), n.inputs) for n in graph.nodes)
+    return Graph(graph.in_channels, nodes).shapes(block)
+
+
+def _unmirrored(layer: Layer) -> Layer:
+    match layer:
+        case Pad() | Downsample():
+            return structs.replace(layer, mode="zero")
+        case _:
+            return layer
+
+
+def largest_volume(graph: Graph) -> Triple:
+    """Extents for which values are bounded, whatever those of a volume."""
+    depth, height, width = (-(-_LARGEST_VOLUME // step) * step for step in graph.stride)
+    return depth, height, width

@@ -1,0 +1,197 @@
+"""Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ...errors import DeviceMemoryError
+from ...network.layer_shapes import times
+from ..blocks import BlockGrid
+from ..launches.blocks import partial_bytes
+from ..launches.launch import OVERFLOW
+from ..memory.plan import Lifetime, arrange, scratch_name, touched
+from ..steps import (
+    PATCHES,
+    TRANSLATED,
+    AddPatches,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Lowered,
+    Pack,
+    Step,
+    SumTaps,
+    Tensor,
+    Unpack,
+)
+from .passes import Pass, made_by, maps_of
+
+WORKSPACE = "workspace"
+"""Name of what all convolutions may take besides their tensors, one after another."""
+
+WORKSPACE_BYTES = 64 << 20
+"""Of it: the same for all volumes and limits, which so have no part in the choice of plans."""
+
+VOXELS_IN, VOXELS_OUT = "voxels in", "voxels out"
+"""Names of rows of voxels as they are stored, on their way in and out."""
+
+STAGES = 2
+"""Runs of blocks whose part of a map in host memory is on the card: one is made, one copied out."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRequest:
+    """What runs over which volume.
+
+    channels: of the volume and of its translation. voxels: bytes of the rows on their way in, and
+    out.
+    """
+
+    lowered: Lowered
+    passes: Sequence[Pass]
+    grid: BlockGrid
+    channels: tuple[int, int]
+    voxels: tuple[int, int]
+
+    @property
+    def batch(self) -> int:
+        """Blocks in one run."""
+        return self.lowered.layout.batch
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeMemory:
+    """Memory of a volume, in one block of the card's and one of the host's: offsets by name.
+
+    bytes, host_bytes: of both blocks. maps: tensors that are there for all blocks. constants: bytes
+    of weights and tables, with a block of their own, which all volumes of the same blocks share.
+    """
+
+    offsets: Mapping[str, int]
+    bytes: int
+    host_offsets: Mapping[str, int]
+    host_bytes: int
+    maps: Mapping[str, Tensor]
+    constants: int
+
+    @property
+    def device_bytes(self) -> int:
+        """All of the card's."""
+        return self.bytes + self.constants
+
+
+def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
+    """Offsets of the constants, and their bytes in all."""
+    arena = arrange(Lifetime(name, size, 0, 0) for name, size in lowered.constant_bytes().items())
+    return arena.offsets, arena.bytes
+
+
+def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
+    """All maps on the card if it has room for so many bytes; else the largest in host memory.
+
+    Raises DeviceMemoryError, which names the least that would do.
+    """
+    maps = maps_of(wanted.lowered, wanted.passes)
+    alive = [*_ends(wanted), *_tensors(wanted, maps), *_scratches(wanted)]
+    made_in = _passes_that_make(wanted, maps)
+    may_leave = [one for one in alive if one.name in made_in or one.name in (PATCHES, TRANSLATED)]
+    constants = constants_of(wanted.lowered)[1]
+    least = 0
+    for count in range(len(may_leave) + 1):
+        ordered = sorted(may_leave, key=lambda one: (-one.bytes, one.first, one.name))
+        gone = {one.name: one for one in ordered[:count]}
+        stages = [stage for name in gone for stage in _stages(name, made_in, maps)]
+        device = arrange([*(one for one in alive if one.name not in gone), *stages])
+        host = arrange(gone.values())
+        memory = VolumeMemory(
+            device.offsets, device.bytes, host.offsets, host.bytes, maps, constants
+        )
+        if memory.device_bytes <= room:
+            return memory
+        least = min(least or memory.device_bytes, memory.device_bytes)
+    raise DeviceMemoryError(
+        f"The network needs {-(-least >> 20)} MiB of device memory for blocks of "
+        f"{times(wanted.grid.block)}, but {max(0, room) >> 20} MiB may be used; use a setting "
+        f"vram-limit of at least {-(-least >> 20)} MiB, or setting inference=patches.",
+        wanted=least,
+        free=max(0, room),
+    )
+
+
+def staged_name(name: str, stage: int) -> str:
+    """Name of the part of a map in host memory that is on the card; stage: which of them."""
+    return f"{name} staged {stage}"
+
+
+def _stages(
+    name: str, made_in: Mapping[str, Pass], maps: Mapping[str, Tensor]
+) -> Iterator[Lifetime]:
+    if name not in made_in:
+        return
+    one = made_in[name]
+    for stage in range(STAGES):
+        yield Lifetime(staged_name(name, stage), maps[name].bytes, one.first, one.last)
+
+
+def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict[str, Pass]:
+    """The pass of each map that one pass makes alone."""
+    makers: dict[str, list[Pass]] = {}
+    for one in wanted.passes:
+        for name in {name for step in one.steps for name in made_by(step)} & maps.keys():
+            makers.setdefault(name, []).append(one)
+    return {name: passes[0] for name, passes in makers.items() if len(passes) == 1}
+
+
+def _ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
+    """What comes in and goes out, and what is there all the time."""
+    before, behind = -1, len(wanted.lowered.steps)
+    last = max((one.last for one in wanted.passes if _any(one.steps, _READERS)), default=0)
+    first = min(one.first for one in wanted.passes if _any(one.steps, _WRITERS))
+    given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)
+    yield Lifetime(PATCHES, given, before, last)
+    yield Lifetime(TRANSLATED, made, first, behind)
+    yield Lifetime(VOXELS_IN, wanted.voxels[0], before, before)
+    yield Lifetime(VOXELS_OUT, wanted.voxels[1], behind, behind)
+    yield Lifetime(OVERFLOW, 4, before, behind)
+    yield Lifetime(WORKSPACE, WORKSPACE_BYTES, 0, behind - 1)
+
+
+def _any(steps: Iterable[Step], kinds: tuple[type[Step], ...]) -> bool:
+    return any(isinstance(step, kinds) for step in steps)
+
+
+_READERS: tuple[type[Step], ...] = (Pack, ConvolvePatches, AddPatches)
+_WRITERS: tuple[type[Step], ...] = (ConvolveToPatches, SumTaps, Unpack)
+
+
+def _tensors(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> Iterator[Lifetime]:
+    """A map is there from the first run of a pass to the last run of another."""
+    blocks = wanted.grid.stored_blocks(wanted.batch)
+    sizes: dict[str, int] = {}
+    lives: dict[str, tuple[int, int]] = {}
+    for one in wanted.passes:
+        for number, step in enumerate(one.steps, one.first):
+            for item in touched(step):
+                name = item.name
+                if name in wanted.lowered.constants:
+                    continue
+                first, last = number, number
+                if name in maps:
+                    first, last = one.first, one.last
+                elif not isinstance(item, Tensor):
+                    last = one.last  # a table is made when all runs are done
+                lives[name] = lives.get(name, (first, last))[0], last
+                sizes[name] = _bytes_a_block(maps[name]) * blocks if name in maps else item.bytes
+    for name, (first, last) in lives.items():
+        yield Lifetime(name, sizes[name], first, last)
+
+
+def _bytes_a_block(tensor: Tensor) -> int:
+    return tensor.bytes // tensor.batch
+
+
+def _scratches(wanted: VolumeRequest) -> Iterator[Lifetime]:
+    """Partial sums of all blocks."""
+    for one in wanted.passes:
+        for number, step in one.measured:
+            size = partial_bytes(step, wanted.lowered.card) * wanted.grid.blocks
+            yield Lifetime(scratch_name(number), size, one.first, one.last)

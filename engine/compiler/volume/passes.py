@@ -1,0 +1,124 @@
+"""The steps of a network in passes over a volume's blocks.
+
+Within a pass each run of blocks goes through all steps before the next run does. A pass ends where
+a step needs more than its own blocks: voxels of others, or statistics of the volume.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..memory.plan import touched
+from ..steps import (
+    AddPatches,
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    ConvTransposeToPatches,
+    Lowered,
+    Normalise,
+    Pack,
+    Pointwise,
+    Statistics,
+    Step,
+    SumTaps,
+    Tensor,
+    Unpack,
+    WeightTable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Steps [first, first + len(steps)) of a program.
+
+    is_whole: whether its one step is for the volume as one array, and not for blocks.
+    """
+
+    first: int
+    steps: tuple[Step, ...]
+
+    @property
+    def last(self) -> int:
+        """Number of the last step."""
+        return self.first + len(self.steps) - 1
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.steps[0], AddPatches)
+
+    @property
+    def measured(self) -> Iterator[tuple[int, Statistics]]:
+        """Steps that measure, with their numbers."""
+        for number, step in enumerate(self.steps, self.first):
+            if isinstance(step, Statistics):
+                yield number, step
+
+
+def passes_of(lowered: Lowered) -> tuple[Pass, ...]:
+    """All passes, in order."""
+    passes: list[Pass] = []
+    steps: list[Step] = []
+    made: set[str] = set()
+    for number, step in enumerate(lowered.steps):
+        if steps and (made & set(_needed_whole(step)) or _is_alone(step) or _is_alone(steps[-1])):
+            passes.append(Pass(number - len(steps), tuple(steps)))
+            steps, made = [], set()
+        steps.append(step)
+        made.update(made_by(step))
+    passes.append(Pass(len(lowered.steps) - len(steps), tuple(steps)))
+    return tuple(passes)
+
+
+def _is_alone(step: Step) -> bool:
+    return isinstance(step, AddPatches)
+
+
+def made_by(step: Step) -> Iterator[str]:
+    """Names of what a step writes."""
+    match step:
+        case Statistics(target=table):
+            yield table.name
+        case Unpack() | AddPatches():
+            pass
+        case ConvolveToPatches() | ConvTransposeToPatches() | SumTaps():
+            pass
+        case Normalise(pointwise=pointwise):
+            yield pointwise.target.name
+        case Pack() | ConvolvePatches() | Convolve() | Pointwise():
+            yield step.target.name
+
+
+def _needed_whole(step: Step) -> Iterator[str]:
+    """Names of what must be there for all blocks before a step runs for any."""
+    match step:
+        case Pointwise(source=source, residual=residual, table=table):
+            if sees_neighbours(step):
+                yield source.tensor.name
+                if residual is not None:
+                    yield residual.tensor.name
+            if table is not None:
+                yield table.name
+        case Unpack(table=table) if table is not None:
+            yield table.name
+        case _:
+            pass
+
+
+def sees_neighbours(step: Pointwise) -> bool:
+    """Whether a pass over voxels looks past its own block."""
+    is_bordered = step.origin != (0, 0, 0) or step.target.extents != step.extents
+    return step.sampling is not None or is_bordered
+
+
+def maps_of(lowered: Lowered, passes: Iterable[Pass]) -> dict[str, Tensor]:
+    """Tensors that one pass makes and another reads, which exist for all blocks, by their names."""
+    found: dict[str, int] = {}
+    maps: dict[str, Tensor] = {}
+    for number, one in enumerate(passes):
+        for step in one.steps:
+            for item in touched(step):
+                if isinstance(item, WeightTable) or item.name in lowered.constants:
+                    continue
+                if found.setdefault(item.name, number) != number:
+                    maps[item.name] = item
+    return maps

@@ -1,0 +1,110 @@
+"""A network compiled for the blocks of volumes: steps, passes, and plans that were checked."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...compiler.blocks import BlockGrid
+from ...compiler.card_properties import CardProperties
+from ...compiler.lowering.lowering import lower
+from ...compiler.memory.fitting import ProgramRequest
+from ...compiler.steps import Convolution, Convolve, Lowered
+from ...compiler.volume.memory import (
+    WORKSPACE_BYTES,
+    VolumeMemory,
+    VolumeRequest,
+    constants_of,
+    volume_memory,
+)
+from ...compiler.volume.passes import Pass, passes_of
+from ...network.graph import Graph, Network
+from ...options import Precision
+from ..generator import OpenCard
+from ..kernel_check import WrongKernelError, check_outer_layers, refuse_kernel, refused_kernels
+from ..plan_search import Algorithm, PlanSearch, SearchSettings
+from .transfer import slot_voxels
+
+
+@dataclass(frozen=True)
+class CompiledBlocks:
+    """For blocks of one size on one card. algorithms: by the convolution's shape."""
+
+    lowered: Lowered
+    passes: tuple[Pass, ...]
+    algorithms: Mapping[Convolution, Algorithm]
+
+    def serves(self, grid: BlockGrid) -> bool:
+        """Whether it is for blocks and runs like those of a grid."""
+        layout = self.lowered.layout
+        return (layout.patch, layout.batch) == (grid.block, grid.batch)
+
+    @cached_property
+    def constants(self) -> tuple[Mapping[str, int], int]:
+        """Offsets of weights and tables, and their bytes in all."""
+        return constants_of(self.lowered)
+
+    @cached_property
+    def costs(self) -> list[float]:
+        """What each pass costs beside the others, by the products of its convolutions."""
+        return [
+            1e6 + sum(_products(step.shape) for step in one.steps if isinstance(step, Convolve))
+            for one in self.passes
+        ]
+
+
+def _products(shape: Convolution) -> float:
+    depth, height, width = shape.target_extents
+    return float(shape.batch * depth * height * width) * shape.weights
+
+
+def lowered_blocks(
+    network: Network,
+    grid: BlockGrid,
+    precision: Precision,
+    card: CardProperties,
+    without: frozenset[str],
+) -> Lowered:
+    """Steps for the blocks of a grid, on which no limit of memory has a say.
+
+    without: own kernels, by their .cu files, that are wrong on the card.
+    """
+    request = ProgramRequest(grid.block, grid.batch, precision, card, without)
+    fastest = next(request.layouts())
+    return lower(network, replace(fastest, in_blocks=True), card)
+
+
+def memory_of(lowered: Lowered, grid: BlockGrid, graph: Graph, room: int) -> VolumeMemory:
+    """Memory of a grid where the card has so many bytes. Raises DeviceMemoryError."""
+    slot = slot_voxels(grid.extents)
+    channels = graph.in_channels, graph.out_channels
+    wanted = VolumeRequest(lowered, passes_of(lowered), grid, channels, (4 * slot, 8 * slot))
+    return volume_memory(wanted, room)
+
+
+def compiled_blocks(
+    network: Network, card: OpenCard, grid: BlockGrid, settings: SearchSettings
+) -> CompiledBlocks:
+    """The program of plans and own kernels that were checked on this card."""
+    search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
+    while True:
+        without = refused_kernels(card.cache, card.kernels)
+        lowered = lowered_blocks(network, grid, card.kernels.precision, card.context.card, without)
+        shapes = [step.shape for step in lowered.steps if isinstance(step, Convolve)]
+        try:
+            algorithms = search.algorithms(shapes, WORKSPACE_BYTES, settings)
+            check_outer_layers(lowered, card.kernels, card.stream, card.cache)
+        except WrongKernelError as error:
+            refuse_kernel(card.cache, card.kernels, error)
+            settings.progress(
+                f"The own kernel {error.source} gave {error.wrong}, and is not used on this card.",
+                None,
+            )
+            continue
+        return CompiledBlocks(lowered, passes_of(lowered), algorithms)
+
+
+def time_key(lowered: Lowered, memory: VolumeMemory) -> str:
+    """Under which the milliseconds of a block are kept."""
+    parts = repr((lowered.layout, lowered.steps, bool(memory.host_bytes)))
+    return f"volume {hashlib.sha256(parts.encode()).hexdigest()[:24]}"

@@ -1,0 +1,340 @@
+"""The generator that runs a network over a whole volume on an NVIDIA card."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from ...compiler.blocks import BlockGrid, grid_of
+from ...compiler.memory.fitting import MemoryBudget
+from ...compiler.steps import Convolve
+from ...compiler.volume.memory import VolumeMemory
+from ...compiler.volume.refusal import volume_refusal
+from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
+from ...network.graph import Graph, Network
+from ...network.layers import Triple
+from ...options import Precision
+from ...scaling import Stored
+from ...sliding_window import Phase, Timing
+from ...whole_volume import VolumePlan, padded_extents
+from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, PinnedBuffer, Stream
+from ..generator import OpenCard, open_card
+from ..kernel_check import refused_kernels
+from ..plan_search import SearchSettings
+from .compiled import CompiledBlocks, compiled_blocks, lowered_blocks, memory_of, time_key
+from .program import BlockProgram, HostCopies, PlacedVolume
+from .transfer import PinnedSlots, bring_in, open_slots, slot_voxels, take_out
+
+
+@dataclass(frozen=True, slots=True)
+class CudaVolumeOptions:
+    """How a network for whole volumes is compiled.
+
+    precision: of its arithmetic. device: index of the card, as CUDA counts. vram_limit: bytes that
+    weights and maps may take, without the CUDA context of about half a GiB; None for all that is
+    free. cache: folder of compiled kernels and measured plans, None to keep nothing. search: how
+    hard to look for fast plans.
+    """
+
+    precision: Precision = "fp16"
+    device: int = 0
+    vram_limit: int | None = None
+    cache: Path | None = None
+    search: SearchSettings = field(default_factory=SearchSettings)
+
+
+def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple) -> VolumePlan:
+    """What a volume (D, H, W) would take; nothing is allocated but CUDA's own context.
+
+    Raises PatchShapeError if the network cannot take it, and DeviceMemoryError if the card cannot.
+    """
+    grid = _grid(network.graph, extents)
+    with open_card(options.device, options.precision, options.cache) as card:
+        without = refused_kernels(card.cache, card.kernels)
+        lowered = lowered_blocks(network, grid, options.precision, card.context.card, without)
+        room = MemoryBudget(card.context.memory[0], options.vram_limit).bytes
+        memory = memory_of(lowered, grid, network.graph, room)
+        milliseconds = card.cache.time(time_key(lowered, memory))
+    seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
+    residence = "host" if memory.host_bytes else "card"
+    return VolumePlan(grid.extents, memory.device_bytes, memory.host_bytes, residence, seconds)
+
+
+def _grid(graph: Graph, extents: Triple) -> BlockGrid:
+    _check_form(graph)
+    return grid_of(padded_extents(graph, extents), graph.stride)
+
+
+def _check_form(graph: Graph) -> None:
+    if (refusal := volume_refusal(graph)) is not None:
+        raise PatchShapeError(
+            f"This network cannot run over a whole volume on a card: {refusal}; use setting "
+            "inference=patches or setting device=cpu."
+        )
+
+
+@contextmanager
+def open_cuda_volume_generator(
+    network: Network, options: CudaVolumeOptions
+) -> Generator["CudaVolumeGenerator"]:
+    """A network for volumes of any extents on one card, compiled for each size of block it meets.
+
+    Another thread than the one that opened it may close it. Raises PatchShapeError if the network
+    has no form for volumes, or CudaError.
+    """
+    _check_form(network.graph)
+    with ExitStack() as opened:
+        card = opened.enter_context(open_card(options.device, options.precision, options.cache))
+        room = MemoryBudget(card.context.memory[0], options.vram_limit)
+        streams = opened.enter_context(Stream())
+        generator = CudaVolumeGenerator(network, options, card, room.bytes, streams, opened)
+        try:
+            yield generator
+        finally:
+            with suppress(CudaError):  # a lost device refuses this too
+                card.context.use()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A volume's grid with the memory it lies in; graphs: of its passes once they were captured."""
+
+    compiled: CompiledBlocks
+    placed: PlacedVolume
+    slots: PinnedSlots
+    graphs: list[CapturedGraph] = field(default_factory=list[CapturedGraph])
+
+
+class CudaVolumeGenerator:
+    """Made by `open_cuda_volume_generator`; threads may use it at the same time, and take turns."""
+
+    def __init__(
+        self,
+        network: Network,
+        options: CudaVolumeOptions,
+        card: OpenCard,
+        room: int,
+        copies: Stream,
+        opened: ExitStack,
+    ) -> None:
+        """room: bytes of the card. copies: stream for maps in host memory. opened: what closes the
+        memory that is allocated on the way.
+        """
+        self.graph = network.graph
+        self.options = options
+        self._network = network
+        self._card = card
+        self._room = room
+        self._copies = copies
+        self._held = opened.enter_context(_Held())
+        self._turn = threading.Lock()
+        self._compiled: CompiledBlocks | None = None
+        self._constants: dict[str, int] = {}
+        self._ready: _Ready | None = None
+
+    @property
+    def device(self) -> str:
+        return f"{self._card.description}, {self.options.precision}"
+
+    def translate_volume(
+        self, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        """Translate [C, D, H, W] into `target`; on_share: told the share of the work that is done.
+
+        Raises PatchShapeError, DeviceMemoryError before anything is computed, and
+        PrecisionOverflowError if a result is not finite.
+        """
+        _, depth, height, width = source.values.shape
+        grid = _grid(self.graph, (depth, height, width))
+        with self._turn:
+            self._card.context.use()
+            ready = self._prepared(grid)
+            try:
+                return self._run(ready, source, target, on_share)
+            except BaseException:
+                with suppress(CudaError):  # of a lost context, which the caller hears of anyway
+                    for stream in (self._card.stream, self._copies):
+                        stream.wait()
+                raise
+
+    def _run(
+        self, ready: _Ready, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        stream = self._card.stream
+        with ExitStack() as opened:
+            marks = [opened.enter_context(CudaEvent()) for _ in range(4)]
+            marks[0].record(stream)
+            bring_in(ready.placed, source, ready.slots)
+            marks[1].record(stream)
+            self._compute(ready, on_share, opened)
+            marks[2].record(stream)
+            is_finite = take_out(ready.placed, target, ready.slots)
+            marks[3].record(stream)
+            marks[3].wait()
+            self._keep_time(ready, marks[2].seconds_since(marks[1]))
+            timings = _timings(marks, perf_counter())
+        if not is_finite:
+            raise PrecisionOverflowError.of(self.options.precision)
+        on_share(1.0)
+        return timings
+
+    def _compute(self, ready: _Ready, on_share: Callable[[float], None], opened: ExitStack) -> None:
+        """Queue all passes; the host stays one pass ahead of the card, to tell how far it is."""
+        stream, passes = self._card.stream, ready.compiled.passes
+        shares, total = ready.compiled.costs, sum(ready.compiled.costs)
+        done, before = 0.0, None
+        ready.placed.queue_start()
+        for number, one in enumerate(passes):
+            if ready.graphs:
+                ready.graphs[number].launch()
+            else:
+                ready.placed.queue_pass(one)
+            mark = opened.enter_context(CudaEvent())
+            mark.record(stream)
+            if before is not None:
+                before.wait()
+                done += shares[number - 1]
+                on_share(done / total)
+            before = mark
+
+    def _keep_time(self, ready: _Ready, seconds: float) -> None:
+        """For later plans: of the first volume that found all kernels loaded."""
+        key = time_key(ready.compiled.lowered, ready.placed.memory)
+        if ready.graphs and self._card.cache.time(key) is None:
+            self._card.cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
+
+    def _prepared(self, grid: BlockGrid) -> _Ready:
+        """Memory and program for a grid; what was there for the last one serves again if it can."""
+        ready = self._ready
+        if ready is not None and ready.placed.grid == grid:
+            if not ready.graphs and not ready.placed.memory.host_bytes:
+                ready.graphs.extend(self._captured(ready))
+            return ready
+        self._ready = None
+        self._held.graphs.close()
+        compiled = self._compiled_for(grid)
+        memory = memory_of(compiled.lowered, grid, self.graph, self._room)
+        slots = self._held.slots_for(slot_voxels(grid.extents))
+        base = self._held.device_for(memory.bytes)
+        host = self._held.host_for(memory.host_bytes)
+        program = BlockProgram(
+            compiled.lowered,
+            compiled.passes,
+            self._constants,
+            self._card.kernels,
+            self._convolve,
+            self._card.stream,
+        )
+        copies = HostCopies(self._copies, *self._held.marks)
+        placed = PlacedVolume(program, grid, memory, base, host, copies)
+        self._ready = _Ready(compiled, placed, slots)
+        return self._ready
+
+    def _captured(self, ready: _Ready) -> list[CapturedGraph]:
+        """Each pass as one launch: a volume like the one before costs the host next to nothing."""
+        graphs: list[CapturedGraph] = []
+        for one in ready.compiled.passes:
+            graph = CapturedGraph(self._card.stream, lambda one=one: ready.placed.queue_pass(one))
+            graphs.append(self._held.graphs.enter_context(graph))
+        return graphs
+
+    def _compiled_for(self, grid: BlockGrid) -> CompiledBlocks:
+        """The network for such blocks, with its weights on the card."""
+        if self._compiled is not None and self._compiled.serves(grid):
+            return self._compiled
+        self._compiled = None
+        self._held.release()
+        compiled = compiled_blocks(self._network, self._card, grid, self.options.search)
+        offsets, size = compiled.constants
+        base = self._held.constants_for(size)
+        self._constants = {name: base + offset for name, offset in offsets.items()}
+        for name, content in compiled.lowered.encoded_constants():
+            self._card.stream.upload_now(self._constants[name], content)
+        self._compiled = compiled
+        return compiled
+
+    def _convolve(self, step: Convolve, places: tuple[int, int, int, int]) -> bool:
+        """Queue a convolution by cuDNN's plan, if it has one."""
+        assert self._compiled is not None
+        algorithm = self._compiled.algorithms[step.shape]
+        if algorithm.plans is None:
+            return False
+        try:
+            algorithm.plans.run(algorithm.index, *places)
+        except CudaError as error:
+            raise error.at(step.layer) from error
+        return True
+
+    @property
+    def memory(self) -> VolumeMemory | None:
+        """Memory of the last volume, laid out before any of it was allocated."""
+        return self._ready.placed.memory if self._ready else None
+
+
+class _Held:
+    """Memory of the card and the host, kept from one volume to the next, and grown when needed."""
+
+    def __init__(self) -> None:
+        self._parts = {name: ExitStack() for name in ("device", "host", "constants", "slots")}
+        self.graphs = ExitStack()
+        self._marks = ExitStack()
+        self._device: DeviceBuffer | None = None
+        self._host: PinnedBuffer | None = None
+        self._slots: PinnedSlots | None = None
+        self.marks: tuple[list[CudaEvent], list[CudaEvent]] = ([], [])
+
+    def __enter__(self) -> "_Held":
+        for marks in self.marks:
+            marks.extend(self._marks.enter_context(CudaEvent()) for _ in range(2))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.graphs.close()
+        self._marks.close()
+        for part in self._parts.values():
+            part.close()
+
+    def release(self) -> None:
+        """Give the card's memory back."""
+        self.graphs.close()
+        self._device = None
+        self._parts["device"].close()
+
+    def device_for(self, size: int) -> int:
+        """Address of so many bytes of the card. Raises DeviceMemoryError."""
+        if self._device is None or self._device.size < size:
+            self.release()
+            self._device = self._parts["device"].enter_context(DeviceBuffer(size))
+        return self._device.address
+
+    def host_for(self, size: int) -> int:
+        """Address of so many pinned bytes, 0 for none. Raises DeviceMemoryError."""
+        if size and (self._host is None or self._host.size < size):
+            self._host = None
+            self._parts["host"].close()
+            self._host = self._parts["host"].enter_context(PinnedBuffer(size))
+        return self._host.address if size and self._host else 0
+
+    def constants_for(self, size: int) -> int:
+        """Address of so many bytes of the card, in place of those before."""
+        self._parts["constants"].close()
+        return self._parts["constants"].enter_context(DeviceBuffer(size)).address
+
+    def slots_for(self, voxels: int) -> PinnedSlots:
+        """Pinned slots that have room for so many voxels each."""
+        if self._slots is None or self._slots.voxels < voxels:
+            self._slots = None
+            self._parts["slots"].close()
+            self._slots = open_slots(voxels, self._parts["slots"])
+        return self._slots
+
+
+def _timings(marks: list[CudaEvent], now: float) -> list[Timing]:
+    """On the host's clock, on which it is `now` at the last mark."""
+    phases: tuple[Phase, ...] = ("copy in", "compute", "copy out")
+    return [
+        Timing(phase, now - marks[3].seconds_since(start), now - marks[3].seconds_since(stop))
+        for phase, start, stop in zip(phases, marks, marks[1:], strict=False)
+    ]

@@ -1,0 +1,179 @@
+"""The passes of a network over the blocks of a volume, queued on a stream.
+
+Maps that lie in host memory are read from there by the kernels, which look each voxel up once, and
+written on the card, run by run; while the next run is computed, a stream of their own copies what
+the last one made out.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from ...compiler.blocks import BlockGrid, BlockRun
+from ...compiler.launches.blocks import block_launches, measured_volume, partial_bytes
+from ...compiler.launches.launch import OVERFLOW, Launch, region_address
+from ...compiler.memory.plan import scratch_name
+from ...compiler.steps import Convolve, Lowered, Statistics, Step
+from ...compiler.volume.memory import STAGES, WORKSPACE, VolumeMemory, staged_name
+from ...compiler.volume.passes import Pass, made_by
+from ..driver import CudaEvent, Stream
+
+PlacedConvolution: TypeAlias = Callable[[Convolve, tuple[int, int, int, int]], bool]
+"""Queues a convolution, given its source, weight, target and workspace, and tells whether it did;
+what it does not is left to the own kernel.
+"""
+
+
+class Launcher(Protocol):
+    """What queues own kernels."""
+
+    def launch(self, stream: Stream, launch: Launch) -> None:
+        """Queue a launch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProgram:
+    """A network for blocks, whose weights are on the card at the addresses `constants`.
+
+    convolve: what cuDNN does of it. stream: in which all is computed.
+    """
+
+    lowered: Lowered
+    passes: tuple[Pass, ...]
+    constants: Mapping[str, int]
+    kernels: Launcher
+    convolve: PlacedConvolution
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopies:
+    """What takes maps to host memory. stream: of the copies.
+
+    made, copied: of each stage, events behind what makes it and behind its copy.
+    """
+
+    stream: Stream
+    made: Sequence[CudaEvent]
+    copied: Sequence[CudaEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedVolume:
+    """A program over one volume whose memory begins at these addresses of the card and the host."""
+
+    program: BlockProgram
+    grid: BlockGrid
+    memory: VolumeMemory
+    base: int
+    host_base: int = 0
+    copies: HostCopies | None = None
+    _busy: set[int] = field(default_factory=set[int])
+
+    def at(self, name: str) -> int:
+        """Address of what all blocks have under a name."""
+        if name in self.program.constants:
+            return self.program.constants[name]
+        if name in self.memory.host_offsets:
+            return self.host_base + self.memory.host_offsets[name]
+        return self.base + self.memory.offsets[name]
+
+    def queue_start(self) -> None:
+        """Queue what comes before the first pass."""
+        self.program.stream.fill(self.at(OVERFLOW), 0, 4)
+
+    def queue_pass(self, one: Pass) -> None:
+        """Queue a pass over all blocks."""
+        lowered = self.program.lowered
+        made = {name for step in one.steps for name in made_by(step)}
+        leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
+        batch = self.grid.blocks if one.is_whole else lowered.layout.batch
+        for number, run in enumerate(self.grid.runs(batch)):
+            placed = _PlacedRun(self, run, number % STAGES, leaving)
+            if leaving:
+                self._wait_for_copy(number % STAGES)
+            for step_number, step in enumerate(one.steps, one.first):
+                if not self._is_measured_at_once(step, leaving):
+                    self._queue_step(step_number, step, placed)
+            if leaving:
+                self._queue_copies(placed)
+        for stage in range(STAGES):
+            self._wait_for_copy(stage)
+        for number, step in one.measured:
+            if self._is_measured_at_once(step, leaving):
+                everything = _PlacedRun(self, BlockRun(0, self.grid.blocks), 0, ())
+                self._queue_step(number, step, everything)
+            partials = self.at(scratch_name(number))
+            self._launch(measured_volume(step, self.at, lowered.card, partials, self.grid.blocks))
+
+    def _is_measured_at_once(self, step: Step, leaving: Collection[str]) -> bool:
+        """Whether a map is measured in one launch, once all of it is there on the card."""
+        if not isinstance(step, Statistics):
+            return False
+        name = step.source.tensor.name
+        return name in self.memory.maps and name not in leaving
+
+    def _wait_for_copy(self, stage: int) -> None:
+        if self.copies is not None and stage in self._busy:
+            self.program.stream.after(self.copies.copied[stage])
+            self._busy.discard(stage)
+
+    def _queue_copies(self, placed: "_PlacedRun") -> None:
+        """Of what a run made of maps in host memory."""
+        copies, stage = self.copies, placed.stage
+        assert copies is not None
+        copies.made[stage].record(self.program.stream)
+        copies.stream.after(copies.made[stage])
+        for name in placed.leaving:
+            size = self.block_bytes(name)
+            target = self.at(name) + placed.run.first * size
+            copies.stream.download(target, placed.at(name), placed.run.count * size)
+        copies.copied[stage].record(copies.stream)
+        self._busy.add(stage)
+
+    def block_bytes(self, name: str) -> int:
+        """Of a map."""
+        tensor = self.memory.maps[name]
+        return tensor.bytes // tensor.batch
+
+    def _queue_step(self, number: int, step: Step, placed: "_PlacedRun") -> None:
+        run, card = placed.run, self.program.lowered.card
+        if isinstance(step, Convolve) and self._convolved(step, placed):
+            return
+        scratch = 0
+        if isinstance(step, Statistics):
+            scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
+        for launch in block_launches(step, placed.at, card, self.grid, run, scratch):
+            self._launch(launch)
+
+    def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
+        """Whether the convolution is queued, or is for none of the run's blocks."""
+        if step.region.first >= placed.run.count:
+            return True
+        target = region_address(step, placed.at)
+        source, weight = placed.at(step.source.name), self.at(step.weight)
+        return self.program.convolve(step, (source, weight, target, self.at(WORKSPACE)))
+
+    def _launch(self, launch: Launch) -> None:
+        self.program.kernels.launch(self.program.stream, launch)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedRun:
+    """Where a run finds its blocks. leaving: maps that it makes for host memory, in a stage."""
+
+    volume: PlacedVolume
+    run: BlockRun
+    stage: int
+    leaving: Sequence[str]
+
+    def at(self, name: str) -> int:
+        """Address of the run's first block."""
+        volume = self.volume
+        if name in self.leaving:
+            return volume.base + volume.memory.offsets[staged_name(name, self.stage)]
+        address = volume.at(name)
+        if name not in volume.memory.maps:
+            return address
+        return address + self.run.first * volume.block_bytes(name)

@@ -1,0 +1,128 @@
+"""A volume's voxels between an array of the host and the card, some rows at a time.
+
+Voxels come and go as they are stored: the card maps their intensities. While the host copies rows
+to or from one of two pinned slots, the card works on those of the other.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...compiler.launches.launch import OVERFLOW
+from ...compiler.launches.sliding_window import store_voxels
+from ...compiler.launches.volume_voxels import MemoryOrder, rows_into_volume, rows_of_volume
+from ...compiler.steps import PATCHES, TRANSLATED
+from ...compiler.volume.memory import VOXELS_IN, VOXELS_OUT
+from ...network.layers import Triple
+from ...scaling import Stored, VoxelArray
+from ..driver import CudaEvent, PinnedBuffer
+from .program import PlacedVolume
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedSlots:
+    """Two slots, each with an event behind the last copy from or to it.
+
+    voxels: that each has room for, of four bytes.
+    """
+
+    slots: Sequence[PinnedBuffer]
+    events: Sequence[CudaEvent]
+    voxels: int
+    _used: set[int] = field(default_factory=set[int])
+
+    def free(self, number: int) -> PinnedBuffer:
+        """A slot, when the last copy from it is done."""
+        if number in self._used:
+            self.events[number].wait()
+        return self.slots[number]
+
+    def used(self, number: int) -> CudaEvent:
+        """The event to be put behind a copy."""
+        self._used.add(number)
+        return self.events[number]
+
+
+_SLOT_VOXELS = 4 << 20
+"""Of a slot: enough to copy at full speed."""
+
+
+def slot_voxels(extents: Triple) -> int:
+    """Voxels of a slot for volumes (D, H, W), whichever of their axes lies slowest in memory."""
+    shortest, *others = sorted(extents)
+    del shortest
+    return max(_SLOT_VOXELS, prod(others))
+
+
+def open_slots(voxels: int, opened: ExitStack) -> PinnedSlots:
+    """Slots for so many voxels. Raises DeviceMemoryError if the host has no memory to pin."""
+    buffers = [opened.enter_context(PinnedBuffer(4 * voxels)) for _ in range(2)]
+    events = [opened.enter_context(CudaEvent()) for _ in range(2)]
+    return PinnedSlots(buffers, events, voxels)
+
+
+def bring_in(placed: PlacedVolume, source: Stored, slots: PinnedSlots) -> None:
+    """Queue the volume's voxels [C, D, H, W]; the network's extents beyond them repeat the last."""
+    program, padded = placed.program, placed.grid.extents
+    order = MemoryOrder.of(source.values)
+    seen = order.seen(source.values)
+    for number, (channel, rows) in enumerate(_pieces(seen, order, slots.voxels)):
+        slot = slots.free(number % 2)
+        staged = _staged(slot, (len(rows), *order.extents[1:]), seen.dtype)
+        staged[...] = seen[channel, rows.start : rows.stop]
+        stored = placed.at(VOXELS_IN)
+        program.stream.upload(stored, staged.ctypes.data, staged.nbytes)
+        slots.used(number % 2).record(program.stream)
+        volume = placed.at(PATCHES) + channel * prod(padded) * 4
+        launch = rows_into_volume(order, rows, source, stored, volume, padded)
+        program.kernels.launch(program.stream, launch)
+
+
+def take_out(placed: PlacedVolume, target: Stored, slots: PinnedSlots) -> bool:
+    """Fill the array [C, D, H, W] with what was made; whether all of it is finite. Waits."""
+    program, padded = placed.program, placed.grid.extents
+    order = MemoryOrder.of(target.values)
+    seen = order.seen(target.values)
+    floats = placed.at(VOXELS_OUT)
+    stored = floats + 4 * slots.voxels
+    waiting: list[tuple[CudaEvent, VoxelArray, VoxelArray]] = []
+    for number, (channel, rows) in enumerate(_pieces(seen, order, slots.voxels)):
+        if len(waiting) == 2:
+            _put(*waiting.pop(0))
+        staged = _staged(slots.slots[number % 2], (len(rows), *order.extents[1:]), seen.dtype)
+        volume = placed.at(TRANSLATED) + channel * prod(padded) * 4
+        for launch in (
+            rows_of_volume(order, rows, volume, padded, floats),
+            store_voxels(floats, staged.size, target, stored, placed.at(OVERFLOW)),
+        ):
+            program.kernels.launch(program.stream, launch)
+        program.stream.download(staged.ctypes.data, stored, staged.nbytes)
+        copied = slots.used(number % 2)
+        copied.record(program.stream)
+        waiting.append((copied, staged, seen[channel, rows.start : rows.stop]))
+    for piece in waiting:
+        _put(*piece)
+    flag = _staged(slots.slots[0], (1,), np.dtype(np.int32))
+    program.stream.download(flag.ctypes.data, placed.at(OVERFLOW), 4)
+    program.stream.wait()
+    return not flag[0]
+
+
+def _pieces(seen: VoxelArray, order: MemoryOrder, voxels: int) -> Iterator[tuple[int, Any]]:
+    for channel in range(len(seen)):
+        for rows in order.pieces(voxels):
+            yield channel, rows
+
+
+def _staged(slot: PinnedBuffer, shape: tuple[int, ...], voxel: "np.dtype[Any]") -> VoxelArray:
+    """A pinned slot as so many rows."""
+    return slot.array((-1,)).view(voxel)[: prod(shape)].reshape(shape)
+
+
+def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
+    copied.wait()
+    target[...] = staged

@@ -1,0 +1,53 @@
+"""Blocks of a volume: they cover it, few sizes serve all volumes, and runs take each once."""
+
+from itertools import product
+from math import prod
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid, grid_of
+from cuda_cyclegan.engine.network.layers import Triple
+
+strides = st.tuples(*[st.sampled_from([1, 2, 3, 4, 8, 16, 32, 256])] * 3)
+sizes = st.tuples(*[st.integers(1, 1200)] * 3)
+
+
+def padded(extents: Triple, stride: Triple) -> Triple:
+    d, h, w = (-(-extent // step) * step for extent, step in zip(extents, stride, strict=True))
+    return d, h, w
+
+
+@given(sizes, strides)
+def test_blocks_cover_a_volume_and_not_much_more(extents: Triple, stride: Triple) -> None:
+    grid = grid_of(padded(extents, stride), stride)
+    axes = zip(grid.extents, grid.block, grid.counts, stride, strict=True)
+    for extent, block, count, step in axes:
+        assert block % step == 0
+        assert block <= max(128, step * 16)
+        assert (count - 1) * block < extent <= count * block
+        if extent > 128 and step <= 16:
+            assert count * block <= 1.25 * extent
+
+
+def test_few_sizes_of_blocks_serve_all_volumes() -> None:
+    extents = product(range(4, 700, 4), [128], [128])
+    found = {grid_of(one, (4, 4, 4)).block for one in extents}
+    assert len(found) <= 8
+
+
+@given(sizes, st.integers(1, 9))
+def test_runs_take_each_block_once_in_order(extents: Triple, batch: int) -> None:
+    grid = BlockGrid(extents, (128, 64, 96))
+    runs = list(grid.runs(batch))
+    taken = [number for run in runs for number in range(run.first, run.first + run.count)]
+    assert taken == list(range(grid.blocks))
+    assert grid.stored_blocks(batch) == batch * len(runs)
+
+
+def test_runs_fill_a_card_and_leave_little_empty() -> None:
+    assert grid_of((256, 256, 180), (4, 4, 4)) == BlockGrid((256, 256, 180), (128, 128, 96))
+    for extents, batch in (((256, 256, 180), 4), ((64, 64, 64), 1), ((384, 128, 128), 1)):
+        grid = grid_of(extents, (4, 4, 4))
+        assert grid.batch == batch
+        assert grid.batch * prod(grid.block) <= 8 << 20

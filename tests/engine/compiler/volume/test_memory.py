@@ -1,0 +1,145 @@
+"""Passes of a network over blocks, and where what they make is kept at which limit."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.described_cards import H200
+from support.zero_weights import zero_network
+
+from cuda_cyclegan.engine.compiler.blocks import grid_of
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.memory.plan import touched
+from cuda_cyclegan.engine.compiler.steps import (
+    PATCHES,
+    TRANSLATED,
+    AddPatches,
+    Convolve,
+    Layout,
+    Pointwise,
+    Statistics,
+    Step,
+)
+from cuda_cyclegan.engine.compiler.volume.memory import (
+    VolumeMemory,
+    VolumeRequest,
+    staged_name,
+    volume_memory,
+)
+from cuda_cyclegan.engine.compiler.volume.passes import made_by, passes_of, sees_neighbours
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
+from cuda_cyclegan.engine.network.layers import Triple
+
+NETWORKS = {
+    "resnet": zero_network(build(ResNetSpec(1, 1, 32, 2))),
+    "sum": zero_network(build(ResNetSpec(1, 1, 32, 1, adds_input=True))),
+    "unet": zero_network(build(UNetSpec(1, 1, 16, 4))),
+}
+
+
+def request(name: str, extents: Triple) -> VolumeRequest:
+    network = NETWORKS[name]
+    grid = grid_of(extents, network.graph.stride)
+    lowered = lower(network, Layout(grid.block, grid.batch, "fp16", in_blocks=True), H200)
+    return VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
+
+
+def least(wanted: VolumeRequest) -> int:
+    with pytest.raises(DeviceMemoryError) as refused:
+        volume_memory(wanted, 0)
+    assert refused.value.wanted is not None
+    return refused.value.wanted
+
+
+def alive(wanted: VolumeRequest, memory: VolumeMemory, number: int) -> Mapping[str, int]:
+    """Bytes of what lies on the card and holds something while a pass runs."""
+    one, batch = wanted.passes[number], wanted.batch
+    stored = wanted.grid.stored_blocks(batch)
+    before = {t for p in wanted.passes[:number] for t in _tensors(p.steps)}
+    later = {t for p in wanted.passes[number:] for t in _tensors(p.steps)}
+    sizes = {
+        name: tensor.bytes // batch * stored
+        for name, tensor in memory.maps.items()
+        if name in before & later | _tensors(one.steps) and name not in memory.host_offsets
+    }
+    for name in memory.host_offsets:
+        if staged_name(name, 0) in memory.offsets and name in _written(one.steps):
+            sizes |= {staged_name(name, stage): memory.maps[name].bytes for stage in range(2)}
+    return sizes
+
+
+def _tensors(steps: Iterable[Step]) -> set[str]:
+    return {item.name for step in steps for item in touched(step)}
+
+
+def _written(steps: Iterable[Step]) -> set[str]:
+    return {name for step in steps for name in made_by(step)}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
+    passes = request(name, (64, 64, 64)).passes
+    made: dict[str, int] = {}
+    for number, one in enumerate(passes):
+        for step in one.steps:
+            if isinstance(step, Pointwise) and sees_neighbours(step):
+                assert made[step.source.tensor.name] < number
+            if isinstance(step, Pointwise) and step.table and step.table.name in made:
+                assert made[step.table.name] < number
+            if isinstance(step, Statistics | Convolve | Pointwise):
+                made[step.target.name] = number
+    assert [one.is_whole for one in passes[:-1]] == [False] * (len(passes) - 1)
+    assert isinstance(passes[-1].steps[0], AddPatches) == (name == "sum")
+    steps = [step for one in passes for step in one.steps]
+    assert [one.first for one in passes] == [steps.index(one.steps[0]) for one in passes]
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(sorted(NETWORKS)),
+    st.tuples(*[st.integers(1, 16).map(lambda n: 32 * n)] * 3),
+    st.floats(0, 1),
+)
+def test_a_limit_is_kept_and_nothing_lies_on_something_else(
+    name: str, extents: Triple, share: float
+) -> None:
+    wanted = request(name, extents)
+    fewest, most = least(wanted), volume_memory(wanted, 1 << 50).device_bytes
+    assert fewest <= most
+    memory = volume_memory(wanted, int(fewest + share * (most - fewest)))
+    assert memory.device_bytes <= int(fewest + share * (most - fewest))
+    assert set(memory.host_offsets) <= memory.maps.keys() | {PATCHES, TRANSLATED}
+    for number in range(len(wanted.passes)):
+        places = sorted(
+            (memory.offsets[one], memory.offsets[one] + size)
+            for one, size in alive(wanted, memory, number).items()
+        )
+        assert all(end <= start for (_, end), (start, _) in pairwise(places))
+        assert all(end <= memory.bytes for _, end in places)
+
+
+def test_all_is_on_the_card_where_that_has_room() -> None:
+    memory = volume_memory(request("resnet", (256, 256, 192)), 40 << 30)
+    assert (memory.host_bytes, memory.host_offsets) == (0, {})
+
+
+def test_the_largest_maps_leave_first() -> None:
+    wanted = request("resnet", (256, 256, 192))
+    everything = volume_memory(wanted, 40 << 30)
+    memory = volume_memory(wanted, everything.device_bytes * 3 // 4)
+    left = {name for name in memory.maps if name in memory.host_offsets}
+    kept = memory.maps.keys() - left
+    sizes = {name: tensor.bytes for name, tensor in memory.maps.items()}
+    assert left
+    assert min(sizes[name] for name in left) >= max(sizes[name] for name in kept)
+
+
+def test_a_volume_that_fits_nowhere_is_refused_with_what_would_do() -> None:
+    wanted = request("resnet", (256, 256, 192))
+    size = least(wanted)
+    assert volume_memory(wanted, size).device_bytes == size
+    with pytest.raises(DeviceMemoryError, match=f"at least {-(-size >> 20)} MiB"):
+        volume_memory(wanted, size - 1)

@@ -1,0 +1,29 @@
+"""A generator of volumes on a card whose memory is host memory: what it takes, keeps and leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.driver_in_memory import needs_compiler, output_of
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+_SLOTS = 2 * (16 << 20)
+"""Bytes of the pinned slots, which this driver takes from the same memory."""
+
+
+@needs_compiler
+def test_memory_is_taken_once_and_given_back(tmp_path: Path) -> None:
+    found = json.loads(output_of(tmp_path, "support.volume_in_memory", str(tmp_path / "cache")))
+    for name in ("card", "host"):
+        one = found[name]
+        assert one["device"] == "Card in memory, cuDNN 0/0, fp16"
+        assert one["opened"] == 0
+        assert one["held"] == one["again"] == one["bytes"] + one["host"] + _SLOTS
+        assert one["parts"] == ["compute", "copy in", "copy out"]
+        assert one["shares"] == [True, 1.0]
+        assert one["closed"] == 0
+    assert found["card"]["host"] == 0
+    assert found["host"]["host"] > 0
+    assert found["host"]["bytes"] <= found["card"]["bytes"] * 4 // 5
+    assert found["refused"] == 0

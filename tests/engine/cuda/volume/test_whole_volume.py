@@ -1,0 +1,258 @@
+"""Networks over whole volumes, kernel by kernel on the CPU, against ONNX Runtime's one pass.
+
+Memory is poisoned, so that what is read before it is written shows.
+"""
+
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+from support.gpu_networks import ODD_GRAPHS, chain, random_network
+from support.volume_on_cpu import VolumeOnCpu, volume_on_cpu
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+pytest.importorskip("torch")
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
+from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
+from cuda_cyclegan.engine.compiler.volume.refusal import volume_refusal
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import (
+    Blur,
+    Groups,
+    ResNetSpec,
+    Spec,
+    UNetSpec,
+    build,
+)
+from cuda_cyclegan.engine.network.graph import Graph, Network
+from cuda_cyclegan.engine.network.layers import (
+    Add,
+    Conv3d,
+    ConvTranspose3d,
+    FloatArray,
+    InstanceNorm,
+    Pad,
+    Relu,
+    Triple,
+)
+from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
+from cuda_cyclegan.engine.options import Precision
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+LIMITS: dict[Precision, float] = {"fp16": 5e-3, "fp32": 1e-5}
+RESNET, UNET = ResNetSpec(1, 1, 8, 1), UNetSpec(1, 1, 8, 3)
+NETWORKS: dict[str, Spec] = {
+    "reflect": RESNET,
+    "replicate, channels": structs.replace(
+        RESNET, padding="replicate", in_channels=2, out_channels=3, width=5
+    ),
+    "zero, stored norm": structs.replace(RESNET, padding="zero", norm="stored"),
+    "affine, nearest": structs.replace(RESNET, norm="instance_affine", upsampling="nearest"),
+    "group norm, trilinear": structs.replace(
+        RESNET, norm=Groups(4), upsampling="trilinear_corners"
+    ),
+    "blurred, added to the input": structs.replace(
+        RESNET, blur=Blur(), adds_input=True, residual="activated_sum"
+    ),
+    "unet": UNET,
+    "unet, nearest, affine": structs.replace(UNET, upsampling="nearest", norm="instance_affine"),
+}
+EXTENTS, BLOCK = (24, 8, 40), (16, 8, 16)
+"""So that the last blocks along two axes lie partly in the volume."""
+
+
+def noise(graph: Graph, extents: Triple, seed: int = 2) -> FloatArray:
+    shape = graph.in_channels, *extents
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def error(network: Network, volume: FloatArray, made: FloatArray) -> float:
+    with open_cpu_generator(network) as generator:
+        wanted = generator(volume[None])[0]
+    return float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_generator(folder: Path, name: str, precision: Precision) -> None:
+    network = random_network(build(NETWORKS[name]), seed=1)
+    volume = noise(network.graph, EXTENTS)
+    made = volume_on_cpu(network, BlockGrid(EXTENTS, BLOCK), precision, folder)(volume)
+    assert error(network, volume, made) <= LIMITS[precision]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("extents", [(12, 8, 20), (4, 8, 12)])
+def test_a_volume_smaller_than_a_block(folder: Path, extents: Triple, precision: Precision) -> None:
+    network = random_network(build(structs.replace(RESNET, padding="zero")), seed=1)
+    volume = noise(network.graph, extents)
+    made = volume_on_cpu(network, BlockGrid(extents, (16, 16, 32)), precision, folder)(volume)
+    assert error(network, volume, made) <= LIMITS[precision]
+
+
+@pytest.mark.parametrize(
+    "choices", [{"slab_bytes": 60_000}, {"split_fp16": True}], ids=["slabs", "split fp16"]
+)
+def test_other_layouts(folder: Path, choices: Any) -> None:
+    network = random_network(build(RESNET), seed=1)
+    volume = noise(network.graph, (20, 12, 16))
+    made = volume_on_cpu(
+        network, BlockGrid((20, 12, 16), (8, 8, 12)), "fp32", folder, batch=3, **choices
+    )(volume)
+    assert error(network, volume, made) <= LIMITS["fp32"]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ODD_GRAPHS if not volume_refusal(ODD_GRAPHS[name])]
+)
+def test_unusual_graphs(folder: Path, name: str) -> None:
+    graph = ODD_GRAPHS[name]
+    network = random_network(graph, seed=1)
+    d, h, w = (max(4, step) for step in graph.stride)
+    volume = noise(graph, (3 * d, 2 * h, 2 * w))
+    grid = BlockGrid((3 * d, 2 * h, 2 * w), (2 * d, h, 2 * w))
+    made = volume_on_cpu(network, grid, "fp32", folder)(volume)
+    assert error(network, volume, made) <= LIMITS["fp32"]
+
+
+ONE: Triple = (1, 1, 1)
+SMALL = chain(
+    1,
+    ("a", Conv3d(1, 3, (3, 3, 3), "a.weight", padding=ONE)),
+    ("norm", InstanceNorm(3)),
+    ("relu", Relu()),
+    ("pad", Pad("reflect", ONE, ONE)),
+    ("b", Conv3d(3, 3, (3, 3, 3), "b.weight")),
+    ("norm2", InstanceNorm(3)),
+    ("sum", Add(), ("norm2", "relu")),
+    ("down", Conv3d(3, 4, (3, 3, 3), "d.weight", None, (2, 2, 2), ONE)),
+    ("up", ConvTranspose3d(4, 2, (3, 3, 3), "u.weight", "u.bias", (2, 2, 2), ONE, ONE)),
+    ("leave", Conv3d(2, 1, (1, 1, 1), "l.weight", "l.bias")),
+)
+"""Each kind of border, of statistics and of resolution once."""
+
+
+@cache
+def small_volume(folder: Path, grid: BlockGrid, batch: int) -> VolumeOnCpu:
+    return volume_on_cpu(random_network(SMALL, 3), grid, "fp16", folder, batch=batch)
+
+
+def least(made: VolumeOnCpu) -> int:
+    with pytest.raises(DeviceMemoryError) as refused:
+        made.memory(0)
+    assert refused.value.wanted is not None
+    return refused.value.wanted
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.tuples(*[st.integers(1, 4).map(lambda n: 2 * n)] * 3),
+    st.tuples(*[st.sampled_from([2, 4])] * 3),
+    st.integers(1, 4),
+    st.floats(0, 1),
+    st.integers(0, 999),
+)
+def test_neither_limits_nor_runs_change_a_byte(
+    folder: Path, extents: Triple, block: Triple, batch: int, share: float, seed: int
+) -> None:
+    grid = BlockGrid(extents, block)
+    volume = noise(SMALL, extents, seed)
+    plain = small_volume(folder, grid, 1)
+    wanted = plain(volume)
+    other = small_volume(folder, grid, batch)
+    fewest, most = least(other), other.memory().device_bytes
+    made = other(volume, int(fewest + share * (most - fewest)))
+    assert made.tobytes() == wanted.tobytes()
+    assert error(random_network(SMALL, 3), volume, made) <= LIMITS["fp16"]
+
+
+def test_maps_in_host_memory_are_among_those_that_were_tried(folder: Path) -> None:
+    made = small_volume(folder, BlockGrid((8, 8, 8), (2, 4, 4)), 2)
+    tried = [made.memory(room).host_bytes for room in (least(made), 1 << 40)]
+    assert tried[0] > tried[1] == 0
+
+
+def shifted(blocks: Any) -> Any:
+    blocks.first += 1
+    return blocks
+
+
+def swapped(blocks: Any) -> Any:
+    blocks.counts[1], blocks.counts[2] = blocks.counts[2], blocks.counts[1]
+    return blocks
+
+
+def unlimited(blocks: Any) -> Any:
+    for axis in range(3):
+        blocks.volume[axis] = blocks.counts[axis] * blocks.extents[axis]
+    return blocks
+
+
+@pytest.mark.parametrize("fault", [shifted, swapped, unlimited])
+def test_a_wrong_neighbour_is_found(
+    folder: Path, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = block_launches._blocks
+    monkeypatch.setattr(block_launches, "_blocks", lambda *told: fault(right(*told)))
+    assert error_of_small(folder) > 0.02
+
+
+def test_counting_what_lies_past_the_volume_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only in statistics: the volume's last blocks hold half of their voxels."""
+    right = block_launches.block_launches
+
+    def wrong(step: Any, *rest: Any) -> Any:
+        launches = right(step, *rest)
+        for launch in launches:
+            if launch.kernel == "measure":
+                unlimited(launch.arguments.blocks)
+        return launches
+
+    monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.block_launches", wrong)
+    assert error_of_small(folder) > 0.02
+
+
+def test_statistics_of_all_blocks_but_one_are_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(step: Any, at: Any, card: Any, partials: int, blocks: int) -> Any:
+        return measured_volume(step, at, card, partials, blocks - 1)
+
+    monkeypatch.setattr("cuda_cyclegan.engine.cuda.volume.program.measured_volume", wrong)
+    assert error_of_small(folder) > 0.02
+
+
+def error_of_small(folder: Path) -> float:
+    grid, network = BlockGrid((6, 8, 10), (4, 4, 4)), random_network(SMALL, 3)
+    volume = noise(SMALL, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder)(volume)
+    found = error(network, volume, made)
+    return np.inf if np.isnan(found) else found
+
+
+def test_the_small_network_is_right_without_a_fault(folder: Path) -> None:
+    assert error_of_small(folder) <= LIMITS["fp16"]
+
+
+def test_a_pass_leaves_nothing_that_it_should_have_made(folder: Path) -> None:
+    """Each pass left out once leaves poison, or what another made in the same place."""
+    grid, network = BlockGrid((6, 8, 10), (4, 4, 4)), random_network(SMALL, 3)
+    volume = noise(SMALL, grid.extents)
+    made = volume_on_cpu(network, grid, "fp16", folder)
+    wanted = made(volume)
+    for number in range(len(made.program.passes)):
+        passes = made.program.passes[:number] + made.program.passes[number + 1 :]
+        wrong = replace(made, program=replace(made.program, passes=passes))
+        memory = made.memory()
+        assert not np.array_equal(wrong(volume, memory=memory), wanted)

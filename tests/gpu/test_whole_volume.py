@@ -1,0 +1,173 @@
+"""A volume through a network on the card at once: PyTorch's single pass, at every limit."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from support.gpu_networks import untrained_network
+
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.architectures import Groups, ResNetSpec, Spec, UNetSpec, build
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray, Triple
+from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.scaling import Scaling, Stored
+from cuda_cyclegan.engine.whole_volume import padded_extents
+
+torch = pytest.importorskip("torch")
+
+LIMITS: dict[Precision, float] = {"fp16": 5e-3, "fp32": 1e-5}
+RESNET = ResNetSpec(1, 1, width=32, blocks=2)
+UNET = UNetSpec(1, 1, width=16, levels=4)
+NETWORKS: dict[str, tuple[Spec, Triple]] = {
+    "resnet, reflect": (RESNET, (150, 101, 139)),
+    "resnet, replicate, stored norm": (
+        replace(RESNET, padding="replicate", down_padding="replicate", norm="stored"),
+        (77, 150, 70),
+    ),
+    "resnet, zero, group norm, nearest": (
+        replace(RESNET, padding="zero", norm=Groups(8), upsampling="nearest"),
+        (77, 150, 70),
+    ),
+    "resnet, 2 to 3 channels, width 5": (
+        replace(RESNET, in_channels=2, out_channels=3, width=5),
+        (61, 150, 70),
+    ),
+    "resnet, smaller than a block": (RESNET, (21, 9, 30)),
+    "unet, affine norm": (replace(UNET, norm="instance_affine"), (150, 100, 139)),
+    "unet, nearest": (replace(UNET, upsampling="nearest"), (77, 150, 70)),
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def options(cache: Path, **choices: Any) -> Any:
+    from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+    from cuda_cyclegan.engine.cuda.volume.generator import CudaVolumeOptions
+
+    return CudaVolumeOptions(cache=cache, search=SearchSettings("quick", 20.0), **choices)
+
+
+def opened(network: Network, chosen: Any) -> Any:
+    from cuda_cyclegan.engine.cuda.volume.generator import open_cuda_volume_generator
+
+    return open_cuda_volume_generator(network, chosen)
+
+
+def noise(graph: Any, extents: Triple) -> FloatArray:
+    shape = graph.in_channels, *extents
+    return np.random.default_rng(3).uniform(-1, 1, shape).astype(np.float32)
+
+
+def translated(generator: Any, volume: FloatArray) -> FloatArray:
+    made = np.full((generator.graph.out_channels, *volume.shape[1:]), np.nan, np.float32)
+    generator.translate_volume(Stored(volume), Stored(made), lambda _: None)
+    return made
+
+
+def single_pass(network: Network, volume: FloatArray) -> FloatArray:
+    """By PyTorch, in fp32."""
+    from cuda_cyclegan.engine.benchmark.pytorch_network import as_module
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    d, h, w = volume.shape[1:]
+    padded = padded_extents(network.graph, (d, h, w))
+    sizes = [(0, p - e) for p, e in zip(padded, (d, h, w), strict=True)]
+    given = torch.from_numpy(np.pad(volume, [(0, 0), *sizes], "edge"))[None].cuda()
+    with torch.inference_mode():
+        made = as_module(network).cuda()(given)[0].cpu().numpy()
+    return made[:, :d, :h, :w]
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_volume_is_what_a_single_pass_makes(name: str, precision: Precision, cache: Path) -> None:
+    spec, extents = NETWORKS[name]
+    network = untrained_network(build(spec), 1)
+    volume = noise(network.graph, extents)
+    with opened(network, options(cache, precision=precision)) as generator:
+        made = translated(generator, volume)
+    wanted = single_pass(network, volume)
+    error = np.linalg.norm(made - wanted) / np.linalg.norm(wanted)
+    print(name, precision, error)
+    assert error <= LIMITS[precision]
+
+
+@pytest.mark.parametrize("spec", [RESNET, UNET], ids=["resnet", "unet"])
+def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
+    """Wherever maps are kept, in a first run and in a second, which runs captured graphs."""
+    network = untrained_network(build(spec), 1)
+    volume = noise(network.graph, (300, 201, 279))
+    with opened(network, options(cache)) as generator:
+        wanted = translated(generator, volume)
+        memory = generator.memory
+        assert memory.host_bytes == 0
+        assert np.array_equal(translated(generator, volume), wanted)
+        assert np.array_equal(translated(generator, volume), wanted)
+    with (
+        pytest.raises(DeviceMemoryError) as refused,
+        opened(network, options(cache, vram_limit=1 << 20)) as generator,
+    ):
+        translated(generator, volume)
+    least = refused.value.wanted
+    assert least is not None
+    bytes_on_host: list[int] = []
+    for limit in ((least + memory.device_bytes) // 2, least):
+        with opened(network, options(cache, vram_limit=limit)) as generator:
+            for _ in range(2):
+                assert np.array_equal(translated(generator, volume), wanted)
+            assert generator.memory.device_bytes <= limit
+            bytes_on_host.append(generator.memory.host_bytes)
+    assert 0 < bytes_on_host[0] <= bytes_on_host[1]
+
+
+def test_volumes_of_different_extents_one_after_another(cache: Path) -> None:
+    network = untrained_network(build(RESNET), 1)
+    volumes = [noise(network.graph, extents) for extents in ((70, 150, 40), (33, 40, 50))]
+    wanted: list[FloatArray] = []
+    for volume in volumes:
+        with opened(network, options(cache)) as generator:
+            wanted.append(translated(generator, volume))
+    with opened(network, options(cache)) as generator:
+        for _ in range(2):
+            for volume, right in zip(volumes, wanted, strict=True):
+                assert np.array_equal(translated(generator, volume), right)
+
+
+def test_voxels_in_any_order_as_they_are_stored(cache: Path) -> None:
+    network = untrained_network(build(RESNET), 1)
+    random = np.random.default_rng(1)
+    stored = random.integers(-900, 2000, (1, 66, 50, 41)).astype(np.int16)
+    scaling = Scaling(500.0, 1500.0, clips=True)
+    with opened(network, options(cache)) as generator:
+        plain = np.zeros_like(stored)
+        generator.translate_volume(Stored(stored, scaling), Stored(plain, scaling), lambda _: None)
+        turned = np.asfortranarray(stored[0])[::-1, :, ::-1]  # in memory x, y, z, two turned
+        laid = np.ascontiguousarray(turned)[::-1, :, ::-1][None]
+        assert np.array_equal(laid, stored)
+        made = np.zeros((41, 66, 50), np.int16).transpose(1, 2, 0)[None][:, :, ::-1]
+        generator.translate_volume(Stored(laid, scaling), Stored(made, scaling), lambda _: None)
+    assert np.array_equal(made, plain)
+    assert len(np.unique(plain)) > 50
+
+
+def test_what_is_planned_is_what_is_taken(cache: Path) -> None:
+    from cuda_cyclegan.engine.cuda.volume.generator import planned_volume
+
+    network = untrained_network(build(RESNET), 1)
+    extents = (150, 101, 139)
+    with opened(network, options(cache)) as generator:
+        for _ in range(3):
+            translated(generator, noise(network.graph, extents))
+        memory = generator.memory
+    plan = planned_volume(network, options(cache), extents)
+    assert plan.device_bytes == memory.device_bytes
+    assert (plan.host_bytes, plan.residence) == (0, "card")
+    assert plan.padded == (152, 104, 140)
+    assert plan.seconds is not None
+    assert plan.seconds > 0

@@ -1,0 +1,98 @@
+"""Opens a generator of volumes on a driver in host memory, and tells what was allocated when.
+
+A program of its own, as `generator_in_memory`; the own kernels are neither loaded nor run.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.cudnn_stand_in import frontend
+from support.gpu_networks import random_network
+
+from cuda_cyclegan.engine.errors import DeviceMemoryError, PatchShapeError
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
+from cuda_cyclegan.engine.network.graph import Graph, Network
+from cuda_cyclegan.engine.scaling import Stored
+
+NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
+EXTENTS = (131, 258, 302)
+
+
+def main() -> None:
+    """Arguments: a folder for the cache. Prints what was found."""
+    sys.modules["cudnn"] = frontend()
+    from cuda_cyclegan.engine.cuda import kernel_images
+    from cuda_cyclegan.engine.cuda.driver import Context
+    from cuda_cyclegan.engine.cuda.volume.generator import (
+        CudaVolumeOptions,
+        open_cuda_volume_generator,
+        planned_volume,
+    )
+
+    kernel_images.compiled = lambda *_, **__: b"\x7fELF"
+    cache = Path(sys.argv[1])
+    found: dict[str, Any] = {}
+    with Context(0) as context:
+
+        def held() -> int:
+            return (70 << 30) - context.memory[0]
+
+        def translated(options: Any, name: str) -> None:
+            with open_cuda_volume_generator(NETWORK, options) as generator:
+                opened = held()
+                shares: list[float] = []
+                runs = [run(generator, EXTENTS, shares) for _ in range(3)]
+                first = held()
+                run(generator, (16, 16, 16), [])
+                run(generator, EXTENTS, [])
+                memory = generator.memory
+                assert memory is not None
+                found[name] = {
+                    "device": generator.device,
+                    "opened": opened,
+                    "held": first,
+                    "again": held(),
+                    "bytes": memory.device_bytes,
+                    "host": memory.host_bytes,
+                    "parts": sorted({timing.part for timings in runs for timing in timings}),
+                    "shares": [shares == sorted(shares), *shares[-1:]],
+                }
+            found[name]["closed"] = held()
+
+        options = CudaVolumeOptions(cache=cache)
+        translated(options, "card")
+        limit = found["card"]["bytes"] * 4 // 5
+        translated(CudaVolumeOptions(cache=cache, vram_limit=limit), "host")
+        for name, chosen in (
+            ("card", options),
+            ("host", CudaVolumeOptions(cache=cache, vram_limit=limit)),
+        ):
+            plan = planned_volume(NETWORK, chosen, EXTENTS)
+            sizes = plan.device_bytes, plan.host_bytes
+            assert sizes == (found[name]["bytes"], found[name]["host"])
+            assert (plan.residence, plan.padded) == (name, (132, 260, 304))
+        with (
+            pytest.raises(DeviceMemoryError, match="vram-limit of at least"),
+            open_cuda_volume_generator(NETWORK, CudaVolumeOptions(vram_limit=1 << 20)) as small,
+        ):
+            run(small, EXTENTS, [])
+        fixed = Network(Graph(1, NETWORK.graph.nodes, (16, 16, 16)), NETWORK.weights)
+        with pytest.raises(PatchShapeError, match="patches of 16x16x16 alone"):
+            open_cuda_volume_generator(fixed, options).__enter__()
+        found["refused"] = held()
+    print(json.dumps(found))
+
+
+def run(generator: Any, extents: tuple[int, ...], shares: list[float]) -> Any:
+    del shares[:]
+    scan = np.zeros((1, *extents), np.int16)
+    made = np.zeros((1, *extents[::-1]), np.int16).transpose(0, 3, 2, 1)[:, ::-1]
+    return generator.translate_volume(Stored(scan), Stored(made), shares.append)
+
+
+if __name__ == "__main__":
+    main()

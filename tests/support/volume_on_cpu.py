@@ -1,0 +1,180 @@
+"""A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
+
+import ctypes
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support import cuda_on_cpu
+from support.described_cards import H200
+
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.launches.launch import Launch
+from cuda_cyclegan.engine.compiler.lowering.lowering import lower
+from cuda_cyclegan.engine.compiler.steps import PATCHES, TRANSLATED, Convolve, Layout
+from cuda_cyclegan.engine.compiler.volume.memory import (
+    VolumeMemory,
+    VolumeRequest,
+    constants_of,
+    volume_memory,
+)
+from cuda_cyclegan.engine.compiler.volume.passes import passes_of
+from cuda_cyclegan.engine.cuda.volume.program import (
+    BlockProgram,
+    HostCopies,
+    PlacedConvolution,
+    PlacedVolume,
+)
+from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.network.layers import FloatArray
+from cuda_cyclegan.engine.options import Precision
+
+
+@dataclass(frozen=True)
+class KernelsAtOnce:
+    """Own kernels that have run when their launch returns."""
+
+    precision: Precision
+    folder: Path
+
+    def launch(self, _: Any, launch: Launch) -> None:
+        cuda_on_cpu.run(launch, self.precision, self.folder, launch.grid)
+
+
+def convolved_by_torch(step: Convolve, places: tuple[int, int, int, int]) -> bool:
+    """A convolution block by block, so that no block's bytes depend on those beside it."""
+    import torch
+
+    shape = step.shape
+    if shape.split_fp16:
+        return False
+    number = np.float16 if shape.precision == "fp16" else np.float32
+    source, target = (
+        _at(place, (shape.batch, *extents, channels), number)
+        for place, extents, channels in (
+            (places[0], shape.source_extents, shape.source_channels),
+            (places[2], step.target.extents, shape.target_channels),
+        )
+    )
+    weights = shape.target_channels, *shape.kernel, shape.summed_channels
+    weight = torch.from_numpy(np.moveaxis(_at(places[1], weights, number), -1, 1).astype("f4"))
+    planes = shape.target_extents[0]
+    for given, made in zip(source, target, strict=True):
+        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype("f4"))[None]
+        result = torch.nn.functional.conv3d(
+            block, weight, None, shape.stride, 0, shape.dilation, shape.groups
+        )
+        made[:planes] = np.moveaxis(result[0].numpy(), 0, -1).astype(number)
+    return True
+
+
+def _at(place: int, shape: tuple[int, ...], number: Any) -> np.ndarray[Any, Any]:
+    size = prod(shape) * np.dtype(number).itemsize
+    memory = (ctypes.c_char * size).from_address(place)
+    return np.frombuffer(memory, number).reshape(shape)
+
+
+class StreamAtOnce:
+    """Work that is done when it is queued."""
+
+    def fill(self, target: int, byte: int, size: int) -> None:
+        ctypes.memset(target, byte, size)
+
+    def download(self, target: int, source: int, size: int) -> None:
+        ctypes.memmove(target, source, size)
+
+    def after(self, _: Any) -> None: ...
+
+
+def poisoned(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Memory full of NaN that begins as a card's does."""
+    block = np.full(size + 256, 0xFF, np.uint8)
+    return block[-block.ctypes.data % 256 :]
+
+
+class EventAtOnce:
+    """A mark that is reached when it is recorded."""
+
+    def record(self, _: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class VolumeOnCpu:
+    """A network for blocks of a grid, with its weights in memory."""
+
+    program: BlockProgram
+    grid: BlockGrid
+    channels: tuple[int, int]
+    weights: Any
+
+    def memory(self, room: int = 1 << 40) -> VolumeMemory:
+        """What it takes where the card has so many bytes."""
+        lowered, passes = self.program.lowered, self.program.passes
+        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0))
+        return volume_memory(wanted, room)
+
+    def __call__(
+        self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None
+    ) -> FloatArray:
+        """What the passes make of a volume [C, D, H, W]; what none has written is NaN."""
+        memory = memory or self.memory(room)
+        block, host = poisoned(memory.bytes), poisoned(memory.host_bytes)
+        marks: list[Any] = [EventAtOnce() for _ in range(2)]
+        stream: Any = self.program.stream
+        placed = PlacedVolume(
+            self.program,
+            self.grid,
+            memory,
+            block.ctypes.data,
+            host.ctypes.data,
+            HostCopies(stream, marks, marks),
+        )
+        given = np.ascontiguousarray(volume, np.float32)
+        ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
+        placed.queue_start()
+        for one in self.program.passes:
+            placed.queue_pass(one)
+        made = np.empty((self.channels[1], *self.grid.extents), np.float32)
+        ctypes.memmove(made.ctypes.data, placed.at(TRANSLATED), made.nbytes)
+        return made
+
+
+def volume_on_cpu(
+    network: Network,
+    grid: BlockGrid,
+    precision: Precision,
+    folder: Path,
+    *,
+    batch: int = 2,
+    matrix_kernels: bool = False,
+    slab_bytes: int = 112 << 20,
+    split_fp16: bool = False,
+    convolve: PlacedConvolution = convolved_by_torch,
+) -> VolumeOnCpu:
+    """The network, compiled for the blocks of a grid; batch: blocks in a run."""
+    layout = Layout(
+        grid.block,
+        batch,
+        precision,
+        slab_bytes,
+        matrix_kernels,
+        split_fp16=split_fp16,
+        in_blocks=True,
+    )
+    lowered = lower(network, layout, H200)
+    offsets, size = constants_of(lowered)
+    weights = poisoned(size)
+    for name, content in lowered.encoded_constants():
+        weights[offsets[name] :][: len(content)] = np.frombuffer(content, np.uint8)
+    program = BlockProgram(
+        lowered,
+        passes_of(lowered),
+        {name: weights.ctypes.data + offset for name, offset in offsets.items()},
+        KernelsAtOnce(precision, folder),
+        convolve,
+        StreamAtOnce(),  # type: ignore[arg-type]
+    )
+    channels = network.graph.in_channels, network.graph.out_channels
+    return VolumeOnCpu(program, grid, channels, weights)
