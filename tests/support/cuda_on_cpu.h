@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -114,6 +115,7 @@ struct Block {
     Barrier all;
     std::vector<Warp> warps;
     std::vector<char> shared;
+    std::map<int, Barrier> named;
 
     Block(Place index, int threads, int bytes)
         : index(index), all(threads), warps(threads / 32), shared(bytes) {}
@@ -127,6 +129,11 @@ inline Warp& warp() { return block->warps[thread / 32]; }
 template <class T>
 T* shared() {
     return reinterpret_cast<T*>(block->shared.data());
+}
+
+// A barrier for some lanes of a block, by its number.
+inline void wait_for_some(int name, int lanes) {
+    block->named.try_emplace(name, lanes).first->second.arrive_and_wait();
 }
 
 inline unsigned add(unsigned* address, unsigned added) {

@@ -25,6 +25,7 @@ INSTEAD = {
     "cp.async.ca": "on_cpu::copy(target, source, is_inside);",
     "cp.async.": ";",
     "ldmatrix": "words = on_cpu::load_matrices(row);",
+    "bar.sync": "on_cpu::wait_for_some(plane + 1, PARTS * 32);",
     "mma.sync": "on_cpu::multiply_add(sums, a, b0, b1);",
 }
 ENTRY = """

@@ -133,6 +133,7 @@ class CudaVolumeGenerator:
         self._compiled: CompiledBlocks | None = None
         self._constants: dict[str, int] = {}
         self._ready: _Ready | None = None
+        self._is_warm = False
 
     @property
     def device(self) -> str:
@@ -202,13 +203,14 @@ class CudaVolumeGenerator:
     def _keep_time(self, ready: _Ready, seconds: float) -> None:
         """For later plans: of the first volume that found all kernels loaded."""
         key = time_key(ready.compiled.lowered, ready.placed.memory)
-        if ready.graphs and self._card.cache.time(key) is None:
+        if self._is_warm and self._card.cache.time(key) is None:
             self._card.cache.put_time(key, 1000 * seconds / ready.placed.grid.blocks)
 
     def _prepared(self, grid: BlockGrid) -> _Ready:
         """Memory and program for a grid; what was there for the last one serves again if it can."""
         ready = self._ready
-        if ready is not None and ready.placed.grid == grid:
+        self._is_warm = ready is not None and ready.placed.grid == grid
+        if ready is not None and self._is_warm:
             if not ready.graphs and not ready.placed.memory.host_bytes:
                 ready.graphs.extend(self._captured(ready))
             return ready
