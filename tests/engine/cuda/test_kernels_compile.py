@@ -52,7 +52,7 @@ def source_of(file: str) -> str:
 
 def structures_in(source: str) -> list[str]:
     """Those that Python fills in."""
-    found = dict.fromkeys(re.findall(r"^struct (\w+) {", source, re.MULTILINE))
+    found = dict.fromkeys(re.findall(r"^struct (?:alignas\(8\) )?(\w+) {", source, re.MULTILINE))
     return [name for name in found if hasattr(kernel_arguments, f"{name}Arguments")]
 
 
@@ -103,7 +103,8 @@ def only(source: str, in_blocks: bool) -> str:
 
 def fields_of(structure: str, source: str) -> list[str]:
     """Names of a structure's fields, in order."""
-    body = re.search(rf"struct {structure} {{(.*?)\n(?:}};|\n    __device__)", source, re.DOTALL)
+    begin, end = rf"struct (?:alignas\(8\) )?{structure} {{", r"\n(?:};|\n    __device__)"
+    body = re.search(f"{begin}(.*?){end}", source, re.DOTALL)
     assert body
     text = re.sub(r"//.*", "", body[1])
     declared = [part.split("__device__")[0] for part in text.split(";")]
