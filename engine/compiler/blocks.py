@@ -70,7 +70,7 @@ class BlockGrid:
 
 @dataclass(frozen=True, slots=True)
 class BlockRun:
-    """Blocks [first, first + count) of a grid."""
+    """Blocks of a grid. first: number of the first one. count: how many."""
 
     first: int
     count: int

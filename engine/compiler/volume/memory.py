@@ -42,8 +42,8 @@ STAGES = 2
 class VolumeRequest:
     """What runs over which volume.
 
-    channels: of the volume and of its translation. voxels: bytes of the rows on their way in, and
-    out.
+    lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
+    translation. voxels: bytes of the rows on their way in, and out.
     """
 
     lowered: Lowered
@@ -62,8 +62,9 @@ class VolumeRequest:
 class VolumeMemory:
     """Memory of a volume, in one block of the card's and one of the host's: offsets by name.
 
-    bytes, host_bytes: of both blocks. maps: tensors that are there for all blocks. constants: bytes
-    of weights and tables, with a block of their own, which all volumes of the same blocks share.
+    offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
+    blocks. constants: bytes of weights and tables, with a block of their own, which all volumes of
+    the same blocks share.
     """
 
     offsets: Mapping[str, int]

@@ -31,6 +31,7 @@ from ..steps import (
 class Pass:
     """Steps [first, first + len(steps)) of a program.
 
+    first: number of the first step. steps: in order.
     is_whole: whether its one step is for the volume as one array, and not for blocks.
     """
 

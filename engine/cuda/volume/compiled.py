@@ -28,7 +28,10 @@ from .transfer import slot_voxels
 
 @dataclass(frozen=True)
 class CompiledBlocks:
-    """For blocks of one size on one card. algorithms: by the convolution's shape."""
+    """For blocks of one size on one card.
+
+    lowered, passes: its steps. algorithms: by the convolution's shape.
+    """
 
     lowered: Lowered
     passes: tuple[Pass, ...]

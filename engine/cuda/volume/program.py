@@ -36,7 +36,8 @@ class Launcher(Protocol):
 class BlockProgram:
     """A network for blocks, whose weights are on the card at the addresses `constants`.
 
-    convolve: what cuDNN does of it. stream: in which all is computed.
+    lowered, passes: its steps. kernels: what queues own kernels. convolve: what cuDNN does of it.
+    stream: in which all is computed.
     """
 
     lowered: Lowered
@@ -61,7 +62,11 @@ class HostCopies:
 
 @dataclass(frozen=True, slots=True)
 class PlacedVolume:
-    """A program over one volume whose memory begins at these addresses of the card and the host."""
+    """A program over one volume.
+
+    grid: of its blocks. memory: as laid out. base, host_base: where that begins on the card and in
+    pinned memory of the host. copies: what takes maps there, if any lie there.
+    """
 
     program: BlockProgram
     grid: BlockGrid

@@ -27,7 +27,7 @@ from .program import PlacedVolume
 class PinnedSlots:
     """Two slots, each with an event behind the last copy from or to it.
 
-    voxels: that each has room for, of four bytes.
+    slots, events: both. voxels: that each has room for, of four bytes.
     """
 
     slots: Sequence[PinnedBuffer]
