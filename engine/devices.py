@@ -13,6 +13,8 @@ from .probe.early_context import early_context
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
     from .cuda.generator import CudaOptions
+    from .cuda.plan_search import SearchSettings
+    from .cuda.volume.generator import CudaVolumeOptions
     from .generator import Generator, VolumeGenerator
     from .network.graph import Graph, Network
     from .network.layers import Triple
@@ -214,7 +216,13 @@ def volume_obstacle(graph: "Graph", device: Device) -> str | None:
         edges = "x".join(map(str, graph.patch))
         return f"The network is for patches of {edges} alone; {advice}."
     if device.kind == "cuda":
-        return f"No volume is translated at once on a card yet; {advice}, or setting device=cpu."
+        from .network.whole_volume import volume_refusal
+
+        refusal = volume_refusal(graph)
+        return refusal and (
+            f"This network cannot run over a whole volume on a card: {refusal}; {advice}, or "
+            "setting device=cpu."
+        )
     if device.kind == "onnxruntime":
         return f"Device {device.name} translates patches only; {advice}, or setting device=cpu."
     return None
@@ -229,13 +237,16 @@ def open_volume_generator(
 ) -> "AbstractContextManager[VolumeGenerator]":
     """The network for volumes at once, ready to run on the device within a `with` block.
 
-    memory: bytes of the host that the maps of a volume may take. progress: as in `open_generator`.
-    Raises DeviceUnavailableError where `volume_obstacle` tells one.
+    memory: bytes of the host that the maps of a volume may take on the CPU. progress: as in
+    `open_generator`. Raises DeviceUnavailableError where `volume_obstacle` tells one.
     """
-    del progress  # no device that opens so far searches
     if obstacle := volume_obstacle(network.graph, device):
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
+    if device.kind == "cuda":
+        from .cuda.volume.generator import open_cuda_volume_generator
+
+        return open_cuda_volume_generator(network, _volume_options(device, precision, progress))
     from .onnxruntime.slabs.generator import open_cpu_volume_generator
 
     return open_cpu_volume_generator(network, memory)
@@ -251,6 +262,10 @@ def plan_volume(
     if obstacle := volume_obstacle(network.graph, device):
         raise DeviceUnavailableError(obstacle)
     _check_precision(device, precision)
+    if device.kind == "cuda":
+        from .cuda.volume.generator import planned_volume
+
+        return planned_volume(network, _volume_options(device, precision, unheard), extents)
     from .onnxruntime.slabs.plan import plan_slabs
 
     return plan_slabs(network.graph, extents, memory)
@@ -275,7 +290,6 @@ def cuda_options(
 ) -> "CudaOptions":
     """How a generator on a card is compiled, with the device's limits."""
     from .cuda.generator import CudaOptions
-    from .cuda.plan_search import SearchSettings
 
     limits = device.limits
     return CudaOptions(
@@ -285,5 +299,21 @@ def cuda_options(
         device=device.index,
         vram_limit=limits.vram,
         cache=cache_folder(),
-        search=SearchSettings(limits.tune, limits.tune_seconds, progress),
+        search=_search(limits, progress),
     )
+
+
+def _volume_options(
+    device: Device, precision: Precision, progress: Progress
+) -> "CudaVolumeOptions":
+    from .cuda.volume.generator import CudaVolumeOptions
+
+    limits = device.limits
+    search = _search(limits, progress)
+    return CudaVolumeOptions(precision, device.index, limits.vram, cache_folder(), search)
+
+
+def _search(limits: CudaLimits, progress: Progress) -> "SearchSettings":
+    from .cuda.plan_search import SearchSettings
+
+    return SearchSettings(limits.tune, limits.tune_seconds, progress)

@@ -1,4 +1,4 @@
-"""A volume through the network at once: its extents there, what it takes, and what cannot."""
+"""A volume through the network at once: its extents there, and what it takes on a card."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -27,12 +27,6 @@ class VolumePlan:
     host_bytes: int
     residence: Residence
     seconds: float | None
-
-
-def volume_refusal(graph: Graph) -> str | None:
-    """An operator of the graph for which a card has no form for volumes; None if it has all."""
-    del graph
-    return None
 
 
 def padded_extents(graph: Graph, extents: Triple) -> Triple:

@@ -157,9 +157,9 @@ MAY_IMPORT = {
     ),
     "engine.decoding": "",
     "engine.devices": (
-        "engine.cuda engine.errors engine.generator engine.network engine.onnxruntime "
-        "engine.onnxruntime.slabs engine.options engine.probe engine.provider_check "
-        "engine.whole_volume"
+        "engine.cuda engine.cuda.volume engine.errors engine.generator engine.network "
+        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.probe "
+        "engine.provider_check engine.whole_volume"
     ),
     "engine.errors": "engine.options",
     "engine.generator": "engine.network engine.scaling engine.sliding_window",

@@ -23,6 +23,7 @@ from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, Graph, Network
 from ..network.layers import FloatArray
 from ..network.receptive_field import sees_whole_patch
+from ..network.whole_volume import volume_refusal
 from ..options import Inference
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
@@ -53,11 +54,14 @@ class Model:
     def inference(self) -> Inference:
         """How volumes are translated unless a user says otherwise.
 
-        As the card says; else at once where that is the same function without borders.
+        As the card says; else at once where that is the same function without borders, and no
+        device refuses the network for it.
         """
+        if self.card.inference:
+            return self.card.inference
         graph = self.network.graph
-        is_same = graph.patch is None and not sees_whole_patch(graph)
-        return self.card.inference or ("volume" if is_same else "patches")
+        is_same = not sees_whole_patch(graph) and volume_refusal(graph) is None
+        return "volume" if is_same else "patches"
 
 
 safetensors: Any = _safetensors  # the package ships no types

@@ -13,7 +13,10 @@ _FEWEST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What cards consumed together, in whatever program. seconds: from the first to the last."""
+    """What cards consumed together, in whatever program.
+
+    joules: of all of them. seconds: from the first reading to the last.
+    """
 
     joules: float
     seconds: float

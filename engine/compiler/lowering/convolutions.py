@@ -9,6 +9,7 @@ from msgspec import structs
 
 from ...network.graph import Node
 from ...network.layers import Conv3d, ConvTranspose3d, FloatArray, InstanceNorm, Pad, Triple
+from ...network.subpixels import can_be_subpixels, reach_of
 from .. import weight_layout
 from ..steps import (
     NUMBER_BYTES,
@@ -148,7 +149,7 @@ def convolve_transposed(writer: Writer, node: Node, conv: ConvTranspose3d) -> Va
         return biased(writer, node, whole(target), conv.bias)
     laid = weight_layout.subpixels(weight, conv.padding, value.slots, tensor.channels, channels)
     target = writer.tensor(node.name, tensor.extents, 8 * channels)
-    reach = weight_layout.reach_of(conv)
+    reach = reach_of(conv)
     before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
     after: Triple = reach[0][1], reach[1][1], reach[2][1]
     region = writer.all_patches
@@ -183,7 +184,7 @@ def _leads_to_cells(conv: ConvTranspose3d) -> bool:
 def _convolve_subpixels(writer: Writer, node: Node, conv: ConvTranspose3d) -> Value:
     """A transposed convolution whose source is written with the border that sub-pixels see."""
     name, bordered = node.inputs[0], f"{node.name}.bordered"
-    reach = weight_layout.reach_of(conv)
+    reach = reach_of(conv)
     before: Triple = -reach[0][0], -reach[1][0], -reach[2][0]
     after: Triple = reach[0][1], reach[1][1], reach[2][1]
     value = writer.operand(name)
@@ -212,13 +213,13 @@ def _transposed_form(writer: Writer, node: Node, conv: ConvTranspose3d) -> Trans
     asked = writer.layout.transposed.get(node.name)
     if _leads_to_cells(conv) and asked in (None, "cells"):
         return "cells"
-    if not weight_layout.can_be_subpixels(conv):
+    if not can_be_subpixels(conv):
         return "gradient"
     if asked in ("gradient", "subpixel"):
         return asked
     if writer.layout.precision == "fp32":
         return "subpixel"  # the plain arithmetic of the gradient multiplies 8 times too often
-    reach = prod(last - first + 1 for first, last in weight_layout.reach_of(conv))
+    reach = prod(last - first + 1 for first, last in reach_of(conv))
     pays = conv.out_channels <= _SUBPIXEL_CHANNELS and 8 * reach <= 3 * prod(conv.kernel)
     return "subpixel" if pays else "gradient"
 

@@ -41,8 +41,8 @@ from ...network.layers import (
     Triple,
     Upsample,
 )
+from ...network.subpixels import can_be_subpixels
 from ...options import Precision
-from ..weight_layout import can_be_subpixels
 
 _FULL_RATE = ((8, 0), (9, 0), (10, 0), (10, 3))
 """Compute capabilities whose matrix units sum fp16 in float at full rate; with half of it, as on

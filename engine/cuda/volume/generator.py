@@ -11,10 +11,10 @@ from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.memory.fitting import MemoryBudget
 from ...compiler.steps import Convolve
 from ...compiler.volume.memory import VolumeMemory
-from ...compiler.volume.refusal import volume_refusal
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
+from ...network.whole_volume import volume_refusal
 from ...options import Precision
 from ...scaling import Stored
 from ...sliding_window import Phase, Timing

@@ -23,7 +23,6 @@ pytest.importorskip("torch")
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.launches import blocks as block_launches
 from cuda_cyclegan.engine.compiler.launches.blocks import measured_volume
-from cuda_cyclegan.engine.compiler.volume.refusal import volume_refusal
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import (
     Blur,
@@ -44,6 +43,7 @@ from cuda_cyclegan.engine.network.layers import (
     Relu,
     Triple,
 )
+from cuda_cyclegan.engine.network.whole_volume import volume_refusal
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
 

@@ -1,12 +1,12 @@
-"""Why a network cannot run over a whole volume at once on a card."""
+"""Which networks run over a whole volume in blocks that lie side by side."""
 
 from collections.abc import Mapping
 
-from ...errors import PatchShapeError
-from ...network.graph import Graph, Node
-from ...network.layer_shapes import TensorShape, times
-from ...network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of
-from ..weight_layout import can_be_subpixels
+from ..errors import PatchShapeError
+from .graph import Graph, Node
+from .layer_shapes import TensorShape, times
+from .layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of
+from .subpixels import can_be_subpixels
 
 _EDGES = 24, 48
 """Strides along each axis of two trial volumes, of which one is twice the other."""
