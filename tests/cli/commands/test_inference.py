@@ -295,15 +295,21 @@ def test_the_library_makes_the_same(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "complaint"),
+    ("device", "refusal", "complaint"),
     [
-        (Device("cuda", "fp16", ("fp16", "fp32")), "on a card"),
-        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), "patches only"),
+        (Device("cuda", "fp16", ("fp16", "fp32")), "layer c has no form", "card: layer c has no"),
+        (Device("onnxruntime", "fp32", ("fp32",), provider="Stand"), None, "patches only"),
     ],
 )
 def test_a_device_without_volumes_is_refused_before_any_study(
-    world: World, monkeypatch: pytest.MonkeyPatch, device: Device, complaint: str
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    device: Device,
+    refusal: str | None,
+    complaint: str,
 ) -> None:
+    form = "cuda_cyclegan.engine.network.whole_volume.volume_refusal"
+    monkeypatch.setattr(form, lambda _: refusal)
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: (device,))
     for command in ("plan", "translate"):
         done = world.run(command, *VOLUME)
