@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..compiler.blocks import BlockGrid, BlockRun
 from ..compiler.checks import Filling, host_signs, kernel_numbers
 from ..compiler.launches import checks
+from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches
 from ..compiler.memory.plan import aligned
@@ -86,18 +88,23 @@ def refuse_kernel(cache: TuningCache, kernels: Kernels, error: WrongKernelError)
 def check_outer_layers(
     lowered: Lowered, kernels: Kernels, stream: Stream, cache: TuningCache
 ) -> None:
-    """Raise WrongKernelError if a step of the outermost layers is wrong; each is checked once."""
+    """Raise WrongKernelError if a step of the outermost layers is wrong; each is checked once.
+
+    For blocks of a volume their kernels are compiled anew, so they are checked in one block, too.
+    """
+    layout = lowered.layout
+    grid = BlockGrid(layout.patch, layout.patch) if layout.in_blocks else None
     for step in lowered.steps:
         if not isinstance(step, OuterStep):
             continue
         source = _source(step)
-        shape = hashlib.sha256(repr((step, lowered.layout)).encode()).hexdigest()[:24]
+        shape = hashlib.sha256(repr((step, layout)).encode()).hexdigest()[:24]
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
             try:
-                wrong = wrong_step(step, kernels, stream)
+                wrong = wrong_step(step, kernels, stream, grid)
             except DeviceMemoryError:
-                wrong = wrong_step(_of_one_patch(step), kernels, stream)
+                wrong = wrong_step(_of_one_patch(step), kernels, stream, grid)
             if wrong:
                 raise WrongKernelError(source, wrong)
             cache.put_kernel(key, "")
@@ -129,15 +136,20 @@ def _first_patch(view: TensorView) -> TensorView:
     return replace(view, tensor=replace(view.tensor, batch=1))
 
 
-def wrong_step(step: OuterStep, kernels: Kernels, stream: Stream) -> str | None:
-    """What is wrong with a step of an outermost layer; None if nothing is."""
-    trial = _trial(step)
+def wrong_step(
+    step: OuterStep, kernels: Kernels, stream: Stream, grid: BlockGrid | None = None
+) -> str | None:
+    """What is wrong with a step of an outermost layer; None if nothing is.
+
+    grid: of a volume of one block, for kernels of blocks.
+    """
+    trial = _trial(_of_one_patch(step) if grid else step)
     with ExitStack() as opened:
         places = {
             name: opened.enter_context(DeviceBuffer(aligned(size))).address
             for name, size in trial.sizes.items()
         }
-        bench = _LayerBench(trial, places, kernels, stream)
+        bench = _LayerBench(trial, places, kernels, stream, grid)
         bench.fill(_SIGNS)
         [right] = bench.results(bench.plainly, 1)
         wrong = int((bench.results(bench.as_used, RUNS) != right).sum())
@@ -165,12 +177,18 @@ class _LayerTrial:
 
 
 class _LayerBench:
-    """Memory with a trial's numbers in it; places: device addresses by name."""
+    """Memory with a trial's numbers in it; places: device addresses by name. grid: of one block."""
 
     def __init__(
-        self, trial: _LayerTrial, places: Mapping[str, int], kernels: Kernels, stream: Stream
+        self,
+        trial: _LayerTrial,
+        places: Mapping[str, int],
+        kernels: Kernels,
+        stream: Stream,
+        grid: BlockGrid | None,
     ) -> None:
         self._trial = trial
+        self._grid = grid
         self._places = places
         self._kernels = kernels
         self._stream = stream
@@ -196,7 +214,7 @@ class _LayerBench:
         """Queue the plain convolution."""
         trial, at = self._trial, self._places
         for step in trial.passes:
-            self._launch(launches(step, lambda name: at[name], self._kernels.card))
+            self._launch(launches(step, self._at, self._kernels.card))
         addresses = at[trial.passes[0].target.name], at[_PLAIN], at[self._made]
         is_translated = trial.made is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
@@ -204,8 +222,14 @@ class _LayerBench:
 
     def as_used(self) -> None:
         """Queue the step on the matrix units."""
-        at = self._places
-        self._launch(launches(self._trial.step, lambda name: at[name], self._kernels.card))
+        step, card, at = self._trial.step, self._kernels.card, self._at
+        if self._grid:
+            self._launch(block_launches(step, at, card, self._grid, BlockRun(0, 1)))
+        else:
+            self._launch(launches(step, at, card))
+
+    def _at(self, name: str) -> int:
+        return self._places[name]
 
     def results(self, queue: Callable[[], None], runs: int) -> Any:
         """Fingerprints of what is made in each of many runs, into memory of NaN."""

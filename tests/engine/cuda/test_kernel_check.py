@@ -14,6 +14,7 @@ from support import cuda_on_cpu
 from support.checks_in_memory import HostBuffer, HostKernels, HostStream
 from support.described_cards import H200
 
+from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
@@ -66,25 +67,37 @@ class LaneKernels(HostKernels):
 
     def __init__(self, folder) -> None:
         self._folder = folder
+        self.first_layers = []
 
     def launch(self, _stream, launch) -> None:
+        if launch.source in ("convolve_patches", "convolve_strided_patches"):
+            self.first_layers.append(launch)
         cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-@pytest.mark.parametrize("step", [STEP, STRIDED], ids=["dense", "strided"])
-def test_the_first_layer_is_right_and_found_wrong_when_it_is(step, folder, monkeypatch, cache):
+@pytest.mark.parametrize(
+    ("step", "grid"),
+    [(STEP, None), (STRIDED, None), (STEP, BlockGrid(EXTENTS, EXTENTS))],
+    ids=["dense", "strided", "in blocks"],
+)
+def test_the_first_layer_is_right_and_found_wrong_when_it_is(
+    step, grid, folder, monkeypatch, cache
+):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
     kernels, stream = LaneKernels(folder), HostStream()
-    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    layout = replace(LOWERED.layout, in_blocks=grid is not None)
+    check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
-    right = kernel_check._first_layer(step)
+    assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
+    right = kernel_check._first_layer(kernel_check._of_one_patch(step) if grid else step)
     for wrong in (replace(step, origin=(-1, 0, 0)), replace(step, mode="zero")):
         trial = replace(right, step=kernel_check._first_layer(wrong).step)
         with monkeypatch.context() as patched:
             patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
-            assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+            found = kernel_check.wrong_step(step, kernels, stream, grid)
+            assert "wrong results in 2 of 2 runs" in found
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
