@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..engine.cuda.plan_cache import cache_folder
-from ..engine.devices import Device, plan_device, plan_volume, with_half_the_memory
+from ..engine.devices import plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model import Model
 from ..engine.network.layers import Triple
 from ..engine.onnxruntime.slabs.plan import SlabPlan
@@ -159,6 +159,7 @@ class _Foresight:
         self._back = back
         self._cache = RateCache(cache_folder())
         self._network = self._cache.get(NetworkRates, job.network_key)
+        self._volumes: dict[tuple[str, Triple], WholeVolume] = {}
 
     def rows(self, planned: PlannedStudy) -> list[DryRow]:
         """Of a study and its aliases, which only have to be stored."""
@@ -202,13 +203,22 @@ class _Foresight:
         """How a study is translated at once, there and back; of both what takes more memory."""
         if plan.inference == "patches":
             return None
-        job, memory, precision = self._job, maps_memory(), self._job.settings.precision
-        device: Device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
-        plans = [plan_volume(job.model.network, device, precision, plan.tiling.extents, memory)]
-        if back and job.back:
+        plans = [self._volume(self._job.model, plan.tiling.extents)]
+        if back and self._job.back:
             d, h, w = (back.extents[back.axes.index(axis)] for axis in range(3))
-            plans.append(plan_volume(job.back.network, device, precision, (d, h, w), memory))
+            plans.append(self._volume(self._job.back, (d, h, w)))
         return max(plans, key=lambda each: each.host_bytes)
+
+    def _volume(self, model: Model, extents: Triple) -> WholeVolume:
+        """Worked out once for all studies of these extents: a card is opened for it."""
+        key = model.sha256, extents
+        if key not in self._volumes:
+            job = self._job
+            device = with_half_the_memory(job.devices[0]) if job.back else job.devices[0]
+            self._volumes[key] = plan_volume(
+                model.network, device, job.settings.precision, extents, maps_memory()
+            )
+        return self._volumes[key]
 
     def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Where its tiles lie, and the bytes of host memory that the study takes with it."""

@@ -38,7 +38,7 @@ def measured_volume(
 ) -> Launch:
     """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
     step = replace(step, source=_of_blocks(step.source, 1))
-    [chunks, *_] = measure(step, at, card, partials, None).grid
+    chunks = measure(step, at, card, partials, None).grid[0]
     return conclude(step, at, partials, chunks * blocks)
 
 

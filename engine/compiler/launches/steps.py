@@ -151,11 +151,10 @@ def _measuring(view: TensorView, card: CardProperties) -> _Measuring:
 def _statistics(
     step: Statistics, at: Addresses, card: CardProperties, scratch: int
 ) -> list[Launch]:
-    spread = _measuring(step.source, card)
     if step.groups is None:
         return [measure(step, at, card, scratch, at(step.target.name))]
     found = measure(step, at, card, scratch, None)
-    return [found, _conclude_groups(step, step.groups, at, scratch, spread.chunks)]
+    return [found, conclude(step, at, scratch, found.grid[0])]
 
 
 def measure(

@@ -204,7 +204,7 @@ def _fits_kernel_of_blocks(writer: Writer, value: Value, conv: Conv3d) -> bool:
     )
 
 
-def _convolve_bordered(
+def _convolve_to_patches(
     writer: Writer,
     node: Node,
     conv: Conv3d,
@@ -212,17 +212,22 @@ def _convolve_bordered(
     activation: Activation,
     bias: str | None,
 ) -> None:
-    """The last layer of blocks, whose kernel looks at no neighbours."""
+    """The last layer by its own kernel, which looks past patches, but into no other block."""
     assert value.pad is not None
-    target = writer.tensor(f"{node.name}.bordered", value.extents, value.stored)
-    writer.write_part(value, target, writer.all_patches, negative(value.pad.before))
+    origin, mode = negative(value.pad.before), value.pad.mode
+    if writer.layout.in_blocks:
+        bordered = writer.tensor(f"{node.name}.bordered", value.extents, value.stored)
+        writer.write_part(value, bordered, writer.all_patches, origin)
+        source, origin, mode = whole(bordered), _ZERO, "replicate"
+    else:
+        source = _expressed(writer, node.name, value.parts[0])
     laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(
         ConvolveToPatches(
             node.name,
-            whole(target),
-            _ZERO,
-            "replicate",
+            source,
+            origin,
+            mode,
             conv.kernel,
             writer.weight(f"{node.name}.stored", laid),
             conv.out_channels,
@@ -267,25 +272,9 @@ def convolve_to_taps(writer: Writer, node: Node) -> None:
     value = Value(value.parts, value.slots, padded, value.sampling, pad)
     activation = _tail(writer, node) or IDENTITY
     bias = conv.bias and writer.constant(f"{node.name}.bias", writer.weights[conv.bias])
-    if writer.layout.in_blocks and _fits_kernel_of_blocks(writer, value, conv):
-        _convolve_bordered(writer, node, conv, value, activation, bias)
-        return
-    if not writer.layout.in_blocks and _fits_last_kernel(writer, value, conv):
-        laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
-        writer.steps.append(
-            ConvolveToPatches(
-                node.name,
-                _expressed(writer, node.name, value.parts[0]),
-                negative(pad.before),
-                pad.mode,
-                conv.kernel,
-                writer.weight(f"{node.name}.stored", laid),
-                conv.out_channels,
-                writer.shapes[node.name].extents,
-                bias,
-                activation,
-            )
-        )
+    fits = _fits_kernel_of_blocks if writer.layout.in_blocks else _fits_last_kernel
+    if fits(writer, value, conv):
+        _convolve_to_patches(writer, node, conv, value, activation, bias)
         return
     taps, lane = conv.kernel[1:], writer.stored(conv.kernel[2])
     channels = writer.matrix_channels(conv.out_channels * taps[0] * lane)
