@@ -75,7 +75,12 @@ NETWORKS: Mapping[str, Callable[[], nn.Module]] = {
     ),
     "pix2pixHD": lambda: pix2pix_hd(32, 3, 9),
     "AttentionUnet": lambda: nets.AttentionUnet(3, 1, 1, (32, 64, 128, 256), (2, 2, 2)),
+    "U-Net 32": lambda: torch_generators.UNet(1, 1, 5, 32),
+    "U-Net 64": lambda: torch_generators.UNet(1, 1, 5, 64),
+    "U-Net 32 x 4": lambda: torch_generators.UNet(1, 1, 5, 32),
+    "U-Net 64 x 4": lambda: torch_generators.UNet(1, 1, 5, 64),
 }
+"""The last four: the nested U-Net of the CycleGAN repositories, of 5 levels, by width and batch."""
 
 
 def main() -> None:
@@ -119,13 +124,18 @@ def module_of(name: str) -> nn.Module:
     return torch_generators.trained(NETWORKS[name]()).eval()
 
 
+def batch_of(name: str) -> int:
+    """Patches of one launch."""
+    return 4 if name.endswith(" x 4") else 1
+
+
 def imported_network(name: str, folder: Path) -> Network:
     path = exported(module_of(name), folder / f"{name}.onnx", extent=EXPORTED)
     return write_down(read_onnx(path), None).network
 
 
-def noise(extents: tuple[int, int, int]) -> FloatArray:
-    shape = (1, 1, *extents)
+def noise(extents: tuple[int, int, int], batch: int = 1) -> FloatArray:
+    shape = (batch, 1, *extents)
     return np.random.default_rng(1).uniform(-1, 0.8, shape).astype(np.float32)
 
 
@@ -145,7 +155,7 @@ def compiler(name: str) -> "subprocess.Popen[str]":
 
 def compile_and_wait(name: str, budget: Budget) -> None:
     """What that process does: times when told to."""
-    inputs = [torch.rand((1, 1, *PATCH), device="cuda") * 2 - 1 for _ in range(INPUTS)]
+    inputs = [torch.rand((batch_of(name), 1, *PATCH), device="cuda") * 2 - 1 for _ in range(INPUTS)]
     begin = time.monotonic()
     with torch_bench.running(COMPILED, module_of(name), inputs[0]) as run:
         print(f"{name}: compiled in {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
@@ -187,13 +197,14 @@ def compare(name: str, process: "subprocess.Popen[str]", row: dict[str, Any]) ->
 
 def measure(name: str, network: Network, budget: Budget, cache: Path, row: dict[str, Any]) -> None:
     """One network on the card, alone; fills its row."""
-    module, inputs = module_of(name), [torch.from_numpy(noise(PATCH)).cuda()]
+    patches, module = noise(PATCH, batch_of(name)), module_of(name)
+    inputs = [torch.from_numpy(patches).cuda()]
     row["seconds"], errors = {}, row["errors"]
     seconds: dict[str, float] = row["seconds"]
     seconds[EAGER_HALF.name] = eager_seconds(EAGER_HALF, module, inputs, budget)
-    options = CudaOptions(PATCH, cache=cache, search=SearchSettings("full", TUNED))
+    options = CudaOptions(PATCH, len(patches), cache=cache, search=SearchSettings("full", TUNED))
     made: list[FloatArray] = []
-    found = cuda_bench.measure_on_card(network, options, noise(PATCH), budget, made.append)
+    found = cuda_bench.measure_on_card(network, options, patches, budget, made.append)
     seconds[OURS] = found.latency.median
     errors["card fp16"] = relative_error(made[0], exact(module, inputs[0]))
     errors["card fp32"] = card_error(module, network, cache)
