@@ -20,6 +20,8 @@ _VARIANCE = 400
 """Of sums: 12 times their deviation is exact in bf16 too, which holds whole numbers up to 256."""
 
 _UNLIKE = 2
+_CELL = 4, 8, 128
+"""Voxels along D, H and W that blocks of kernels walk through at least, or about."""
 _HIGHEST_SQUARED = 83  # of paired numbers, on average
 
 
@@ -98,6 +100,21 @@ def host_signs(count: int, density: float, seed: int) -> FloatArray:
     signs = random.integers(0, 2, count, np.int8) * np.int8(2) - np.int8(1)
     signs *= random.random(count, np.float32) < density
     return signs.astype(np.float32)
+
+
+def uneven_numbers(shape: tuple[int, ...]) -> FloatArray:
+    """Patches [N, C, D, H, W] of 0 and 1 whose cells have shares of 1 that are drawn for each.
+
+    A cell is about what one block of a kernel measures, so that none can be left out or counted
+    twice without showing in mean or variance of the whole.
+    """
+    random = np.random.default_rng(3)
+    *outer, depth, height, width = shape
+    cells = (-(-edge // cell) for edge, cell in zip((depth, height, width), _CELL, strict=True))
+    shares = random.random((*outer, *cells), np.float32)
+    for axis, (edge, cell) in enumerate(zip((depth, height, width), _CELL, strict=True), -3):
+        shares = shares.repeat(cell, axis).take(range(edge), axis)
+    return (random.random(shape, np.float32) < shares).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Whether the own kernels of the outermost layers compute on this card what the plain ones do.
 
 A step on the matrix units and the plain steps that come to the same are run on whole numbers, where
-both results are the same to the last bit. Each layer is checked once on a card.
+both results are the same to the last bit. Statistics that a step takes of its result are compared
+with those of a pass of their own. Each layer is checked once on a card.
 """
 
 import hashlib
@@ -14,13 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..compiler.blocks import BlockGrid, BlockRun
-from ..compiler.checks import Filling, host_signs, kernel_numbers
+from ..compiler.checks import Filling, host_signs, kernel_numbers, uneven_numbers
 from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
-from ..compiler.launches.steps import launches
+from ..compiler.launches.steps import launches, scratch_bytes
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
+    COUNTERS,
     IDENTITY,
     NUMBER_BYTES,
     PATCHES,
@@ -34,6 +36,7 @@ from ..compiler.steps import (
     Pack,
     Pointwise,
     Region,
+    Statistics,
     Tensor,
     TensorView,
     stored_channels,
@@ -54,13 +57,22 @@ from ..network.layers import FloatArray, Triple
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
-from .plan_check import RUNS, Fingerprints
+from .plan_check import RUNS, Fingerprints, downloaded
 
 OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
 
 _SIGNS = Filling("signs", 0.75)
 _PLAIN, _STORED, _TAKEN = "plain weight", "stored weight", "fingerprints"
+_PARTIALS = "partial sums"
 _NAN = 0xFF
+
+_VERSION = "1"
+"""Raised when the check finds more than before, so that layers are checked again."""
+
+_STATISTICS_BOUND = 2e-5
+"""Of factors by their size, and of summands, which count standard deviations: sums in float of some
+million numbers stay a tenth of it apart, and one block that is left out comes to more.
+"""
 
 
 class WrongKernelError(Exception):
@@ -98,7 +110,7 @@ def check_outer_layers(
         if not isinstance(step, OuterStep):
             continue
         source = _source(step)
-        shape = hashlib.sha256(repr((step, layout)).encode()).hexdigest()[:24]
+        shape = hashlib.sha256(repr((_VERSION, step, layout)).encode()).hexdigest()[:24]
         key = f"{source} {kernels.image_key(source)} {shape}"
         if key not in cache.kernels:
             try:
@@ -147,13 +159,48 @@ def wrong_step(
     with ExitStack() as opened:
         places = {
             name: opened.enter_context(DeviceBuffer(aligned(size))).address
-            for name, size in trial.sizes.items()
+            for name, size in _sizes(trial, kernels).items()
         }
         bench = _LayerBench(trial, places, kernels, stream, grid)
         bench.fill(_SIGNS)
         [right] = bench.results(bench.plainly, 1)
         wrong = int((bench.results(bench.as_used, RUNS) != right).sum())
-        return f"wrong results in {wrong} of {RUNS} runs" if wrong else None
+        if wrong:
+            return f"wrong results in {wrong} of {RUNS} runs"
+        return _wrong_statistics(bench, trial.measured) if trial.measured else None
+
+
+def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
+    """What is wrong with those that the step takes of its result; None if nothing is.
+
+    They are taken in float, so they need not be those of a pass of their own to the last bit, but
+    must be the same in every run.
+    """
+    bench.fill_unevenly()
+    bench.as_used()
+    found = bench.table(measured)
+    bench.measure_plainly(measured)
+    factors, summands = right = bench.table(measured)
+    off = np.abs(found - right) / np.stack([factors, np.maximum(np.abs(summands), 1)])
+    if not (off <= _STATISTICS_BOUND).all():
+        return f"wrong statistics, by {off.max():.1e},"
+    first, *others = bench.tables_taken(measured, RUNS)
+    wrong = sum(other != first for other in others)
+    return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
+
+
+def _sizes(trial: "_LayerTrial", kernels: Kernels) -> dict[str, int]:
+    """Bytes by name of all that a trial takes."""
+    measured, card = trial.measured, kernels.card
+    if measured is None:
+        return dict(trial.sizes)
+    table = measured.target
+    return {
+        **trial.sizes,
+        table.name: table.bytes,
+        COUNTERS: 4 * table.patches * table.channels,
+        _PARTIALS: max(scratch_bytes(step, card) for step in (trial.step, measured)),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +210,7 @@ class _LayerTrial:
     passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
     kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
     sources: tensors that are filled on the card, none where the patches are. made: None where it is
-    their translation.
+    their translation. measured: statistics that the step takes of it besides.
     """
 
     step: OuterStep
@@ -174,6 +221,7 @@ class _LayerTrial:
     weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
     sources: tuple[Tensor, ...]
     made: Tensor | None
+    measured: Statistics | None = None
 
 
 class _LayerBench:
@@ -210,6 +258,13 @@ class _LayerBench:
             laid = stored(kernel.reshape(trial.kernel)).numbers()
             stream.upload_now(self._places[name], encoded(laid, trial.shape.precision))
 
+    def fill_unevenly(self) -> None:
+        """Patches whose parts have other means and variances each."""
+        step = self._trial.step
+        assert isinstance(step, ConvolvePatches)
+        patches = uneven_numbers((step.target.batch, step.channels, *step.extents))
+        self._stream.upload_now(self._places[PATCHES], patches.tobytes())
+
     def plainly(self) -> None:
         """Queue the plain convolution."""
         trial, at = self._trial, self._places
@@ -226,7 +281,30 @@ class _LayerBench:
         if self._grid:
             self._launch(block_launches(step, at, card, self._grid, BlockRun(0, 1)))
         else:
-            self._launch(launches(step, at, card))
+            self._launch(launches(step, at, card, self._places.get(_PARTIALS, 0)))
+
+    def measure_plainly(self, measured: Statistics) -> None:
+        """Queue the pass that takes statistics of what was made."""
+        table = measured.target
+        self._stream.fill(self._places[COUNTERS], 0, 4 * table.patches * table.channels)
+        partials = self._places[_PARTIALS]
+        self._launch(launches(measured, self._at, self._kernels.card, partials))
+
+    def table(self, measured: Statistics) -> FloatArray:
+        """Factors and summands [2, patches x channels], once the queue is done."""
+        table = measured.target
+        numbers = downloaded(self._stream, self._places[table.name], table.bytes // 4, np.float32)
+        self._stream.fill(self._places[table.name], _NAN, table.bytes)
+        return numbers.reshape(2, -1)
+
+    def tables_taken(self, measured: Statistics, runs: int) -> Any:
+        """Fingerprints of the statistics of each of many runs of the step."""
+        place, size = self._places[measured.target.name], measured.target.bytes
+        for _ in range(runs):
+            self._stream.fill(place, _NAN, size)
+            self.as_used()
+            self._fingerprints.take(place, size, 4)
+        return self._fingerprints.read()
 
     def _at(self, name: str) -> int:
         return self._places[name]
@@ -271,8 +349,9 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
     stride = (step.stride,) * 3
     shape = replace(_plain_shape(packed, target, step.kernel), stride=stride)
     kernel = target.channels, step.channels, *step.kernel
+    measured = step.statistics and _bare(step.statistics)
     return _LayerTrial(
-        step=replace(step, weight=_STORED, statistics=None),
+        step=replace(step, weight=_STORED, statistics=measured),
         passes=(pack,),
         sizes={
             PATCHES: 4 * target.batch * step.channels * prod(step.extents),
@@ -290,7 +369,14 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
         },
         sources=(),
         made=target,
+        measured=measured,
     )
+
+
+def _bare(statistics: Statistics) -> Statistics:
+    """Without what was learned, which no trial has."""
+    groups = statistics.groups and replace(statistics.groups, bias=None)
+    return replace(statistics, scale=None, shift=None, groups=groups)
 
 
 def _last_layer(step: ConvolveToPatches) -> _LayerTrial:

@@ -13,6 +13,7 @@ from cuda_cyclegan.engine.compiler.checks import (
     exposing_sets,
     rounding_bound,
     sampled_voxels,
+    uneven_numbers,
 )
 from cuda_cyclegan.engine.compiler.launches import checks
 from cuda_cyclegan.engine.compiler.steps import Convolution, Tensor
@@ -145,3 +146,18 @@ def test_voxels_that_are_looked_at_have_all_corners_of_the_first_and_last_patch(
             assert np.ravel_multi_index(place, (3, 20, 30, 40)) in voxels
     assert max(voxels) == 3 * 20 * 30 * 40 - 1
     assert len(voxels) > 900
+
+
+@pytest.mark.parametrize("extents", [(9, 20, 130), (128, 128, 128)])
+def test_no_part_of_uneven_numbers_is_like_the_whole(extents):
+    numbers = uneven_numbers((2, 1, *extents))
+    assert set(np.unique(numbers)) == {0, 1}
+    d, h, w = extents
+    parts = [
+        numbers[n, 0, z : z + 4, y : y + 8, x : x + 128].mean()
+        for n in range(2)
+        for z in range(0, d, 4)
+        for y in range(0, h, 8)
+        for x in range(0, w, 128)
+    ]
+    assert np.std(parts) > 0.2

@@ -5,13 +5,15 @@ The kernels run lane by lane on the CPU.
 
 import shutil
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
 
 from support import cuda_on_cpu
-from support.checks_in_memory import HostBuffer, HostKernels, HostStream
+from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.described_cards import H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
@@ -23,8 +25,10 @@ from cuda_cyclegan.engine.compiler.steps import (
     ExpressedView,
     Layout,
     Lowered,
+    Statistics,
     Tensor,
     TensorView,
+    WeightTable,
 )
 from cuda_cyclegan.engine.cuda import kernel_check
 from cuda_cyclegan.engine.cuda.kernel_check import (
@@ -53,6 +57,17 @@ STRIDED = replace(
     kernel=(4, 4, 4),
     origin=(-1,) * 3,
     stride=2,
+)
+MEASURED = replace(STEP, target=replace(STEP.target, extents=(2, 18, 20)), extents=(2, 18, 20))
+MEASURED = replace(
+    MEASURED,
+    statistics=Statistics(
+        TensorView(MEASURED.target, MEASURED.extents),
+        WeightTable("table", 2, 32),
+        1e-5,
+        "scale",
+        "shift",
+    ),
 )
 LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
@@ -98,6 +113,61 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(
             patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
             found = kernel_check.wrong_step(step, kernels, stream, grid)
             assert "wrong results in 2 of 2 runs" in found
+
+
+def _left_out(partials, _run):
+    """What one block has measured."""
+    partials[0, 1] = 0
+
+
+def _counted_twice(partials, _run):
+    partials[1, 0] = partials[1, 1]
+
+
+def _of_one_channel(partials, _run):
+    partials[0, 0, 5, 1] += 0.01
+
+
+def _now_and_then(partials, run):
+    if run == 5:
+        partials[1, 1, 31, 2] *= 1.001
+
+
+class SpoiltPartials(LaneKernels):
+    """A first layer whose kernel is wrong in what it measures alone."""
+
+    def __init__(self, folder, fault) -> None:
+        super().__init__(folder)
+        self._fault = fault
+
+    def launch(self, stream, launch) -> None:
+        super().launch(stream, launch)
+        if launch.source == "convolve_patches":
+            blocks = launch.grid[0] * launch.grid[1]
+            assert blocks > 1
+            partials = at(launch.arguments.partials, np.float32, 2, blocks, 32, 3)
+            self._fault(partials, len(self.first_layers))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (_left_out, "wrong statistics"),
+        (_counted_twice, "wrong statistics"),
+        (_of_one_channel, "wrong statistics"),
+        (_now_and_then, "other statistics in 1 of 2 runs"),
+    ],
+)
+def test_a_first_layer_that_measures_wrongly_is_found(fault, words, folder, monkeypatch, cache):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    check = partial(check_outer_layers, replace(LOWERED, steps=(MEASURED,)), cache=cache)
+    with pytest.raises(WrongKernelError, match=words):
+        check(kernels=SpoiltPartials(folder, fault), stream=HostStream())
+    assert not cache.kernels
+    check(kernels=LaneKernels(folder), stream=HostStream())
+    assert list(cache.kernels.values()) == [""]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
