@@ -20,7 +20,6 @@ place comes with a sentence that the user should keep: that a plan is refused.
 """
 
 _FASTEST = 8
-_NEAR = 2
 
 
 def unheard(_what: str, _share: float | None) -> None:
@@ -55,10 +54,6 @@ class Candidate:
     def name(self) -> str:
         """cuDNN's name of the plan."""
         return self.plan
-
-    def is_near(self, fastest: "Candidate") -> bool:
-        """Whether it is fast enough to be looked at more closely."""
-        return self.microseconds <= _NEAR * fastest.microseconds
 
 
 @dataclass(frozen=True, slots=True)

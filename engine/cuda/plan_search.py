@@ -241,23 +241,24 @@ class PlanSearch:
         return QueuedPlan(self._queue(trial.shape, algorithm, addresses), algorithm.workspace)
 
     def _measure(self, trial: _Trial, seconds: float) -> bool:
-        """Keep what is fast and right of what cuDNN offers; whether anything was tried."""
+        """Keep what is fast of what cuDNN offers; whether anything was tried.
+
+        What is not used needs no check: a plan has one when it is the fastest that is left.
+        """
         deadline = monotonic() + seconds
         effort, plans = trial.search.effort, trial.plans
         refused = self._known(trial.shape).refused
-        found: dict[str, tuple[Candidate, Algorithm]] = {}
+        found: dict[str, Candidate] = {}
         for index in _offered(plans, effort):
             assert plans is not None
             if found and (effort == "off" or monotonic() > deadline):
                 break
             name = plans.name(index)
             if name not in refused and (built := self._built(trial, plans, index)):
-                best = _fastest([candidate for candidate, _ in found.values()])
+                best = _fastest(found.values())
                 if (time := self._time(trial, built, best)) is not None:
-                    found[name] = Candidate(name, built.workspace, time), built
-        fast = worth_keeping([candidate for candidate, _ in found.values()])
-        self._keep(trial, fast)
-        self._strike_out(trial, [found[one.plan][1] for one in fast if one.is_near(fast[0])])
+                    found[name] = Candidate(name, built.workspace, time)
+        self._keep(trial, worth_keeping(list(found.values())))
         if effort != "off" and _own_may_be_fastest(trial.shape):
             self._measure_own(trial)
         return bool(found) or self._cache.best(trial.shape, trial.workspace, effort) is not None
@@ -276,12 +277,6 @@ class PlanSearch:
             return _unless_refused(lambda: trial.bench.time(way.queue, best))
         verdicts = _unless_refused(lambda: trial.check.verdicts([way]))
         return 0.0 if verdicts and self._is_right(trial, built, verdicts[0]) else None
-
-    def _strike_out(self, trial: _Trial, kept: list[Algorithm]) -> None:
-        """Refuse those that are wrong."""
-        verdicts = trial.check.verdicts([self._way(trial, built) for built in kept])
-        for built, verdict in zip(kept, verdicts, strict=True):
-            self._is_right(trial, built, verdict)
 
     def _is_right(self, trial: _Trial, built: Algorithm, verdict: PlanVerdict) -> bool:
         """Note what came of a plan's check; one that is wrong is refused."""

@@ -150,9 +150,8 @@ def fingerprint(p: arguments.FingerprintArguments) -> None:
 
 @cache
 def factors(count: int) -> Any:
-    index = np.arange(count)
-    high, low = (random_bits(seed, index).astype(np.uint64) for seed in (2, 1))
-    return high << np.uint64(32) | low | np.uint64(1)
+    bits = mixed(np.arange(count)).astype(np.uint64)
+    return bits * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
 
 
 def windows(source: Any, p: Any) -> Any:

@@ -120,8 +120,14 @@ extern "C" __global__ void fill_numbers(FillNumbers p) {
     }
 }
 
-// The sum of all words, each times an odd number of its own, modulo 2^64: one wrong word always
-// changes it, and several leave it as it was once in 2^63. Zeros of both signs are the same.
+// An odd number for each place; no two of the first 2^32 places have the same.
+__device__ __forceinline__ unsigned long long own_factor(Index index) {
+    const unsigned bits = mixed((unsigned)index ^ (unsigned)(index >> 32) * 0x9E3779B1u);
+    return bits * 0x9E3779B97F4A7C15ull | 1;
+}
+
+// The sum of all words, each times a number of its own, modulo 2^64: one wrong word always changes it,
+// and several leave it as it was by a chance below 2^-32. Zeros of both signs are the same.
 extern "C" __global__ void fingerprint(Fingerprint p) {
     __shared__ unsigned long long sums[SUMMING];
     const Index step = (Index)gridDim.x * blockDim.x;
@@ -134,8 +140,7 @@ extern "C" __global__ void fingerprint(Fingerprint p) {
         } else if (word == 0x80000000u) {
             word = 0;
         }
-        const unsigned low = random_bits(1, i) | 1, high = random_bits(2, i);
-        sum += ((unsigned long long)high << 32 | low) * word;
+        sum += own_factor(i) * word;
     }
     sums[threadIdx.x] = sum;
     for (int half = SUMMING / 2; half; half /= 2) {

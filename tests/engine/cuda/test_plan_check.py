@@ -181,6 +181,22 @@ def test_a_choice_of_an_earlier_version_is_checked_once(world, tmp_path, name):
     assert (searches.plans.runs, len(searches.told)) == (runs, 1)
 
 
+def test_only_what_would_be_used_is_checked(world, tmp_path):
+    from cuda_cyclegan.engine.cuda import plan_check
+
+    checked, judge = [], plan_check.PlanCheck.verdicts
+
+    def verdicts(check, ways):
+        checked.append(len(ways))
+        return judge(check, ways)
+
+    world[1].setattr(plan_check.PlanCheck, "verdicts", verdicts)
+    searches = Searches(world, {f"right {i}": None for i in range(5)}, tmp_path)
+    searches.start()
+    assert checked == [1]
+    assert len(searches.cache.get(key_of(SHAPE)).candidates) == 5
+
+
 def test_where_no_plan_is_right_the_plain_kernel_does(world):
     searches = Searches(world, FAULTS)
     assert searches.start() == OWN
