@@ -62,7 +62,8 @@ class Translation:
             lambda network: infer_study(study, OpenModel(model, network, options), watch, _untold),
             precision,
         )
-        returned = self.way_back.lead(outcome.result, precision, watch, _untold)
+        led = self.way_back.lead(outcome.result, precision, watch, _untold)
+        returned = led.compared(watch)
         return returned.error.error / returned.error.unit
 
 

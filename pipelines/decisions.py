@@ -51,11 +51,6 @@ def with_inference(model: Model, options: TranslateOptions) -> TranslateOptions:
 
 def _check_of_volume(options: TranslateOptions) -> None:
     """Raise SettingsError for settings of tiles; a seam score needs to know where borders were."""
-    if options.verify:
-        raise SettingsError(
-            "Setting verify computes tiles again, and a volume that is translated at once has "
-            "none; use setting inference=patches, or leave verify out."
-        )
     if options.seam_score:
         return
     for name in ("patch", "overlap", "blend"):

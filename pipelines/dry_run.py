@@ -35,8 +35,8 @@ from .study.plan import StudyPlan
 from .study.preparation import lying_alike
 from .study.sliding_window import window_grid
 from .study.tiling import Tiling
-from .study.translation import PreparedStudy, plan_read_study, prepare_study, read_study
-from .study.verification import chosen_places
+from .study.translation import plan_read_study, prepare_study, read_study
+from .study.verification import tiles_again, volume_again_bytes
 from .translate import Job, concurrency_of
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def dry_run(job: Job, tell: Callable[[int, int], None] = lambda _done, _all: Non
     grids_back = [row.back for row in rows if row.back]
     held = [card.held(grids, at_once) for card in cards]
     held += [card.held(grids_back, at_once) for card in back]
-    verifying = foresight.verifying(sum(row.again for row in rows))
+    verifying = foresight.verifying(*rows)
     return DryRun(tuple(rows), (*cards, *back), tuple(held), foresight.wall(rows), verifying)
 
 
@@ -184,12 +184,14 @@ class _Foresight:
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
         if volume is None:
             notes = *notes, *_padding(plan.tiling)
-        again = self._again(planned, study)
+        verify, name = job.options.verify, str(planned.study.name)
+        again = tiles_again(plan, study.prepared.given, verify, name)
+        again_bytes = volume_again_bytes(plan, verify)
         row = DryRow(
             planned,
             notes,
             grid,
-            peak + (volume.host_bytes if volume else 0),
+            peak + (volume.host_bytes if volume else 0) + again_bytes,
             _on_a_card(volume) if volume else self._on_card(grid, back),
             again=again,
             back=back,
@@ -241,18 +243,13 @@ class _Foresight:
         most = max((size for size in returning if size is not None), default=None)
         return None if most is None else largest + most
 
-    def _again(self, planned: PlannedStudy, study: PreparedStudy) -> int:
-        prepared, count = study.prepared, self._job.options.verify
-        name = str(planned.study.name)
-        places = chosen_places(prepared.given, prepared.plan.tiling, count, name) if count else ()
-        return sum(len(place.tiles) for place in places)
-
-    def verifying(self, tiles: int) -> float | None:
-        """Seconds for so many tiles on the CPU; None if that was never measured."""
-        if not tiles:
+    def verifying(self, *rows: DryRow) -> float | None:
+        """Seconds for what of them the CPU computes again; None if that was never measured."""
+        again = sum(row.again * (row.voxels if row.volume else 1) for row in rows)
+        if not again:
             return 0.0
         rates = self._cache.get(VerifyRates, self._job.verify_key)
-        return rates and tiles * rates.tile
+        return rates and again * rates.tile
 
     def wall(self, rows: Sequence[DryRow]) -> float | None:
         due = [row for row in rows if row.grid]
@@ -273,7 +270,7 @@ class _Foresight:
     def _work(self, row: DryRow) -> Work | None:
         voxels = row.voxels
         host = self._cache.get(HostRates, *self._job.known_host_keys(row.planned.study))
-        network, verifying = self._on_device(row), self.verifying(row.again)
+        network, verifying = self._on_device(row), self.verifying(row)
         if host is None or network is None or verifying is None:
             return None
         return Work(voxels * host.load, network, voxels * host.store + verifying)

@@ -122,8 +122,8 @@ class Job:
 
     @property
     def verify_key(self) -> str:
-        """Under which it is remembered how long the CPU takes for a tile."""
-        return verify_key(self.model.sha256, self.settings.patch)
+        """Under which it is remembered how long the CPU takes for a tile, or a volume."""
+        return verify_key(self.model.sha256, self.settings.opened_for)
 
     @property
     def opening_key(self) -> str:
@@ -276,9 +276,9 @@ def _remember(
 ) -> None:
     """Keep how fast this batch went, for plans of the next."""
     cache = RateCache(cache_folder())
-    if verify := VerifyRates.measured(rows):
-        cache.put(verify, job.verify_key)
     at_once = job.settings.opened_for is None
+    if verify := VerifyRates.measured(rows, at_once=at_once):
+        cache.put(verify, job.verify_key)
     if opening.seconds is not None and (
         network := NetworkRates.measured(rows, opening.seconds, at_once=at_once)
     ):

@@ -257,8 +257,8 @@ MAY_IMPORT = {
     "pipelines.execution": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
         "engine.recovery io.files io.formats io.volume io.writing pipelines.cycle pipelines.host "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings "
-        "pipelines.stopwatch pipelines.study"
+        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
     "pipelines.inference_comparison": (
@@ -314,10 +314,11 @@ MAY_IMPORT = {
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
-        "engine.onnxruntime engine.options engine.scaling engine.sliding_window "
-        "engine.whole_volume io.channels io.choice io.contrasts io.discovery io.errors io.maps "
-        "io.reading io.sidecar io.volume io.writing pipelines.errors pipelines.settings "
-        "pipelines.stopwatch pipelines.study.maps pipelines.study.voxels"
+        "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
+        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
+        "io.discovery io.errors io.maps io.reading io.sidecar io.volume io.writing "
+        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
+        "pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "

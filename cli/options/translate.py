@@ -214,7 +214,8 @@ VerifiedTiles: TypeAlias = Annotated[
         "--verify",
         metavar="N",
         min=0,
-        help="Compute N tiles of each study again on the CPU; a study whose result differs fails.",
+        help="Compute N tiles of each study again on the CPU, or its volume where that is "
+        "translated at once; a study whose result differs fails.",
         rich_help_panel=RESULT,
     ),
 ]

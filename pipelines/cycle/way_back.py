@@ -51,13 +51,36 @@ class BackTask:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A study whose result was led back. inferred: it, with the result finished. error: of the
-    cycle. notes: on how it was computed.
+    """A study whose result was led back. inferred: it, with the map of the error if that is asked
+    for. error: of the cycle.
     """
 
     inferred: InferredStudy
     error: CycleError
+
+
+@dataclass(frozen=True, slots=True)
+class LedBack:
+    """A study whose result was led back: no network is needed any more to compare it with its scan.
+
+    way_back: by which. inferred: it, with the result finished. made: what came back. notes: on how
+    that was computed.
+    """
+
+    way_back: "WayBack"
+    inferred: InferredStudy
+    made: InferredStudy
     notes: tuple[str, ...]
+
+    def compared(self, watch: Stopwatch, empty: Empty = np.empty) -> Returned:
+        """The error of what came back, and its map if that is asked for."""
+        inferred, way_back = self.inferred, self.way_back
+        scan = _scan_of(inferred)
+        with watch.time("finish"):
+            shown = way_back.blank_map(scan, empty)
+            error = way_back.error(scan, inferred.study.prepared, self.made, shown)
+        maps = (StudyMap(cycle_mark(way_back.asked.sha256), shown),) if shown else ()
+        return Returned(replace(inferred, maps=maps), error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +106,25 @@ class WayBack:
         watch: Stopwatch,
         on_tiles: OnTiles,
         empty: Empty = np.empty,
-    ) -> Returned:
-        """Finish a study's result, translate it back and compare that with the scan.
+    ) -> LedBack:
+        """Finish a study's result and translate it back.
 
         precision: to begin with. Raises EngineError and PreparationError.
         """
-        scan = inferred.study.scan
-        if scan is None:
-            raise ValueError("the scan of a study that is led back must be kept")
+        _scan_of(inferred)
         with watch.time("finish"):
             [result] = finish(inferred.study.prepared, inferred.made, empty)
         made, notes = self._led_back(result, precision, watch, on_tiles, empty)
-        with watch.time("finish"):
-            shown = self._blank_map(scan, empty)
-            error = self._error(scan, inferred.study.prepared, made, shown)
-        maps = (StudyMap(cycle_mark(self._asked.sha256), shown),) if shown else ()
-        return Returned(replace(inferred, finished=(result,), maps=maps), error, notes)
+        return LedBack(self, replace(inferred, finished=(result,)), made, notes)
 
     @property
-    def _asked(self) -> CycleCheck:
+    def asked(self) -> CycleCheck:
+        """What is asked for."""
         return self.options.cycle_check or CycleCheck("")
 
-    def _blank_map(self, scan: Volume, empty: Empty) -> Volume | None:
+    def blank_map(self, scan: Volume, empty: Empty) -> Volume | None:
         """New voxels on the scan's grid for the error of each, if that is asked for."""
-        if not self._asked.has_map:
+        if not self.asked.has_map:
             return None
         return scan.with_voxels(empty(scan.shape[::-1], np.float32).transpose())
 
@@ -141,12 +159,20 @@ class WayBack:
         told = (*outcome.notes, *outcome.result.notes)
         return outcome.result, tuple(f"On the way back: {note}" for note in told)
 
-    def _error(
+    def error(
         self, scan: Volume, prepared: Prepared, made: InferredStudy, shown: Volume | None
     ) -> CycleError:
+        """Of what came back of a scan; shown: is filled with that of each voxel."""
         unit = abs(prepared.inward[0].radius)
         mean = mean_difference(scan, prepared, made, shown)
         return cycle_rule(self.model.card, self.back.identity).judged(mean * unit, unit)
+
+
+def _scan_of(inferred: InferredStudy) -> Volume:
+    scan = inferred.study.scan
+    if scan is None:
+        raise ValueError("the scan of a study that is led back must be kept")
+    return scan
 
 
 @contextmanager
@@ -200,12 +226,14 @@ def mean_difference(
     target = plan.orientation.oriented(shown.voxels) if shown else None
 
     def compared(slab: Slab, returned: FloatArray) -> _Sums:
-        given = stored.forward(view[slab])
-        difference = np.abs(returned - given)
+        difference = stored.forward(view[slab])
+        inside = difference > level
+        np.subtract(returned, difference, out=difference)
+        np.abs(difference, out=difference)
         if target is not None:
             np.multiply(difference, abs(inward.radius), out=target[slab])
-        inside = given > level
-        return float(difference[inside].sum(dtype=np.float64)), int(inside.sum())
+        difference *= inside
+        return float(difference.sum(dtype=np.float64)), int(np.count_nonzero(inside))
 
     if plan.resampling is None:
         parts = beside_each_other(lambda slab: compared(slab, network[slab]), slabs(view))

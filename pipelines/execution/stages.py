@@ -16,9 +16,10 @@ from ...engine.options import Precision
 from ...engine.recovery import SharedGenerator, shared_generator
 from ...io.volume import Volume
 from ...io.writing import map_beside
-from ..cycle.way_back import BackTask, WayBack, host_bytes, plan_back
+from ..cycle.way_back import BackTask, LedBack, WayBack, host_bytes, plan_back
 from ..host.arrays import HostArrays
 from ..host.memory import PeakMeters
+from ..opening import maps_memory
 from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked, unit_of
 from ..report.failures import failure_of
 from ..report.report import StudyReport
@@ -45,7 +46,12 @@ from ..study.translation import (
     prepare_study,
     read_study,
 )
-from ..study.verification import StudyVerifier, check_verified, study_verifier
+from ..study.verification import (
+    StudyVerifier,
+    check_verified,
+    study_verifier,
+    volume_again_bytes,
+)
 from .concurrency import CommitBarrier, StoppedError, WeightedSemaphore, running_in_background
 
 Made = TypeVar("Made")
@@ -55,6 +61,11 @@ ShareGenerator: TypeAlias = Callable[[Progress], AbstractContextManager[SharedGe
 """Lets the threads of a batch have the network, which tells of the search for plans."""
 ShareVerifier: TypeAlias = Callable[[Model], AbstractContextManager[StudyVerifier]]
 """Lets them have what computes tiles again."""
+
+
+def verifier_of_a_batch(model: Model) -> AbstractContextManager[StudyVerifier]:
+    """What computes tiles again for one batch only."""
+    return study_verifier(model, maps_memory)
 
 
 def opened_for_a_batch(
@@ -83,7 +94,7 @@ class StudyTask:
     store: Store
     hands_over: bool = False
     may_begin: Callable[[str], bool] = lambda _: True
-    share_verifier: ShareVerifier = study_verifier
+    share_verifier: ShareVerifier = verifier_of_a_batch
     back: BackTask | None = None
 
     @property
@@ -119,7 +130,7 @@ class DeviceLostError(BaseException):
 
 
 Loaded: TypeAlias = tuple[StudyProgress, PreparedStudy] | StudyDone
-Inferred: TypeAlias = tuple[StudyProgress, InferredStudy] | StudyDone
+Inferred: TypeAlias = tuple[StudyProgress, InferredStudy | LedBack] | StudyDone
 Finished: TypeAlias = tuple[StudyProgress, Translated] | StudyDone
 
 
@@ -288,11 +299,11 @@ class StudyStages:
         return prepared
 
     def _needed(self, volume: Volume, plan: StudyPlan) -> int:
-        back = self._task.back
+        back, options = self._task.back, self._task.options
+        again = volume_again_bytes(plan, options.verify)
         if back is None:
-            return plan.footprint.peak
-        options = self._task.options
-        return host_bytes(volume, plan, plan_back(volume, back.model, options), options)
+            return plan.footprint.peak + again
+        return again + host_bytes(volume, plan, plan_back(volume, back.model, options), options)
 
     def _take_memory(self, ticket: StudyProgress, needed: int) -> None:
         ticket.held = needed
@@ -335,8 +346,8 @@ class StudyStages:
         generator: SharedGenerator,
         way_back: WayBack,
         on_tiles: OnTiles,
-    ) -> InferredStudy:
-        """As `_infer`, with the result finished and its cycle error in the row."""
+    ) -> LedBack:
+        """As `_infer`, with the result finished and led back; what is left takes no network."""
         returning = way_back.plan(study).steps
 
         def on_way_forth(done: int, total: int) -> None:
@@ -347,17 +358,24 @@ class StudyStages:
             on_tiles(passed + done, passed + total)
 
         inferred = self._infer(ticket, study, generator, on_way_forth)
-        returned = way_back.lead(
+        led = way_back.lead(
             inferred, self._task.precision, ticket.watch, on_way_back, self._arrays.empty
         )
-        notes = *ticket.row.notes, *returned.notes, *filter(None, [returned.error.note])
+        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *led.notes))
+        return led
+
+    def _compared(self, ticket: StudyProgress, led: LedBack) -> InferredStudy:
+        """A study with its cycle error in the row."""
+        returned = led.compared(ticket.watch, self._arrays.empty)
+        notes = *ticket.row.notes, *filter(None, [returned.error.note])
         ticket.row = replace(ticket.row, notes=notes, cycle=returned.error)
         return returned.inferred
 
     def _finish(
-        self, ticket: StudyProgress, study: InferredStudy, verifier: StudyVerifier
+        self, ticket: StudyProgress, made: InferredStudy | LedBack, verifier: StudyVerifier
     ) -> Translated:
         task, watch = self._task, ticket.watch
+        study = self._compared(ticket, made) if isinstance(made, LedBack) else made
         if task.options.verify:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)

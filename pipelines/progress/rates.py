@@ -65,16 +65,21 @@ class NetworkRates:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRates:
-    """Seconds a tile that is computed a second time, on the CPU."""
+    """Seconds a tile that is computed a second time, on the CPU.
+
+    tile: or a voxel of the scan, of volumes that are translated at once.
+    """
 
     tile: float
 
     @classmethod
-    def measured(cls, rows: Iterable[StudyReport]) -> "VerifyRates | None":
+    def measured(
+        cls, rows: Iterable[StudyReport], *, at_once: bool = False
+    ) -> "VerifyRates | None":
         """The rate of what was verified; None if that is nothing."""
-        verified = [row.verified for row in rows if row.verified and row.verified.tiles]
-        tiles = sum(one.tiles for one in verified)
-        return cls(fsum(one.seconds for one in verified) / tiles) if tiles else None
+        verified = [(row.verified, row.voxels) for row in rows if row.verified]
+        tiles = sum(one.tiles * (voxels if at_once else 1) for one, voxels in verified)
+        return cls(fsum(one.seconds for one, _ in verified) / tiles) if tiles else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +176,12 @@ def network_key(model: str, patch: Sequence[int] | None, precision: str, devices
     return f"{opening_key(devices)}, {precision}, {extents}, {model}"
 
 
-def verify_key(model: str, patch: Sequence[int]) -> str:
-    """What the seconds of a tile on the CPU depend on; model: its file's hash."""
-    return f"{platform.node()}, verify, {'x'.join(map(str, patch))}, {model}"
+def verify_key(model: str, patch: Sequence[int] | None) -> str:
+    """What the seconds of a tile on the CPU depend on; model: its file's hash. patch: None for
+    volumes at once.
+    """
+    extents = "x".join(map(str, patch)) if patch else "volume"
+    return f"{platform.node()}, verify, {extents}, {model}"
 
 
 def host_keys(study: Study, model: str, result_format: str) -> tuple[str, str]:

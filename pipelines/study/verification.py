@@ -1,31 +1,38 @@
-"""Some tiles of a study computed a second time, by ONNX Runtime on the CPU.
+"""Some tiles of a study computed a second time, by ONNX Runtime on the CPU, or its volume.
 
 What is compared is the result itself: around the middle of a tile, up to the next border of any, it
 is the weighted mean of the same few tiles throughout. These are computed again.
+
+No part of a volume that is translated at once can be computed by itself, as normalisations take the
+whole of it. So all of it is computed again; it is compared part by part, as what is wrong in one
+would hardly show in all.
 """
 
 import threading
 from collections import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, prod, sqrt
 from random import Random
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
 from ...engine.generator import Generator
 from ...engine.model.model import Model
 from ...engine.model.reference import tolerance
-from ...engine.network.layers import FloatArray
+from ...engine.network.layers import FloatArray, Triple
 from ...engine.onnxruntime.session import open_cpu_generator
+from ...engine.onnxruntime.slabs.generator import open_cpu_volume_generator
 from ...engine.scaling import Stored
 from ..errors import VerificationError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
 from .blending import patch_weights
+from .plan import StudyPlan
 from .row_figures import Verified
 from .sliding_window import Cutter
 from .tiling import Box, Tile, Tiling
@@ -36,6 +43,14 @@ _SPREAD = 0.1
 
 _EVERY = 4
 """Along each axis, voxels that are looked at to tell a range."""
+
+_PART = 64
+"""Edge of the parts by which a volume is compared."""
+
+_FLOAT = 4
+
+_Judged: TypeAlias = tuple[float, float]
+"""An error, and what is allowed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +70,27 @@ def chosen_places(given: Stored, tiling: Tiling, count: int, name: str) -> tuple
     return tuple(_place(tiling, tile) for tile in islice(busy, count))
 
 
+def tiles_again(plan: StudyPlan, given: Stored, count: int, name: str) -> int:
+    """How many tiles `--verify` computes again; a volume that is translated at once is one."""
+    if not count or plan.inference == "volume":
+        return min(count, 1)
+    return sum(len(place.tiles) for place in chosen_places(given, plan.tiling, count, name))
+
+
+def volume_again_bytes(plan: StudyPlan, count: int) -> int:
+    """Bytes of the host that a volume takes which `--verify` computes again, without maps."""
+    is_due = count and plan.inference == "volume"
+    return _FLOAT * len(plan.results) * prod(plan.tiling.extents) if is_due else 0
+
+
 @contextmanager
-def study_verifier(model: Model) -> abc.Generator["StudyVerifier"]:
-    """The one owner of the model on the CPU, which opens with the first study."""
+def study_verifier(model: Model, maps_memory: Callable[[], int]) -> abc.Generator["StudyVerifier"]:
+    """The one owner of the model on the CPU, which opens with the first study.
+
+    maps_memory: bytes of the host that maps of a volume may take now.
+    """
     with ExitStack() as opened:
-        yield StudyVerifier(model, opened)
+        yield StudyVerifier(model, maps_memory, opened)
 
 
 class StudyVerifier:
@@ -67,8 +98,8 @@ class StudyVerifier:
     all cores and much memory. opened: closes the model at last.
     """
 
-    def __init__(self, model: Model, opened: ExitStack) -> None:
-        self._model, self._opened = model, opened
+    def __init__(self, model: Model, maps_memory: Callable[[], int], opened: ExitStack) -> None:
+        self._model, self._maps_memory, self._opened = model, maps_memory, opened
         self._reference: Generator | None = None
         self._turn = threading.Lock()
 
@@ -80,10 +111,35 @@ class StudyVerifier:
         Raises EngineError.
         """
         with self._turn, watch.time("finish"):
-            return self._verify(inferred, options, name)
+            begin = perf_counter()
+            if inferred.study.prepared.plan.inference == "volume":
+                judged, tiles = self._volume(inferred), 1
+            else:
+                judged, tiles = self._tiles(inferred, options, name)
+            worst, allowed = max(judged, key=lambda one: one[0] / one[1])
+            return Verified(
+                places=len(judged),
+                tiles=tiles,
+                error=worst,
+                allowed=allowed,
+                seconds=perf_counter() - begin,
+            )
 
-    def _verify(self, inferred: InferredStudy, options: TranslateOptions, name: str) -> Verified:
-        begin = perf_counter()
+    def _volume(self, inferred: InferredStudy) -> list[_Judged]:
+        prepared, target = inferred.study.prepared, inferred.made.target
+        wanted = np.empty(target.values.shape, np.float32)
+        network = self._model.network
+        with open_cpu_volume_generator(network, self._maps_memory()) as reference:
+            reference.translate_volume(prepared.given, Stored(wanted), _untold)
+        # Statistics are taken exactly there: the extents explain nothing.
+        explained = tolerance(inferred.precision, (0, 0, 0))
+        parts = _busy_parts(prepared.given, prepared.plan.tiling.extents)
+        errors = (_difference(target, wanted[:, *part], part) for part in parts)
+        return [(error, explained + steps) for error, steps in errors]
+
+    def _tiles(
+        self, inferred: InferredStudy, options: TranslateOptions, name: str
+    ) -> tuple[list[_Judged], int]:
         prepared = inferred.study.prepared
         tiling = prepared.plan.tiling
         places = chosen_places(prepared.given, tiling, options.verify, name)
@@ -93,14 +149,7 @@ class StudyVerifier:
         errors = [_error(inferred, weights, place, cutter, reference) for place in places]
         explained = tolerance(inferred.precision, tiling.patch)
         judged = [(error, explained + steps) for error, steps in errors] or [(0.0, explained)]
-        worst, allowed = max(judged, key=lambda one: one[0] / one[1])
-        return Verified(
-            places=len(places),
-            tiles=sum(len(place.tiles) for place in places),
-            error=worst,
-            allowed=allowed,
-            seconds=perf_counter() - begin,
-        )
+        return judged, sum(len(place.tiles) for place in places)
 
     def _opened_reference(self) -> Generator:
         if self._reference is None:
@@ -113,8 +162,8 @@ def check_verified(verified: Verified) -> None:
     """Raise VerificationError if the result is something else."""
     if not verified.passed:
         raise VerificationError(
-            f"The result is not what the CPU computes: it is {verified.error:.1e} off where tiles "
-            f"were computed again, and {verified.allowed:g} is allowed; nothing was written. Run "
+            f"The result is not what the CPU computes: it is {verified.error:.1e} off where it was "
+            f"computed again, and {verified.allowed:g} is allowed; nothing was written. Run "
             "doctor, and translate again with setting precision=fp32 or device=cpu."
         )
 
@@ -124,6 +173,19 @@ def _range(given: Stored, box: Box) -> float:
     ends = np.stack([seen.min(axis=(1, 2, 3)), seen.max(axis=(1, 2, 3))])
     lowest, highest = given.scaling.forward(ends)
     return float((highest - lowest).max())
+
+
+def _busy_parts(given: Stored, extents: Triple) -> list[Box]:
+    """Parts of a volume with something in them; all, if there is nothing in any."""
+    ends = [[slice(at, min(at + _PART, edge)) for at in range(0, edge, _PART)] for edge in extents]
+    whole = slice(None)
+    least = _SPREAD * _range(given, (whole, whole, whole))
+    parts: list[Box] = [(d, h, w) for d, h, w in product(*ends)]
+    return [part for part in parts if _range(given, part) >= least] or parts
+
+
+def _untold(_share: float) -> None:
+    """For whom it is of no interest how much is done."""
 
 
 def _place(tiling: Tiling, tile: Tile) -> Place:
@@ -158,17 +220,21 @@ def _error(
     cutter: Cutter,
     reference: Generator,
 ) -> tuple[float, float]:
-    """Relative L2 error of the result in a place, and what rounding to whole numbers may add."""
+    """That of the result in a place."""
     tiling, target = inferred.study.prepared.plan.tiling, inferred.made.target
     total, expected = 0.0, 0.0
     for tile, part in _shares(tiling, place):
         [made] = reference(cutter.cut(tile))
         expected = expected + weights[part] * made[:, *part].astype(np.float64)
         total = total + weights[part]
-    wanted: FloatArray = np.asarray(expected / total, np.float32)
+    return _difference(target, np.asarray(expected / total, np.float32), place.box)
+
+
+def _difference(target: Stored, wanted: FloatArray, box: Box) -> tuple[float, float]:
+    """Relative L2 error of a result, and what rounding to whole numbers may add."""
     stored = np.empty(wanted.shape, target.values.dtype)
     target.scaling.store(wanted, stored)
-    difference = target.values[:, *place.box].astype(np.float64) - stored
+    difference = target.values[:, *box].astype(np.float64) - stored
     size = max(float(np.linalg.norm(wanted.ravel().astype(np.float64))), 1e-12)
     size *= abs(target.scaling.radius)
     error = float(np.linalg.norm(difference.ravel())) / size

@@ -28,7 +28,7 @@ from ...cycle.way_back import BackTask
 from ...decisions import check_model, with_precision
 from ...execution.stages import StudyTask
 from ...execution.study_pipeline import Concurrency
-from ...opening import Opener
+from ...opening import Opener, maps_memory
 from ...progress.events import Remark
 from ...report.failures import failure_of
 from ...report.report import Failure, StudyReport
@@ -203,7 +203,7 @@ class WarmDevice:
         back = back_model(model, job.options)
         device = with_half_the_memory(self._device) if back else self._device
         generator = self._shared(model, device, patch)
-        verifier = self._tool_stack.enter_context(study_verifier(model))
+        verifier = self._tool_stack.enter_context(study_verifier(model, maps_memory))
         task = self._back_task(back, options, device)
         self._tool = _Tool(*wanted, task, model, generator, verifier)
         return self._tool

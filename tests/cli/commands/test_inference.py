@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,15 @@ from typer.testing import CliRunner, Result
 import cuda_cyclegan as cc
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine.devices import Device
+from cuda_cyclegan.engine.generator import VolumeGenerator
 from cuda_cyclegan.engine.model.card import Identity
 from cuda_cyclegan.engine.model.model import encode_model, load_model
 from cuda_cyclegan.engine.network.architectures import Norm, ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import FloatArray
-from cuda_cyclegan.pipelines import decisions
+from cuda_cyclegan.engine.scaling import Stored
+from cuda_cyclegan.engine.sliding_window import Timing
+from cuda_cyclegan.pipelines import decisions, opening
 
 nibabel: Any = _nibabel
 VOLUME = ("--inference", "volume")
@@ -196,7 +201,6 @@ def test_a_volume_too_small_for_the_network_fails_alone(world: World) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--verify", "1"),
         ("--overlap", "0.5"),
         ("--blend", "linear"),
         ("--patch", "8,8,8"),
@@ -210,6 +214,52 @@ def test_what_only_tiles_can_do_is_refused_by_name(world: World, options: tuple[
         assert options[0] in done.stderr
         assert "--inference" in done.stderr
     world.did("translate", *options, *PATCHES)
+
+
+class OffInOnePlace:
+    """Volumes by the CPU, but for a corner that is wrong by a factor."""
+
+    def __init__(self, right: VolumeGenerator, factor: float) -> None:
+        self.device, self.graph = "broken", right.graph
+        self._right, self._factor = right, np.float32(factor)
+
+    def translate_volume(
+        self, source: Stored, target: Stored, on_share: Callable[[float], None]
+    ) -> list[Timing]:
+        timings = self._right.translate_volume(source, target, on_share)
+        target.values[:, -4:, -4:, -4:] *= self._factor
+        return timings
+
+
+@pytest.mark.parametrize(("factor", "status"), [(1.0, "translated"), (1.1, "failed")])
+def test_a_volume_is_verified_as_a_whole_and_part_by_part(
+    world: World, monkeypatch: pytest.MonkeyPatch, factor: float, status: str
+) -> None:
+    model_of(world.model, "instance", Identity())
+    voxels = np.random.default_rng(1).uniform(-1, 1, (70, 21, 66)).astype(np.float32)
+    stored(world.inputs / "a.nii.gz", voxels)
+    right = opening.open_volume_generator
+
+    @contextmanager
+    def off(*asked: Any) -> Generator[OffInOnePlace]:
+        with right(*asked) as generator:
+            yield OffInOnePlace(generator, factor)
+
+    monkeypatch.setattr(opening, "open_volume_generator", off)
+    [row] = world.report(*VOLUME, "--verify", "3")["studies"]
+    assert row["status"] == status
+    assert (row["verified"]["places"], row["verified"]["tiles"]) == (4, 1)
+    assert (row["verified"]["error"] <= row["verified"]["allowed"]) == (factor == 1)
+    assert (world.output / "a.nii.gz").exists() == (factor == 1)
+
+
+def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
+    told = world.did("plan", *VOLUME, "--verify", "2")
+    assert "Verification: 1 volume again on the CPU, not known yet" in told
+    world.did("translate", *VOLUME, "--verify", "2")
+    scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
+    told = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")
+    assert re.search(r"Verification: 2 volumes again on the CPU, [\d.]+ s of its cores", told)
 
 
 def test_a_seam_score_looks_where_borders_would_be(world: World) -> None:

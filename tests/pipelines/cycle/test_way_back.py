@@ -145,6 +145,7 @@ def test_a_study_holds_no_more_host_memory_than_was_told(tmp_path: Path, dtype: 
             return infer_study(study, OpenModel(forth, network, options), watch, unheard, empty)
 
         inferred = both.generator.do(infer, "fp32").result
-        returned = both.way_back.lead(inferred, "fp32", watch, unheard, empty)
+        led = both.way_back.lead(inferred, "fp32", watch, unheard, empty)
+        returned = led.compared(watch, empty)
     assert returned.error.error == pytest.approx(0, abs=1e-3)
     assert max(held) <= told <= 2 * max(held)
