@@ -1,4 +1,4 @@
-"""Versions of cuDNN that are known to compute 3D convolutions wrongly, without telling so.
+"""Versions of cuDNN that are known to compute convolutions wrongly, without telling so.
 
 Each plan is checked on the card before it is used, too; but a kernel that is wrong under conditions
 that nobody states may well pass where it was tried.
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from .cudnn_copies import dotted
 
 RIGHT_SINCE = (9, 16)
-"""The first version of which none of this is known; what the extras install follows it."""
+"""The first version of which none of this is known; what the extras install begins with it, and
+leaves out the later ones of which something is.
+"""
 
 REMEDY = "install a newer one: pip install --upgrade 'cuda-cyclegan[cuda12]' (or cuda13)"
 
@@ -40,6 +42,13 @@ KNOWN_FAULTS = (
         91600,
         "has a kernel for 3D convolutions of tf32 that is wrong",
         "PyTorch's pull request 167024, where cuDNN's team names 9.10.2 to 9.15 and no constraints",
+    ),
+    KnownFault(
+        92301,
+        92400,
+        "has a kernel for convolutions whose results differ from run to run",
+        "PyTorch's issue 188288 and its pull requests 188318, 189207 and 189483: seen with 2D "
+        "networks on cards of capability 8.6, and gone with 9.24",
     ),
 )
 

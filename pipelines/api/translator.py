@@ -114,7 +114,10 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """Give back all that was taken of the device; no thread may be translating."""
+        """Give back what was taken of the device; no thread may be translating.
+
+        CUDA's libraries keep their context on a card, some 550 MiB, until the process ends.
+        """
         self._generator = None
         self._opened.close()
 
