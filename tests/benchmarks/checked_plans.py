@@ -2,15 +2,17 @@
 
     PYTHONPATH=tests python tests/benchmarks/checked_plans.py [--every-plan] [--result FILE.json]
 
-A ResNet of 9 blocks and a U-Net of 7 levels, both of width 32, at 128^3: those plans that are fast
-are checked by a run on each set of numbers, or every plan that runs at all; and the ones that are
-used by 128 more. Also how close right plans come to the bound of rounding.
+A ResNet of 9 blocks and U-Nets of 5 and 7 levels, all of width 32, at 128^3: those plans that
+would be used are checked, as ever, by a run on each set of numbers and many more; or every plan
+that runs at all, too, by the former. Also how close right plans come to the bound of rounding.
+Rows of a result that is there already stay, but for those that are measured anew.
 """
 
 import argparse
 import json
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,18 +20,22 @@ from typing import Any
 from support.gpu_networks import random_network
 
 from cuda_cyclegan.engine.cuda import generator as generators
-from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check, plan_search
+from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
-from cuda_cyclegan.engine.cuda.plan_cache import Candidate
-from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.cards import cuda_devices
 from cuda_cyclegan.engine.probe.cudnn_copies import dotted
 
 RESULT = Path(__file__).parent / "results" / "checked_plans.json"
-NETWORKS = {"ResNet": ResNetSpec(1, 1, 32, 9), "U-Net": UNetSpec(1, 1, 32, 7)}
+EVERY = RESULT.with_stem("checked_plans_every")
+NETWORKS = {
+    "ResNet": ResNetSpec(1, 1, 32, 9),
+    "U-Net of 5 levels": UNetSpec(1, 1, 32, 5),
+    "U-Net of 7 levels": UNetSpec(1, 1, 32, 7),
+}
 PRECISIONS: tuple[Precision, ...] = ("fp16", "bf16", "tf32", "fp32")
 PATCH = (128, 128, 128)
 
@@ -53,38 +59,63 @@ class Watch:
         self.seconds, self.given = 0.0, []
 
 
-def by_time(candidates: list[Candidate]) -> tuple[Candidate, ...]:
-    """All that were tried, where the search would go on with the fast ones."""
-    return tuple(sorted(candidates, key=lambda one: one.microseconds))
+def check_every_plan() -> None:
+    """Have each plan that runs be checked as soon as it was timed."""
+    timed = PlanSearch._time
+
+    def checked(search: PlanSearch, trial: Any, built: Algorithm, best: float) -> float | None:
+        time = timed(search, trial, built, best)
+        if time is not None:
+            [verdict] = trial.check.verdicts([search._way(trial, built)])
+            search._is_right(trial, built, verdict)
+        return time
+
+    PlanSearch._time = checked
+
+
+def compile_all(precisions: list[Precision], cache: Path) -> None:
+    """Own kernels, which an installation compiles once, so that no row has them in its time."""
+    capability = cuda_devices()[0].capability
+    with ThreadPoolExecutor() as threads:
+        for precision in precisions:
+            for path in nvrtc.FOLDER.glob("*.cu"):
+                threads.submit(nvrtc.compiled, path.stem, precision, capability, cache)
+
+
+def kept_plans(cache: Path) -> int:
+    """What is kept of all convolutions."""
+    [known] = cache.glob("plans-*.json")
+    return sum(len(one["candidates"]) for one in json.loads(known.read_text())["findings"].values())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--result", type=Path, default=RESULT)
+    parser.add_argument("--result", type=Path)
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--every-plan", action="store_true")
     asked = parser.parse_args()
+    result: Path = asked.result or (EVERY if asked.every_plan else RESULT)
+    precisions: list[Precision] = asked.precisions.split(",")
     if asked.every_plan:
-        plan_search.worth_keeping = by_time
+        check_every_plan()
     timed = Watch(plan_bench.PlanBench, "time")
     verdicts = Watch(plan_check.PlanCheck, "verdicts")
     steady = Watch(plan_check.PlanCheck, "unsteady")
     expected = Watch(plan_check.PlanCheck, "_expected")
     layers = Watch(generators, "check_outer_layers")
     cache = Path(tempfile.mkdtemp())
-    for precision in PRECISIONS:
-        for path in nvrtc.FOLDER.glob("*.cu"):
-            nvrtc.compiled(path.stem, precision, cuda_devices()[0].capability, cache)
+    compile_all(precisions, cache)
     watches = timed, verdicts, steady, expected, layers
     rows: list[dict[str, Any]] = []
-    for name, spec in NETWORKS.items():
-        network = random_network(build(spec), 0)
-        for precision in asked.precisions.split(","):
+    for name in asked.networks.split(","):
+        network = random_network(build(NETWORKS[name]), 0)
+        for precision in precisions:
             for watch in watches:
                 watch.forget()
             told: list[str] = []
             search = SearchSettings(
-                "full", 60, lambda what, share, told=told: share is None and told.append(what)
+                "full", 60.0, lambda what, share, told=told: share is None and told.append(what)
             )
             begin = time.perf_counter()
             options = CudaOptions(PATCH, None, precision, cache=cache, search=search)
@@ -93,6 +124,7 @@ def main() -> None:
             with open_cuda_generator(network, options) as opened:
                 whole = time.perf_counter() - begin
                 batch = opened.batch
+                used = [one.plans is None for one in opened._fitted.algorithms.values()]
             checking = sum(watch.seconds for watch in watches[1:])
             judged = [one for given in verdicts.given for one in given]
             right = [one.error for one in judged if one.wrong is None]
@@ -105,7 +137,9 @@ def main() -> None:
                     "tried": len(timed.given),
                     "checked": len(judged),
                     "refused": told,
-                    "used": len(steady.given),
+                    "kept": kept_plans(cache),
+                    "used of cuDNN": used.count(False),
+                    "used of own kernels": used.count(True),
                     "largest error in bounds": round(max(right, default=0.0), 4),
                     "first opening, s": round(whole, 2),
                     "of it checking, s": round(checking, 2),
@@ -117,15 +151,23 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
+    write(result, rows)
+
+
+def write(result: Path, rows: list[dict[str, Any]]) -> None:
+    """The rows, and those of other networks and precisions that the file had before."""
+    measured = {(row["network"], row["precision"]) for row in rows}
+    before = json.loads(result.read_text())["rows"] if result.exists() else []
+    others = [row for row in before if (row["network"], row["precision"]) not in measured]
     [card, *_] = cuda_devices()
     content = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "card": card.name,
         "driver": card.driver,
         "cudnn": dotted(cudnn.backend_version()),
-        "rows": rows,
+        "rows": [*others, *rows],
     }
-    asked.result.write_text(json.dumps(content, indent=1) + "\n")
+    result.write_text(json.dumps(content, indent=1) + "\n")
 
 
 main()

@@ -221,6 +221,30 @@ def test_kernels_of_the_outermost_layers(card, spec, precision, monkeypatch):
             assert kernel_check.wrong_step(step, kernels[precision], stream) is not None
 
 
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_statistics_of_the_first_layer(card, precision, monkeypatch):
+    from cuda_cyclegan.engine.cuda import kernel_check
+
+    _, kernels, stream = card
+    network = random_network(build(ResNetSpec(1, 1, 32, 1)), 0)
+    wanted = ProgramRequest((128, 128, 128), 2, precision, kernels[precision].card)
+    lowered = lower(network, next(wanted.layouts()), wanted.card)
+    [step] = [s for s in lowered.steps if isinstance(s, ConvolvePatches)]
+    assert step.statistics is not None
+    assert kernel_check.wrong_step(step, kernels[precision], stream) is None
+    launches = kernel_check.launches
+
+    def without_the_last_block(*given):
+        made = launches(*given)
+        for launch in made:
+            if launch.kernel == "conclude":
+                launch.arguments.chunks -= 1
+        return made
+
+    monkeypatch.setattr(kernel_check, "launches", without_the_last_block)
+    assert "wrong statistics" in kernel_check.wrong_step(step, kernels[precision], stream)
+
+
 def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path):
     from cuda_cyclegan.engine.cuda import kernel_check
     from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
