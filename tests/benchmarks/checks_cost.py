@@ -52,7 +52,7 @@ class Case:
 
 CASES = {
     "cpu": Case(8, 3, 48, (64, 64, 64), studies=2, rounds=3),
-    "cuda": Case(32, 9, 128, (256, 256, 180), studies=8, rounds=3),
+    "cuda": Case(32, 9, 128, (256, 256, 180), studies=6, rounds=2),
 }
 
 
