@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..engine.cuda.plan_cache import cache_folder
-from ..engine.devices import plan_device, plan_volume, with_half_the_memory
+from ..engine.devices import choose_device, plan_device, plan_volume, with_half_the_memory
 from ..engine.model.model import Model
 from ..engine.network.layers import Triple
 from ..engine.onnxruntime.slabs.plan import SlabPlan
@@ -180,13 +180,13 @@ class _Foresight:
             grid = window_grid(study.prepared.given.values, plan.tiling)
             back, peak = self._way_back(scans.volumes[0], plan)
             volume = self._at_once(plan, back)
+            again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
         if volume is None:
             notes = *notes, *_padding(plan.tiling)
         verify, name = job.options.verify, str(planned.study.name)
         again = tiles_again(plan, study.prepared.given, verify, name)
-        again_bytes = volume_again_bytes(plan, verify)
         row = DryRow(
             planned,
             notes,
@@ -221,6 +221,16 @@ class _Foresight:
                 model.network, device, job.settings.precision, extents, maps_memory()
             )
         return self._volumes[key]
+
+    def _again_bytes(self, plan: StudyPlan) -> int:
+        """Of the host, for a volume that the CPU computes a second time."""
+        model = self._job.model
+        made = volume_again_bytes(plan, self._job.options.verify)
+        if not made:
+            return 0
+        extents = plan.tiling.extents
+        again = plan_volume(model.network, choose_device("cpu"), "fp32", extents, maps_memory())
+        return made + again.host_bytes
 
     def _way_back(self, volume: Volume, plan: StudyPlan) -> "tuple[PatchGrid | None, int]":
         """Where its tiles lie, and the bytes of host memory that the study takes with it."""

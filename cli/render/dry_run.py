@@ -136,11 +136,10 @@ def _on_cards(plan: DryRun) -> Iterator[str]:
 def _verified(plan: DryRun) -> Iterator[str]:
     """What computing tiles or volumes a second time costs, where that was asked for."""
     if again := sum(row.again for row in plan.rows):
-        what = "volume" if any(row.volume for row in plan.rows) else "tile"
         took = "not known yet: it is measured by the first batch that verifies"
         if plan.verifying is not None:
             took = f"{seconds(plan.verifying)} s of its cores"
-        yield f"Verification: {counted(again, what)} again on the CPU, {took}"
+        yield f"Verification: {counted(again, _part(plan))} again on the CPU, {took}"
 
 
 def _memory(size: int | None) -> str:

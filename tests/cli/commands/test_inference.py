@@ -253,9 +253,16 @@ def test_a_volume_is_verified_as_a_whole_and_part_by_part(
     assert (world.output / "a.nii.gz").exists() == (factor == 1)
 
 
+def host_memory(told: str) -> float:
+    """Bytes of the largest study by what `plan` said."""
+    [(number, unit)] = re.findall(r"RAM for arrays: ([\d.]+) (\w+)", told)
+    return float(number) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
+
+
 def test_plan_tells_what_verifying_a_volume_costs(world: World) -> None:
     told = world.did("plan", *VOLUME, "--verify", "2")
     assert "Verification: 1 volume again on the CPU, not known yet" in told
+    assert host_memory(told) > 1.5 * host_memory(world.did("plan", *VOLUME))
     world.did("translate", *VOLUME, "--verify", "2")
     scan(world.inputs / "b.nii.gz", seed=1, shape=ODD)
     told = world.did("plan", *VOLUME, "--verify", "2", "--overwrite")
