@@ -3,6 +3,7 @@ translate that file with the other model.
 """
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from cuda_cyclegan.engine.network.layers import FloatArray
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.volume import AnyArray
 from cuda_cyclegan.pipelines.calibration import opened_translation
+from cuda_cyclegan.pipelines.cycle import way_back
 from cuda_cyclegan.pipelines.cycle.way_back import host_bytes, plan_back
 from cuda_cyclegan.pipelines.host.arrays import HostArrays
 from cuda_cyclegan.pipelines.settings import CycleCheck, TranslateOptions
@@ -105,6 +107,24 @@ def test_networks_that_do_nothing_lead_back_to_the_scan(tmp_path: Path) -> None:
     back = identity_model(tmp_path / "back.safetensors", "T1", "T2")
     [row] = rows(world, "--cycle-check", str(back))
     assert row["cycle"]["error"] == pytest.approx(0, abs=1e-4)
+
+
+def test_no_network_waits_for_a_scan_to_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, threads = QueueWorld(tmp_path), list[str]()
+    world.scans(2)
+    identity_model(world.model)
+    back = identity_model(tmp_path / "back.safetensors", "T1", "T2")
+    compared = way_back.mean_difference
+
+    def noted(*given: Any) -> float:
+        threads.append(threading.current_thread().name)
+        return compared(*given)
+
+    monkeypatch.setattr(way_back, "mean_difference", noted)
+    assert len(rows(world, "--cycle-check", str(back))) == 2
+    assert [name.split()[0] for name in threads] == ["write", "write"]
 
 
 def test_the_result_is_the_one_without_a_check(tmp_path: Path) -> None:
