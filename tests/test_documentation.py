@@ -303,18 +303,27 @@ def test_the_checks_find_what_their_page_says_and_too_little_to_mark_by_default(
 
 
 def test_the_checks_cost_what_their_page_says() -> None:
-    told = " ".join((ROOT / "docs" / "checks.md").read_text("utf-8").split())
-    found = json.loads((RESULTS / "checks_cost.json").read_text())["cpu"]
-    cycle, spread = found["cycle-check"], found["spread 8"]
-    assert cycle["network_seconds_by_plain"] <= 2.1
-    for words in (
-        f"`--cycle-check` {cycle['core_seconds_a_study_by_plain']:.1f} times the core seconds",
-        f"network's wall time {cycle['network_seconds_by_plain']:.1f} times",
-        f"`--spread 8` {spread['core_seconds_a_study_by_plain']:.1f} times",
-        f"({spread['network_seconds_by_plain']:.1f} times)",
-        f"{found['evaluate']['seconds_a_study']:.1f} s a scan",
-    ):
-        assert words in told
+    page = (ROOT / "docs" / "checks.md").read_text("utf-8")
+    found = json.loads((RESULTS / "checks_cost.json").read_text())
+    for way in ("cycle-check", "spread 8"):
+        cells = [
+            f"{found[device][way][f'{figure}_by_plain']:.2f} times"
+            for device in ("cpu", "cuda")
+            for figure in ("network_seconds", "core_seconds_a_study")
+        ]
+        assert f"| `--{way}` | {' | '.join(cells)} |" in page
+    cpu, cuda = (found[device] for device in ("cpu", "cuda"))
+    assert cpu["cycle-check"]["network_seconds_by_plain"] <= 2.1
+    assert cuda["cycle-check"]["network_seconds_by_plain"] <= 2.1
+    plain = (
+        f"{cpu['plain']['network_seconds']:.2f} s | {cpu['plain']['core_seconds_a_study']:.2f} s"
+    )
+    network, cores = (cuda["plain"][f] for f in ("network_seconds", "core_seconds_a_study"))
+    assert f"| plain | {plain} | {1e3 * network:.1f} ms | {cores:.2f} s |" in page
+    of_rows = [cuda[way]["network_seconds_of_rows"] for way in ("plain", "cycle-check")]
+    told = " ".join(page.split())
+    assert f"add up to {of_rows[1] / of_rows[0]:.1f} times those of plain ones" in told
+    assert f"takes {cpu['evaluate']['seconds_a_study']:.1f} s a scan" in told
 
 
 def test_the_node_is_as_fast_as_its_page_says() -> None:
