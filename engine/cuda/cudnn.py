@@ -34,6 +34,43 @@ _SOURCE, _WEIGHT, _TARGET = 1, 2, 3
 _STATUS = re.compile(r"\bCUDNN_STATUS_(\w+)")
 """A return code as the frontend tells it: its exceptions have no other place for one."""
 
+_NAME = re.compile(r"eng(\d+)((?:_k\d+=-?\d+)*)")
+_KNOB = re.compile(r"_k(\d+)=(-?\d+)")
+
+_KNOBS = {
+    1: "SWIZZLE",
+    2: "TILE_SIZE",
+    4: "EDGE",
+    11: "MULTIPLY",
+    12: "SPLIT_K_BUF",
+    13: "TILEK",
+    14: "STAGES",
+    15: "REDUCTION_MODE",
+    17: "SPLIT_K_SLC",
+    18: "IDX_MODE",
+    23: "SPECFILT",
+    24: "KERNEL_CFG",
+    25: "WORKSPACE",
+    27: "TILE_CGA_M",
+    28: "TILE_CGA_N",
+    29: "BLOCK_SIZE",
+    30: "OCCUPANCY",
+    31: "ARRAY_SIZE_PER_THREAD",
+    33: "SPLIT_COLS",
+    34: "TILE_ROWS",
+    35: "TILE_COLS",
+    36: "LOAD_SIZE",
+    37: "CTA_COUNT",
+    38: "STREAM_K",
+    39: "SPLIT_P_SLC",
+    40: "TILE_M",
+    41: "TILE_N",
+    42: "WARP_SPEC_CFG",
+}
+"""cuDNN's numbers of knobs, by which it names plans (cudnnBackendKnobType_t), and the frontend's
+names, by which it takes them. The frontend has none for some.
+"""
+
 _NO_MEMORY = {
     "ALLOC_FAILED",
     "INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
@@ -91,13 +128,15 @@ def checked(name: str, function: Callable[[], Any], layer: str | None = None) ->
 class ConvolutionPlans:
     """The plans for one convolution; each must be built before it can run.
 
-    Raises CudaError if cuDNN knows no plan at all.
+    name: the only plan that is wanted. The heuristics, which take some 30 ms, are not asked then.
+    Raises CudaError if cuDNN knows no plan at all, or cannot make that one by its name.
     """
 
-    def __init__(self, library: Cudnn, shape: Convolution) -> None:
+    def __init__(self, library: Cudnn, shape: Convolution, name: str | None = None) -> None:
         self._handle = library.handle
         self._graph = _graph(library.handle, shape)
         checked("cudnnBackendFinalize", self._prepare)
+        checked("create_execution_plan", lambda: self._offer(name))
         self._deselect(shape.precision)
         checked("check_support", self._graph.check_support)
         self.count: int = self._graph.get_execution_plan_count()
@@ -105,8 +144,15 @@ class ConvolutionPlans:
     def _prepare(self) -> None:
         self._graph.validate()
         self._graph.build_operation_graph()
-        modes = cudnn.heur_mode
-        self._graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+
+    def _offer(self, name: str | None) -> None:
+        if name is None:
+            modes = cudnn.heur_mode
+            self._graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+            return
+        self._graph.create_execution_plan(*_engine_and_knobs(name))
+        if self.name(0) != name:
+            raise RuntimeError(f"the plan is {self.name(0)} where {name} was asked for")
 
     def _deselect(self, precision: Precision) -> None:
         notes = cudnn.numerical_note
@@ -123,8 +169,10 @@ class ConvolutionPlans:
         )
 
     def name(self, index: int) -> str:
-        """cuDNN's name of a plan: its engine and knobs."""
-        return self._graph.get_plan_name_at_index(index)
+        """cuDNN's name of a plan: its engine and knobs, these in the order of their numbers."""
+        told = self._graph.get_plan_name_at_index(index)
+        engine, *knobs = told.split("_k")
+        return "_k".join([engine, *sorted(knobs, key=lambda knob: int(knob.partition("=")[0]))])
 
     def build(self, index: int) -> int:
         """Make a plan ready to run; the bytes of its workspace. Raises CudaError if it cannot."""
@@ -138,6 +186,18 @@ class ConvolutionPlans:
             "cudnnBackendExecute",
             lambda: self._graph.execute_plan_at_index(tensors, workspace, index, self._handle),
         )
+
+
+def _engine_and_knobs(name: str) -> tuple[int, dict[Any, int]]:
+    """What a plan's name says, as the frontend takes it. Raises RuntimeError if it cannot."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise RuntimeError(f"{name} is no name of a plan")
+    knobs = {int(knob): int(value) for knob, value in _KNOB.findall(found[2])}
+    if unnamed := knobs.keys() - _KNOBS.keys():
+        raise RuntimeError(f"the frontend has no name for knobs {sorted(unnamed)} of {name}")
+    types = cudnn.knob_type
+    return int(found[1]), {getattr(types, _KNOBS[knob]): value for knob, value in knobs.items()}
 
 
 def _graph(handle: int, shape: Convolution) -> Any:

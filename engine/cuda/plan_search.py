@@ -104,12 +104,11 @@ class PlanSearch:
         is_told = False
         different = list(dict.fromkeys(shapes))
         for index, shape in enumerate(different):
-            plans = self._plans(shape)
-            known = self._proven(shape, plans, workspace, search.effort)
+            known = self._proven(shape, workspace, search.effort)
             if known is None:
                 search.progress(_described(shape), index / len(different))
                 left = max(0.0, deadline - monotonic()) / (len(different) - index)
-                known = self._found(shape, plans, workspace, search, left)
+                known = self._found(shape, workspace, search, left)
                 is_told = True
             found[shape] = known
         if is_told:
@@ -122,25 +121,26 @@ class PlanSearch:
         """Queue a convolution; addresses: of source, weight, target and workspace."""
         self._queue(shape, algorithm, addresses)()
 
-    def _proven(
-        self, shape: Convolution, plans: ConvolutionPlans | None, workspace: int, effort: Effort
-    ) -> Algorithm | None:
+    def _proven(self, shape: Convolution, workspace: int, effort: Effort) -> Algorithm | None:
         """What needs neither checking nor measuring."""
         best = self._cache.best(shape, workspace, effort)
-        ready = self._ready(plans, best.plan) if best else None
-        if best is None or ready is None or ready.workspace > workspace:
+        if best is None or best.proof != self._proof(shape, best.plan):
             return None
-        return ready if best.proof == self._proof(shape, best.plan) else None
+        ready = self._remade(shape, best.plan)
+        return ready if ready and ready.workspace <= workspace else None
+
+    def _remade(self, shape: Convolution, name: str) -> Algorithm | None:
+        """The algorithm of that name: by its name alone, else as the heuristics offer it."""
+        if name == OWN:
+            return self._ready(None, name)
+        alone = self._ready(self._plans(shape, name), name)
+        return alone or self._ready(self._plans(shape), name)
 
     def _found(
-        self,
-        shape: Convolution,
-        plans: ConvolutionPlans | None,
-        workspace: int,
-        search: SearchSettings,
-        seconds: float,
+        self, shape: Convolution, workspace: int, search: SearchSettings, seconds: float
     ) -> Algorithm:
         """The fastest right algorithm, of those that were kept before or else of all."""
+        plans = self._plans(shape)
         with (
             open_bench(self._stream, shape, workspace) as bench,
             open_check(self._kernels, self._stream, shape, bench) as check,
@@ -207,11 +207,12 @@ class PlanSearch:
             "run again with setting device=cpu",
         )
 
-    def _plans(self, shape: Convolution) -> ConvolutionPlans | None:
+    def _plans(self, shape: Convolution, name: str | None = None) -> ConvolutionPlans | None:
+        """What cuDNN offers, or the one plan of that name."""
         if shape.split_fp16:
             return None
         try:
-            return ConvolutionPlans(self._library, shape)
+            return ConvolutionPlans(self._library, shape, name)
         except (CudaError, DeviceMemoryError):
             return None
 

@@ -24,12 +24,16 @@ PLANS = {  # workspace and microseconds; the third one does not build
 
 
 class Plans:
-    """What cuDNN offers: two heuristics that name the same plans."""
+    """What cuDNN offers: two heuristics that name the same plans, or the one of a name."""
 
-    names = (*PLANS, *PLANS)
-    count = len(names)
+    unnameable: frozenset[str] = frozenset()
 
-    def __init__(self, _library, _shape) -> None:
+    def __init__(self, _library, _shape, name: str | None = None) -> None:
+        if name in self.unnameable:
+            raise CudaError("create_execution_plan", "the frontend has no name for it", "search")
+        self.asked = name
+        self.names = (*PLANS, *PLANS) if name is None else (name,)
+        self.count = len(self.names)
         self.built: list[str] = []
 
     def name(self, index: int) -> str:
@@ -92,11 +96,11 @@ def search(monkeypatch):
             asked = plan_search.SearchSettings(effort, seconds)
             return finder.algorithms([SHAPE, SHAPE], workspace, asked)[SHAPE].name
 
-        yield find, measured
+        yield find, measured, plans
 
 
 def test_the_fastest_plan_is_taken_and_each_is_measured_once(search):
-    find, measured = search
+    find, measured, _ = search
     assert find(1 << 20) == "hungry"
     assert measured == ["slow", "hungry", "middling"]
     assert find(1 << 20) == "hungry"
@@ -105,20 +109,39 @@ def test_the_fastest_plan_is_taken_and_each_is_measured_once(search):
     assert len(measured) == 3
 
 
+def test_a_kept_plan_is_made_by_its_name_without_the_heuristics(search):
+    find, measured, plans = search
+    find(1 << 20)
+    plans.clear()
+    assert find(1 << 20) == "hungry"
+    assert [each.asked for each in plans] == ["hungry"]
+    assert len(measured) == 3
+
+
+def test_a_kept_plan_that_its_name_does_not_make_is_taken_from_the_heuristics(search, monkeypatch):
+    find, measured, plans = search
+    find(1 << 20)
+    plans.clear()
+    monkeypatch.setattr(Plans, "unnameable", frozenset({"hungry"}))
+    assert find(1 << 20) == "hungry"
+    assert [each.asked for each in plans] == [None]
+    assert len(measured) == 3
+
+
 def test_more_workspace_than_was_tried_is_tried(search):
-    find, measured = search
+    find, measured, _ = search
     assert find(0) == "slow"
     assert find(1 << 20) == "hungry"
     assert measured.count("hungry") == 1
 
 
 def test_without_tuning_the_first_plan_that_builds_is_taken(search):
-    find, measured = search
+    find, measured, _ = search
     assert find(1 << 20, "off") == "slow"
     assert measured == []
 
 
 def test_a_spent_budget_ends_the_search_with_what_is_known(search):
-    find, measured = search
+    find, measured, _ = search
     assert find(1 << 20, seconds=0) == "slow"
     assert measured == ["slow"]
