@@ -10,6 +10,7 @@ from typing import Any
 from ..compiler.steps import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
+from ..probe.packages import nvrtc_package
 from .plan_cache import write_whole
 
 nvrtc: Any = import_module(
@@ -33,14 +34,13 @@ def compiled(
     in_blocks: whether the patches of a launch are blocks of one volume. Raises CudaError with the
     compiler's words if it does not compile.
     """
-    source, own = _sources(name)
-    options = _options(precision, capability, in_blocks=in_blocks)
     key = image_key(name, precision, capability, in_blocks=in_blocks)
     kept = cache / f"{name}-{precision}-{key}.bin" if cache else None
     with suppress(OSError):
         if kept is not None and kept.is_file():
             return kept.read_bytes()
-    image = _compile(name, source, own, [*options, f"-I{headers()}"])
+    options = _options(precision, capability, in_blocks=in_blocks)
+    image = _compile(name, *_sources(name), [*options, f"-I{headers()}"])
     with suppress(OSError):  # a folder that cannot be written costs the next start some time
         if kept is not None:
             write_whole(kept, image)
@@ -50,10 +50,11 @@ def compiled(
 def image_key(
     name: str, precision: Precision, capability: tuple[int, int], *, in_blocks: bool = False
 ) -> str:
-    """Changes with all that the machine code depends on."""
-    source, own = _sources(name)
-    options = _options(precision, capability, in_blocks=in_blocks)
-    parts = source, own, options, _call(nvrtc.nvrtcVersion)
+    """Changes with all that the machine code depends on.
+
+    The compiler stands there as its package, as to load it takes longer than to read an image.
+    """
+    parts = *_sources(name), ELEMENTS[precision], capability, in_blocks, nvrtc_package()
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import TypeAlias
 
@@ -27,13 +28,14 @@ class _Library:
 
 
 _OF_CUDA = {12: ((12, 6), (13,)), 13: ((13,), (14,))}
+_NVRTC = _Library("NVRTC", {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}, _OF_CUDA)
 _LIBRARIES = (
     _Library(
         "cuDNN",
         {12: "nvidia-cudnn-cu12", 13: "nvidia-cudnn-cu13"},
         {12: (RIGHT_SINCE, (10,)), 13: (RIGHT_SINCE, (10,))},
     ),
-    _Library("NVRTC", {12: "nvidia-cuda-nvrtc-cu12", 13: "nvidia-cuda-nvrtc"}, _OF_CUDA),
+    _NVRTC,
     _Library(
         "the CUDA runtime's headers",
         {12: "nvidia-cuda-runtime-cu12", 13: "nvidia-cuda-runtime"},
@@ -66,6 +68,14 @@ def why_not_these_packages(newest: int) -> str | None:
         return sentence
     missing = (_missing(library, major, f"cuda-bindings {bindings}") for library in _LIBRARIES)
     return next((sentence for sentence in missing if sentence), None)
+
+
+@cache
+def nvrtc_package() -> str:
+    """The package of the compiler that the installed bindings load, with its version."""
+    major = _numbers(_version("cuda-bindings") or "12")[0]
+    package = _NVRTC.packages[min(max(major, _MAJORS[0]), _MAJORS[-1])]
+    return f"{package} {_version(package)}"
 
 
 def _old_driver(newest: int, need: str) -> str:

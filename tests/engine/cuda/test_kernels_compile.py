@@ -138,6 +138,19 @@ def test_what_compiles_for_fp32_is_the_program_of_tf32(name):
     assert image_key(name, "tf32", (9, 0)) == image_key(name, "fp32", (9, 0))
 
 
+def test_a_kept_kernel_is_read_without_the_compiler(tmp_path, monkeypatch):
+    first = compiled("pack", "fp16", (9, 0), tmp_path)
+    for name in ("nvrtcVersion", "nvrtcGetSupportedArchs", "nvrtcCreateProgram"):
+        monkeypatch.delattr(nvrtc.nvrtc, name)
+    assert compiled("pack", "fp16", (9, 0), tmp_path) == first
+
+
+def test_another_compiler_compiles_anew(monkeypatch):
+    before = image_key("pack", "fp16", (9, 0))
+    monkeypatch.setattr(nvrtc, "nvrtc_package", lambda: "nvidia-cuda-nvrtc 99.0")
+    assert image_key("pack", "fp16", (9, 0)) != before
+
+
 def test_compiled_kernels_are_kept(tmp_path):
     first = compiled("pack", "fp16", (9, 0), tmp_path)
     [kept] = tmp_path.iterdir()

@@ -51,6 +51,14 @@ def test_cuda_13_has_packages_without_a_suffix(machine):
     assert cuda_probe.why_no_cuda() is None
 
 
+def test_the_compiler_is_that_of_the_bindings(machine):
+    asked = cuda_packages.nvrtc_package.__wrapped__  # which is asked once in a process
+    machine["packages"]["nvidia-cuda-nvrtc"] = "13.0.48"
+    assert asked() == "nvidia-cuda-nvrtc-cu12 12.8.0"
+    machine["packages"]["cuda-bindings"] = "13.0.1"
+    assert asked() == "nvidia-cuda-nvrtc 13.0.48"
+
+
 ALL = [
     ("nvidia-cudnn-cu12", "cuDNN for CUDA 12", "9.16"),
     ("nvidia-cuda-nvrtc-cu12", "NVRTC for CUDA 12", "12.6"),
