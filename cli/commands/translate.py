@@ -33,6 +33,8 @@ from ..render.terminal.text import counted, printable
 from ..signals import Stop, stop_signals
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ...pipelines.execution.spare_workers import SpareWorkers
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
@@ -175,19 +177,26 @@ class _View:
     @contextmanager
     def progress(self) -> "Generator[Listen]":
         """A listener for the batch's events: bars on a terminal, lines elsewhere."""
-        from rich.console import Console
+        if self.quiet or (console := _console()) is None:
+            from ..render.progress_lines import PlainLines
 
-        from ..render.progress_lines import PlainLines
-
-        terminal = cast("TextIO", LastingStream(sys.stderr))
-        console = Console(file=terminal, highlight=False, markup=False, emoji=False)
-        if self.quiet or not console.is_terminal or console.is_dumb_terminal:
             yield PlainLines(quiet=self.quiet, verbose=self.verbose)
             return
         from ..render.progress_bars import LiveProgress
 
         with LiveProgress(console, verbose=self.verbose) as live:
             yield live
+
+
+def _console() -> "Console | None":
+    """A terminal that can show bars; None where nobody would see them move."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+
+    terminal = cast("TextIO", LastingStream(sys.stderr))
+    console = Console(file=terminal, highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
 def _run(job: "Job", view: _View, stop: Stop, spares: "SpareWorkers | None" = None) -> Exit:
