@@ -1,4 +1,5 @@
-"""Lists cuDNN's plans for all convolutions of generators, on chips that are only described.
+"""Counts cuDNN's plans for all convolutions of generators, on chips that are only described, and
+makes each of them anew by its name.
 
 A program of its own, as it needs a driver, if only one in host memory.
 """
@@ -91,18 +92,31 @@ class Graph:
     def check_support(self) -> None: ...
 
 
-def plans(shape: Convolution) -> int:
-    """How many there are."""
+LIBRARY = cast("Any", SimpleNamespace(handle=None))
+
+
+def plans(shape: Convolution) -> tuple[int, int, list[str]]:
+    """How many there are, how many of them their names make, and why others are not made.
+
+    The frontend has no name for some knobs.
+    """
     try:
-        return ConvolutionPlans(cast("Any", SimpleNamespace(handle=None)), shape).count
+        offered = ConvolutionPlans(LIBRARY, shape)
     except CudaError:
-        return 0
+        return 0, 0, []
+    made, failed = 0, list[str]()
+    for index in range(offered.count):
+        try:
+            made += ConvolutionPlans(LIBRARY, shape, offered.name(index)).count
+        except CudaError as error:
+            failed += [str(error)] if "no name for knobs" not in str(error) else []
+    return offered.count, made, failed
 
 
 def main() -> None:
-    """Arguments: names of cards. Prints counts by them, precision and network."""
+    """Arguments: names of cards. Prints what `plans` finds by them, precision and network."""
     frontend = convolutions.cudnn
-    found: dict[str, dict[str, dict[str, list[int]]]] = {}
+    found: dict[str, dict[str, dict[str, list[tuple[int, int, list[str]]]]]] = {}
     networks = {name: random_network(graph, seed=0) for name, graph in NETWORKS.items()}
     for text in sys.argv[1:]:
         card = DESCRIBED[text].properties
@@ -114,8 +128,8 @@ def main() -> None:
             for name, network in networks.items():
                 steps = lower(network, layout, card).steps
                 shapes = dict.fromkeys(s.shape for s in steps if isinstance(s, Convolve))
-                counts = [plans(shape) for shape in shapes if not shape.split_fp16]
-                found[text][precision][name] = counts
+                listed = [plans(shape) for shape in shapes if not shape.split_fp16]
+                found[text][precision][name] = listed
     print(json.dumps(found))
 
 
