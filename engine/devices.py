@@ -1,5 +1,6 @@
 """Which device computes. Imports nothing heavy until a generator is opened."""
 
+import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -7,7 +8,13 @@ from typing import TYPE_CHECKING, Literal
 from .cuda.plan_cache import Progress, cache_folder, unheard
 from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
-from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
+from .probe.cards import (
+    OLDEST_CAPABILITY,
+    CudaDevice,
+    cuda_devices,
+    driver_library,
+    why_no_cuda,
+)
 from .probe.early_context import early_context
 
 if TYPE_CHECKING:
@@ -102,6 +109,11 @@ def context_beforehand(asked: str) -> AbstractContextManager[None]:
     the CUDA packages loaded. Several are opened by a process each.
     """
     return early_context(lambda: _only_card(asked), _card_opener)
+
+
+def driver_beforehand() -> None:
+    """Have the driver start in a thread; who looks at the cards later waits for what is left."""
+    threading.Thread(target=driver_library, name="driver", daemon=True).start()
 
 
 def _card_opener() -> object:

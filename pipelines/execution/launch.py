@@ -11,6 +11,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
+from ...engine.devices import context_beforehand
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
@@ -48,17 +49,19 @@ def launch(
     target: Target[News, Order],
     environment: Mapping[str, str] | None = None,
     output: IO[bytes] | None = None,
+    device: str = "cpu",
 ) -> WorkerProcess[Order, News]:
     """Start this interpreter anew, with nothing of the working directory, to run a target.
 
     It has a session of its own, which no signal of a terminal reaches. environment: instead of this
-    process's. output: where it prints, instead of where this process does. Raises PipelineError
-    where the system cannot do so.
+    process's. output: where it prints, instead of where this process does. device: of which it
+    makes the context while it loads its libraries, if that is a card. Raises PipelineError where
+    the system cannot do so.
     """
     ours, theirs = Pipe()
     descriptor = theirs.fileno()
     with unnamed_file() as orders:  # through a pipe it would wait for the process to read it
-        for order in (sys.path, target):
+        for order in (sys.path, device, target):
             pickle.dump(order, orders)
         orders.seek(0)
         command = [sys.executable, "-P", "-c", _START, str(descriptor)]
@@ -74,7 +77,7 @@ def ending(status: int) -> str:
 
 
 def main() -> None:
-    """The process; its argument is the descriptor of the connection, its input a path and a target.
+    """The process; its argument is the descriptor of the connection, its input what `launch` wrote.
 
     Signals are the supervisor's business, which stops its workers in order or is gone: those of a
     service manager, which reach every process, are passed over.
@@ -82,11 +85,12 @@ def main() -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     collect_seldom()
-    import_nibabel_alone()
     connection: Any = Connection(int(sys.argv[1]))
     sys.path[:] = pickle.load(sys.stdin.buffer)
-    target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
-    status = target(Channel(connection))
+    with context_beforehand(pickle.load(sys.stdin.buffer)):
+        import_nibabel_alone()
+        target: Target[Any, Any] = pickle.load(sys.stdin.buffer)
+        status = target(Channel(connection))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status or 0)

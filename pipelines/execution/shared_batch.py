@@ -234,7 +234,7 @@ def _launched(setup: Setup, spares: SpareWorkers) -> WorkerProcess[BatchOrder, B
     if worker := spares.pop(setup.name, None):
         worker.channel.send(setup)
         return worker
-    return launch(partial(work, setup))
+    return launch(partial(work, setup), device=setup.name)
 
 
 def _death(device: str, status: int) -> str:

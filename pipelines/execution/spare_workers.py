@@ -4,10 +4,9 @@ into. Imports little, as whoever starts them has not loaded much yet.
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeAlias
 
-from ...engine.devices import context_beforehand
+from ...engine.devices import driver_beforehand
 from .channel import Channel
 from .launch import WorkerProcess, launch
 
@@ -17,8 +16,12 @@ SpareWorkers: TypeAlias = dict[str, WorkerProcess[Any, Any]]
 
 @contextmanager
 def spare_workers(devices: Sequence[str]) -> Generator[SpareWorkers]:
-    """A process for each of these devices; those that nobody has taken by the end are ended."""
-    spares: SpareWorkers = {device: launch(partial(_work, device)) for device in devices}
+    """A process for each of these devices; those that nobody has taken by the end are ended.
+
+    This process starts the driver meanwhile, which it waits for when it looks at the cards.
+    """
+    spares: SpareWorkers = {device: launch(_work, device=device) for device in devices}
+    driver_beforehand()
     try:
         yield spares
     finally:
@@ -27,12 +30,11 @@ def spare_workers(devices: Sequence[str]) -> Generator[SpareWorkers]:
             worker.reap()
 
 
-def _work(device: str, channel: Channel[Any, Any]) -> None:
-    with context_beforehand(device):
-        from .batch_worker import work
+def _work(channel: Channel[Any, Any]) -> None:
+    from .batch_worker import work
 
-        try:
-            setup = channel.receive()
-        except EOFError:  # nobody is left who could want it
-            return
-        work(setup, channel)
+    try:
+        setup = channel.receive()
+    except EOFError:  # nobody is left who could want it
+        return
+    work(setup, channel)

@@ -1,5 +1,7 @@
 """Which device is taken for what was asked."""
 
+import threading
+
 import pytest
 
 from cuda_cyclegan.engine import devices
@@ -23,6 +25,19 @@ def with_cards(monkeypatch):
 @pytest.fixture
 def without_cards(monkeypatch):
     monkeypatch.setattr(devices, "why_no_cuda", lambda: "no NVIDIA driver is installed")
+
+
+def test_the_driver_starts_beside_who_has_it_start(monkeypatch):
+    may_start, has_started = threading.Event(), threading.Event()
+
+    def start():
+        assert may_start.wait(30)
+        has_started.set()
+
+    monkeypatch.setattr(devices, "driver_library", start)
+    devices.driver_beforehand()
+    may_start.set()
+    assert has_started.wait(30)
 
 
 @pytest.mark.usefixtures("with_cards")
