@@ -1,8 +1,8 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Generator as Iterated
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -173,24 +173,23 @@ def open_job(request: Request) -> Job:
 
     Raises ModelFileError, PatchShapeError, DeviceUnavailableError, SettingsError or ScanError.
     """
-    job = _checked(request)
+    job = _checked(request, load_model(request.model))
     return replace(job, discovery=request.search(job.model.card))
 
 
 @contextmanager
-def begun_job(request: Request) -> Iterated[Job]:
+def begun_job(request: Request, read_model: Callable[[], Model]) -> Iterated[Job]:
     """As `open_job`; where one card computes, the network opens while studies are looked for.
 
-    `run_job` takes it from there.
+    `run_job` takes it from there. read_model: the request's, which is being read.
     """
-    job = _checked(request)
+    job = _checked(request, read_model())
     with _opening(job) as opening:
         yield replace(job, discovery=request.search(job.model.card), opening=opening)
 
 
-def _checked(request: Request) -> Job:
+def _checked(request: Request, model: Model) -> Job:
     """The job of a request before its studies are known."""
-    model = load_model(request.model)
     back = back_model(model, request.options)
     asked = check_read(request.options, back)
     devices, options = decided(model, request.device, request.limits, asked, back)

@@ -35,6 +35,7 @@ from ..signals import Stop, stop_signals
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ...engine.model.model import Model
     from ...pipelines.execution.spare_workers import SpareWorkers
     from ...pipelines.progress.events import Listen
     from ...pipelines.report.report import BatchReport
@@ -111,14 +112,14 @@ def translate(
         if dry_run and file:
             raise typer.BadParameter("a dry run writes nothing.", param_hint=f"'{name}'")
     begins = not dry_run and _is_all_due(study)
-    with stop_signals() as stop, told(verbose=verbose), _cards(on, begins=begins) as spares:
+    with stop_signals() as stop, told(verbose=verbose), _begun(study, on, begins=begins) as begun:
         links = links_of(follow=follow_links)
         request = study.request(all_inputs(inputs, more), on, show_phi=show_phi, links=links)
         if dry_run:
             raise typer.Exit(dry_run_shown(opened(request, quiet=quiet)))
-        with _begun_job(request, begins=begins, quiet=quiet) as job:
+        with _begun_job(request, begun, quiet=quiet) as job:
             view = _View(report, trace, quiet, verbose)
-            raise typer.Exit(_run(job, view, stop, spares))
+            raise typer.Exit(_run(job, view, stop, begun.spares if begun else None))
 
 
 def _is_all_due(study: StudyOptions) -> bool:
@@ -129,13 +130,34 @@ def _is_all_due(study: StudyOptions) -> bool:
     return (study.overwrite or not study.output.exists()) and not study.cycle_check
 
 
-def _cards(on: DeviceOptions, *, begins: bool) -> "AbstractContextManager[SpareWorkers | None]":
-    """What cards begin with while libraries load: a context, or each of several a worker."""
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What begins before libraries are loaded.
+
+    spares: workers of several cards. read_model: waits for the model, and returns or raises what
+    reading it came to.
+    """
+
+    spares: "SpareWorkers | None"
+    read_model: "Callable[[], Model]"
+
+
+@contextmanager
+def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generator[_Begun | None]":
+    """Begin with the cards and the model, if they may begin."""
     if not begins:
-        return nullcontext()
+        yield None
+        return
+    with _cards(checked_device(on.device)) as spares:
+        from ...engine.model.early_model import early_model
+
+        yield _Begun(spares, early_model(study.model))
+
+
+def _cards(asked: str) -> "AbstractContextManager[SpareWorkers | None]":
+    """What cards begin with while libraries load: a context, or each of several a worker."""
     from ...engine.devices import context_beforehand, several_cards
 
-    asked = checked_device(on.device)
     if several := several_cards(asked):
         from ...pipelines.execution.spare_workers import spare_workers
 
@@ -152,16 +174,16 @@ def opened(request: "Request", *, quiet: bool = False) -> "Job":
 
 
 @contextmanager
-def _begun_job(request: "Request", *, begins: bool, quiet: bool) -> "Generator[Job]":
-    """As `opened`, with a network that opens meanwhile if cards may begin."""
-    if not begins:
+def _begun_job(request: "Request", begun: _Begun | None, *, quiet: bool) -> "Generator[Job]":
+    """As `opened`, with a network that opens meanwhile if cards have begun."""
+    if begun is None:
         yield opened(request, quiet=quiet)
         return
-    with ExitStack() as begun:
+    with ExitStack() as opening:
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
-            job = begun.enter_context(begun_job(request))
+            job = opening.enter_context(begun_job(request, begun.read_model))
         yield job
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +52,8 @@ def dotted(number: int) -> str:
 
 def packages() -> dict[str, str]:
     """Installed packages of cuDNN and their versions; several share one folder."""
+    from importlib.metadata import distributions  # late: to look at the cards takes none of it
+
     named = {each.metadata["Name"]: each.version for each in distributions()}
     return {name: named[name] for name in sorted(named) if name.startswith("nvidia-cudnn-cu")}
 

@@ -1,4 +1,4 @@
-"""A card's context, made in a thread while the program still loads its other libraries."""
+"""A card's context, made beside the CUDA packages while the program still loads its libraries."""
 
 import ctypes
 import threading
@@ -13,20 +13,19 @@ from .cards import driver_library
 def early_context(choose: Callable[[], int | None], load: Callable[[], object]) -> Generator[None]:
     """Have the driver make the primary context of a card during the block, and keep it so long.
 
-    That takes a fifth of a second, and nothing of Python's. choose: the card's index, or None for
-    no context; called in the thread. load: loads what opens the card, called there once it has its
-    context. What fails here fails again where the card is opened, which tells of it.
+    That takes a fifth of a second and more, and nothing of Python's. choose: the card's index, or
+    None for no context; called in a thread. load: loads what opens the card; called in another, as
+    soon as there is a card. What fails here fails again where the card is opened, which tells it.
     """
     kept: list[tuple[Any, int]] = []
 
     def begin() -> None:
-        with suppress(Exception):
-            kept.extend(_retained(choose()))
-            if kept:
-                load()
+        if (index := choose()) is not None:
+            loading = _started("packages", load)
+            kept.extend(_retained(index))
+            loading.join()
 
-    thread = threading.Thread(target=begin, name="context", daemon=True)
-    thread.start()
+    thread = _started("context", begin)
     try:
         yield
     finally:
@@ -35,9 +34,21 @@ def early_context(choose: Callable[[], int | None], load: Callable[[], object]) 
             library.cuDevicePrimaryCtxRelease_v2(device)
 
 
-def _retained(index: int | None) -> list[tuple[Any, int]]:
+def _started(name: str, work: Callable[[], object]) -> threading.Thread:
+    """A thread at work, whose failure is nobody's business."""
+
+    def run() -> None:
+        with suppress(Exception):
+            work()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _retained(index: int) -> list[tuple[Any, int]]:
     """The driver, and its number of the device whose context it keeps; nothing where it cannot."""
-    library = None if index is None else driver_library()
+    library = driver_library()
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if library is None or library.cuDeviceGet(ctypes.byref(device), index):
         return []

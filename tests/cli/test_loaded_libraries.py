@@ -101,7 +101,7 @@ def test_the_cpu_takes_onnx_runtime(study: Path, batch: tuple[object, ...]) -> N
 
 def test_a_card_does_not(study: Path, batch: tuple[object, ...]) -> None:
     found = loaded("translate", study, *batch, before=UNTIL_A_CARD_OPENS, status=4)
-    assert found == ON_THE_CPU - {"onnx", "onnxruntime"}
+    assert found == ON_THE_CPU - {"onnx", "onnxruntime", "rich"}
 
 
 def test_a_preview_takes_the_library_of_pictures(study: Path, batch: tuple[object, ...]) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Generator as Iterated
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from support.numerics_models import FunctionGenerator
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.generator import Generator
+from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.pipelines import opening, translate
 from cuda_cyclegan.pipelines.settings import TranslateOptions
 from cuda_cyclegan.pipelines.translate import Request, begun_job, run_job
@@ -43,7 +45,7 @@ def test_the_network_opens_beside_the_search_and_the_batch_takes_it(
     model = tiny_model(tmp_path / "model.safetensors")
     options = TranslateOptions((16, 16, 16), precision="fp32")
     request = Request(inputs, model, tmp_path / "results", device="cuda:0", options=options)
-    with begun_job(request) as job:
+    with begun_job(request, partial(load_model, model)) as job:
         report = run_job(job, lambda _: None)
     assert [row.status for row in report.studies] == ["translated"] * 2
     assert opened == ["opening"]

@@ -1,6 +1,6 @@
 """What a batch on cards begins with before its libraries are loaded."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,37 +9,45 @@ from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
 from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine.model import early_model
+from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.pipelines.execution import spare_workers
 
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Names of devices that something is begun for."""
+    """Names of devices that something is begun for, and of models that are being read."""
     asked: list[object] = []
+    begin_to_read = early_model.early_model
 
     @contextmanager
     def begin(devices: object) -> Generator[None]:
         asked.append(devices)
         yield
 
+    def read(path: Path) -> Callable[[], Model]:
+        asked.append(path.name)
+        return begin_to_read(path)
+
     monkeypatch.setattr(devices, "context_beforehand", begin)
     monkeypatch.setattr(spare_workers, "spare_workers", begin)
+    monkeypatch.setattr(early_model, "early_model", read)
     return asked
 
 
 @pytest.mark.parametrize(
     ("device", "more", "expected"),
     [
-        ("1", [], ["cuda:1"]),
-        ("auto", [], ["auto"]),
-        ("cuda:0,2", [], [("cuda:0", "cuda:2")]),
+        ("1", [], ["cuda:1", "none"]),
+        ("auto", [], ["auto", "none"]),
+        ("cuda:0,2", [], [("cuda:0", "cuda:2"), "none"]),
         ("cuda:0", ["--dry-run"], []),
         ("cuda:0", ["--cycle-check", "back.safetensors"], []),
         ("cuda:0", ["--output", "there"], []),  # where nothing may be left to do
-        ("cuda:0", ["--output", "there", "--overwrite"], ["cuda:0"]),
+        ("cuda:0", ["--output", "there", "--overwrite"], ["cuda:0", "none"]),
     ],
 )
-def test_one_card_begins_with_its_context_and_several_with_their_workers(
+def test_one_card_begins_with_its_context_several_with_their_workers_and_all_with_the_model(
     tmp_path: Path,
     begun: list[object],
     device: str,

@@ -75,24 +75,33 @@ def test_nothing_happens_without_a_driver_or_a_choice(use: Callable[[Driver | No
     assert driver.calls == []
 
 
-def test_what_opens_the_card_is_loaded_once_it_has_its_context(
-    use: Callable[[Driver | None], None],
+def test_what_opens_the_card_is_loaded_beside_its_context(
+    use: Callable[[Driver | None], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver, contexts = Driver(), list[int]()
+    driver, is_loaded = Driver(), threading.Event()
     use(driver)
+    retain = driver.cuDevicePrimaryCtxRetain
+
+    def retain_later(context: object, device: Any) -> int:
+        assert is_loaded.wait(PATIENCE)
+        return retain(context, device)
 
     def load() -> None:
-        contexts.append(len(driver.calls))
+        is_loaded.set()
         raise ImportError("cudnn")  # which opening the card tells of
 
+    monkeypatch.setattr(driver, "cuDevicePrimaryCtxRetain", retain_later)
     with early.early_context(lambda: 0, load):
         pass
-    assert contexts == [1]
     assert driver.calls == [("retain", 100), ("release", 100)]
-    use(None)
-    with early.early_context(lambda: 0, load):
+
+
+def test_nothing_is_loaded_where_there_is_no_card(use: Callable[[Driver | None], None]) -> None:
+    use(Driver())
+    loaded = list[str]()
+    with early.early_context(lambda: None, lambda: loaded.append("packages")):
         pass
-    assert contexts == [1]
+    assert loaded == []
 
 
 @pytest.mark.parametrize(

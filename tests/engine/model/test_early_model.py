@@ -1,0 +1,42 @@
+"""A model that is read beside what its asker does meanwhile."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from support.batch_world import tiny_model
+
+from cuda_cyclegan.engine.errors import ModelFileError
+from cuda_cyclegan.engine.model import model
+from cuda_cyclegan.engine.model.early_model import early_model
+from cuda_cyclegan.engine.model.model import load_model
+
+PATIENCE = 30.0
+
+
+def test_it_is_what_a_later_reading_would_give(tmp_path: Path) -> None:
+    path = tiny_model(tmp_path / "model.safetensors")
+    read_model = early_model(path)
+    assert read_model().sha256 == load_model(path).sha256
+    assert read_model() is read_model()
+
+
+def test_it_is_read_before_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny_model(tmp_path / "model.safetensors")
+    begun = threading.Event()
+    decode = model.decode_model
+
+    def decoded(data: bytes) -> model.Model:
+        begun.set()
+        return decode(data)
+
+    monkeypatch.setattr(model, "decode_model", decoded)
+    read_model = early_model(path)
+    assert begun.wait(PATIENCE)
+    assert read_model().card.name
+
+
+def test_a_file_that_is_no_model_is_told_where_it_is_asked_for(tmp_path: Path) -> None:
+    read_model = early_model(tmp_path / "none")
+    with pytest.raises(ModelFileError, match="does not exist"):
+        read_model()
