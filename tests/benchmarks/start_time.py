@@ -4,8 +4,9 @@
 
 One volume of one 128^3 tile, a 9-block ResNet of width 32, fp16. A start is a whole process:
 interpreter, imports, model, CUDA context, plans, weights, the tile, and the result on disk. Then
-the same command for 20 studies of 256x256x180 in .nii.gz. Modules are kept compiled, as pip leaves
-them. FOLDER is new, and stays; without it there is none.
+the same command for 20 studies of 256x256x180 in .nii.gz, and where there are two cards, for 30 of
+them on one card and on both in turn. Modules are kept compiled, as pip leaves them. FOLDER is new,
+and stays; without it there is none.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from cuda_cyclegan.engine.probe.cards import cuda_devices
 
 STARTS = 5
 BATCHES, STUDIES, SHAPE = 3, 20, (256, 256, 180)
+TURNS, SHARED_STUDIES, BOTH = 4, 30, "cuda:0,1"
 RESULT = Path(__file__).parent / "results" / "start_time.json"
 
 
@@ -56,6 +58,19 @@ def start(root: Path, scans: str, *options: str) -> dict[str, Any]:
     }
 
 
+def on_one_and_on_both(root: Path) -> dict[str, Any]:
+    """Seconds of whole commands, in turn; the first on both compiles what only workers load."""
+    make_scans(root / "shared", SHARED_STUDIES, SHAPE, ".nii.gz")
+    start(root, "shared", "--device", BOTH)
+    turns = [
+        [start(root, "shared", "--device", device)["seconds"] for device in ("cuda:0", BOTH)]
+        for _ in range(TURNS)
+    ]
+    one, both = (list(seconds) for seconds in zip(*turns, strict=True))
+    ratio = statistics.median(both) / statistics.median(one)
+    return {"studies": SHARED_STUDIES, "one": one, "both": both, "ratio": round(ratio, 3)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", type=Path, default=RESULT)
@@ -75,6 +90,7 @@ def main() -> None:
         first = start(root, "scan.nii", *card, "--tune-seconds", str(asked.tune_seconds))
         later = [start(root, "scan.nii", *card) for _ in range(STARTS)]
         batches = [start(root, "scans", *card) for _ in range(BATCHES)]
+        shared = on_one_and_on_both(root) if len(cuda_devices()) > 1 else None
     if "Tuning" not in first["told"] or any("Tuning" in one["told"] for one in later):
         raise SystemExit("only the first start should have tuned")
     seconds = sorted(one["seconds"] for one in later)
@@ -92,6 +108,7 @@ def main() -> None:
         "whole_commands": [one["seconds"] for one in batches],
         "whole_command_median": statistics.median(one["seconds"] for one in batches),
         "energy": batches[-1]["report"].get("energy"),
+        "two_cards": shared,
         "libraries": batches[-1]["report"]["libraries"],
     }
     asked.result.write_text(json.dumps(content, indent=1) + "\n")
