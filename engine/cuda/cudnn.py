@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Self
@@ -194,10 +194,10 @@ def _engine_and_knobs(name: str) -> tuple[int, dict[Any, int]]:
     if found is None:
         raise RuntimeError(f"{name} is no name of a plan")
     knobs = {int(knob): int(value) for knob, value in _KNOB.findall(found[2])}
-    if unnamed := knobs.keys() - _KNOBS.keys():
-        raise RuntimeError(f"the frontend has no name for knobs {sorted(unnamed)} of {name}")
-    types = cudnn.knob_type
-    return int(found[1]), {getattr(types, _KNOBS[knob]): value for knob, value in knobs.items()}
+    types: Mapping[str, Any] = cudnn.knob_type.__members__
+    if unnamed := [knob for knob in knobs if _KNOBS.get(knob) not in types]:
+        raise RuntimeError(f"the frontend has no name for knobs {unnamed} of {name}")
+    return int(found[1]), {types[_KNOBS[knob]]: value for knob, value in knobs.items()}
 
 
 def _graph(handle: int, shape: Convolution) -> Any:
