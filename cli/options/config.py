@@ -116,6 +116,12 @@ class ConfigValues:
         return value, taken
 
 
+def named_config(context: typer.Context) -> Path | None:
+    """The file of --config; typer makes a path of its name only for the function that it calls."""
+    named: str | None = context.find_root().params.get("config")
+    return Path(named) if named else None
+
+
 def _check_names(path: Path, root: TyperGroup, tables: Mapping[str, Any]) -> None:
     known = {name: options_of(command) for name, command in root.commands.items()}
     for name, keys in tables.items():

@@ -23,6 +23,8 @@ _OF_STUDIES = (
     *("channel", "resample-channels", "inference"),
 )
 _OF_JOBS = ("priority", "window")
+_FILES = ("model", "cycle_check")
+"""Of which typer makes paths only for the functions that it calls."""
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|h|d)")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIMES = ("quiet", "retry", "keep", "keep-failed")
@@ -95,11 +97,12 @@ def _values(context: typer.Context, place: str, asked: Mapping[str, Any]) -> dic
     root = cast("TyperGroup", context.find_root().command)
     options = options_of(root.commands["submit"])
     source = ConfigValues(context, place)
-    return {
+    taken = {
         str(options[key].name): source.taken(key, options[key], asked[key])
         for key in (*_OF_STUDIES, *_OF_JOBS)
         if key in asked
     }
+    return {name: Path(value) if name in _FILES else value for name, value in taken.items()}
 
 
 def _flag(asked: Mapping[str, Any], key: str) -> bool:

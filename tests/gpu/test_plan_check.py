@@ -144,7 +144,7 @@ def planted(plan_search, stream, monkeypatch, faults: dict[str, Callable | None]
     offered = plan_search.ConvolutionPlans
 
     class Planted(offered):
-        def __init__(self, library, shape):
+        def __init__(self, library, shape, _name=None):
             super().__init__(library, shape)
             self._shape = shape
             self._names = list(faults)

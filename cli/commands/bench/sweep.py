@@ -17,7 +17,7 @@ from ....pipelines.bench.measurement import Bench, Setting
 from ....pipelines.bench.parameter_sweep import Scan, Tried, best, candidates, sweep
 from ....pipelines.config import user_config, write_defaults
 from ....pipelines.errors import SettingsError
-from ...options.config import options_of
+from ...options.config import named_config, options_of
 from ...render.bench import json_output
 from ...render.bench.outputs import View
 from ...render.bench.text import BAR, milliseconds
@@ -148,10 +148,8 @@ def write(context: typer.Context, fastest: Tried, vram_limit: str | None) -> str
 
     vram_limit: under which the setting was found. Raises ConfigError or WriteError.
     """
-    root = context.find_root()
-    named: Path | None = root.params.get("config")
-    path = named or user_config()
-    known = options_of(cast("TyperGroup", root.command).commands[TABLE])
+    path = named_config(context) or user_config()
+    known = options_of(cast("TyperGroup", context.find_root().command).commands[TABLE])
     keys = {key: value for key, value in _keys(fastest, vram_limit) if key in known}
     write_defaults(path, TABLE, keys)
     listed = ", ".join(f"{key} = {value}" for key, value in keys.items())

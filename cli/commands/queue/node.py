@@ -13,6 +13,7 @@ import typer
 
 from ....pipelines.errors import ConfigError, MissingLibraryError
 from ...errors import OURS, Exit, told
+from ...options.config import named_config
 from ...options.queue import QueueOption
 from ...options.routes import routes_of
 from ...options.values import parsed_size
@@ -107,7 +108,7 @@ def node(
             _show(place, json=json)
             return
         files = _certificates(tls_certificate, tls_key, tls_trusted)
-        named: Path | None = context.find_root().params["config"]
+        named = named_config(context)
 
         def read() -> "dict[str, Route]":
             return routes_of(context, named)
