@@ -243,7 +243,7 @@ def test_a_plan_tells_the_network_s_time_for_every_flip(
 
 @pytest.mark.parametrize(
     ("count", "complaint"),
-    [("1", "the spread of 1 is 0; take 2 or more"), ("9", "should be less than or equal to 8")],
+    [("1", "the spread of 1 is 0; take 2 or more"), ("9", "9 is not in the range 0<=x<=8")],
 )
 def test_a_number_of_flips_that_is_none_is_refused(
     world: World, count: str, complaint: str
