@@ -3,9 +3,11 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
+from support.processes import processes_left
 
 from cuda_cyclegan.engine.telemetry import disable_telemetry
 from cuda_cyclegan.pipelines.host.signals import STOP_SIGNALS
@@ -42,6 +44,19 @@ def signals_are_heard_as_before() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     assert after == before
+
+
+@pytest.fixture(autouse=True)
+def processes_end_with_their_test() -> Iterator[None]:
+    """What a test leaves running, or not waited for, a later one would take for its own."""
+    before = processes_left()
+    yield
+    left = [process for process in processes_left() if process not in before]
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(process, 0)
+    assert left == []
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan
+from support.processes import started
 from support.translate_world import World
 from support.without_posix.posix_only import ARGUMENTS, ATTRIBUTES, MODULES
 
@@ -175,17 +176,14 @@ def test_one_run_at_a_time_writes_to_a_folder(world: World) -> None:
         "    print('open', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    holder = subprocess.Popen(
+    words = ("translate", *world.arguments("--device", "cpu"))
+    with started(
         [sys.executable, "-c", script, str(world.output)],
         env={**os.environ, "PYTHONPATH": str(STAND_IN)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "open\n"
-    words = ("translate", *world.arguments("--device", "cpu"))
-    assert "Another run is writing" in run(*words).stderr
-    holder.kill()
-    holder.communicate()
+    ) as holder:
+        assert holder.stdout.readline() == "open\n"
+        assert "Another run is writing" in run(*words).stderr
     assert run(*words).returncode == 0

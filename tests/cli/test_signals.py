@@ -1,6 +1,5 @@
 """Stop signals that arrive where Python cannot pass an exception on, or more than once."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 from support.batch_world import scan, tiny_model
+from support.processes import started
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.cli import signals
@@ -200,19 +200,15 @@ def test_a_hail_of_signals_shows_no_traceback(
     model = tiny_model(tmp_path / "model.safetensors")
     arguments = [command, tmp_path / "in", "--model", model, "--output", tmp_path / "out"]
     arguments += ["--queue", tmp_path / "own" / "queue.db"] if command == "watch" else []
-    process = subprocess.Popen(
-        [sys.executable, "-c", PATIENT, *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    first = process.stderr.readline()
-    while process.poll() is None:
-        process.send_signal(number)
-        time.sleep(0.0005)
-    said = process.stderr.read()
-    process.stderr.close()
+    command_line = [sys.executable, "-c", PATIENT, *map(str, arguments)]
+    with started(
+        command_line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        first = process.stderr.readline()
+        while process.poll() is None:
+            process.send_signal(number)
+            time.sleep(0.0005)
+        said = process.stderr.read()
     assert process.returncode in (128 + number, -number), said
     assert "Stopped" in said, first + said
     assert "Traceback" not in said
@@ -251,15 +247,14 @@ def test_ctrl_c_during_the_first_imports_shows_no_traceback(
     tmp_path: Path, start: list[str]
 ) -> None:
     (tmp_path / "typer.py").write_text(STALLING)
-    process = subprocess.Popen(
+    with started(
         [sys.executable, *start],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stderr
-    assert process.stderr.readline() == "importing\n"
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=ENOUGH)
+    ) as process:
+        assert process.stderr.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=ENOUGH)
     assert (process.returncode, told) == (-signal.SIGINT, "")

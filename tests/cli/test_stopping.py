@@ -5,11 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
 from support.io_files import unpacked
+from support.processes import started
 from support.standing import SAVING, STANDS, standing
 from support.waiting import ENOUGH, wait_for
 
@@ -50,7 +53,8 @@ WRITING = ("cuda_cyclegan.io.writing", "write_voxels")
 class Folders:
     """Small studies that take some hundredths of a second each."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, running: ExitStack) -> None:
+        self._running = running
         self.inputs, self.output = root / "scans", root / "results"
         self.report = root / "report.json"
         self.model = tiny_model(root / "model.safetensors")
@@ -98,19 +102,22 @@ class Folders:
         return [*map(str, paths), *report]
 
     def _open(self, command: list[str]) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
+        return self._running.enter_context(
+            started(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+            )
         )
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    return Folders(tmp_path)
+def folders(tmp_path: Path) -> Iterator[Folders]:
+    with ExitStack() as running:
+        yield Folders(tmp_path, running)
 
 
 @pytest.mark.parametrize(

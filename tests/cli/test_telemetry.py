@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.processes import started
 
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
@@ -60,20 +62,23 @@ def test_no_command_connects_or_leaves_files_of_onnx_runtime(tmp_path: Path) -> 
     torch.save(made.trained(made.unpadded_resnet()).state_dict(), tmp_path / "net.pth")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment = kept | {"HOME": str(home), "ORT_DISABLE_TELEMETRY": "0"}
-    running = {
-        name: subprocess.Popen(
-            [*ISOLATED, *TRACED, f"{name}.calls", "sh", "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for name, script in SCRIPTS.items()
-    }
+    with ExitStack() as stack:
+        running = {
+            name: stack.enter_context(
+                started(
+                    [*ISOLATED, *TRACED, f"{name}.calls", "sh", "-c", script],
+                    cwd=tmp_path,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+            for name, script in SCRIPTS.items()
+        }
+        told = {name: process.communicate()[0] for name, process in running.items()}
     for name, process in running.items():
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
+        assert process.returncode == 0, told[name]
         calls = (tmp_path / f"{name}.calls").read_text()
         assert "exited with 0" in calls, "the calls were recorded"
         # Not even of the loopback, where a machine's resolver may listen.

@@ -5,6 +5,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from support.processes import started
 from support.waiting import eventually
 
 from cuda_cyclegan.engine.cuda.driver import Context, DeviceBuffer, Stream
@@ -27,15 +28,10 @@ with Context(0), Stream() as stream, DeviceBuffer({bytes}) as buffer:
 @contextmanager
 def other_program(megabytes: int, busy: bool):
     source = OTHER.format(bytes=megabytes * MIB, busy=busy)
-    process = subprocess.Popen(
-        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
+    command = [sys.executable, "-c", source]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from support.batch_world import scan, tiny_model
 from support.io_files import unpacked
-from support.processes import descendants
+from support.processes import descendants, started
 from support.waiting import ENOUGH, eventually
 
 from cuda_cyclegan.pipelines.results.record_folder import NAME, found_record
@@ -110,23 +110,23 @@ class Kills:
         """Start a run and kill it; what is on record then."""
         number = self._random.choice(SIGNALS)
         unrecorded = set(self._made(self._output)) - self._recorded()
-        process = self._start(self._output)
-        has_begun = self._waited_for_results(process)
-        if process.poll() is None:
-            self.tally.kills += 1
-            begin = time.perf_counter()
-            self._send(process, number)
-            _, errors = process.communicate(timeout=ENOUGH)
-            self._wait_for_all()
-            self.tally.seconds_to_end.append(time.perf_counter() - begin)
-            self.tally.statuses[f"{number.name}: {process.returncode}"] += 1
-            if has_begun and number in ORDERLY:
-                self._check_orderly_end(process.returncode, number, errors)
-                now = set(self._made(self._output)) - self._recorded()
-                assert now <= unrecorded, "an orderly stop left a result that is not on record"
-        else:
-            _, errors = process.communicate()
-            assert process.returncode == 0, errors
+        with self._started(self._output) as process:
+            has_begun = self._waited_for_results(process)
+            if process.poll() is None:
+                self.tally.kills += 1
+                begin = time.perf_counter()
+                self._send(process, number)
+                _, errors = process.communicate(timeout=ENOUGH)
+                self._wait_for_all()
+                self.tally.seconds_to_end.append(time.perf_counter() - begin)
+                self.tally.statuses[f"{number.name}: {process.returncode}"] += 1
+                if has_begun and number in ORDERLY:
+                    self._check_orderly_end(process.returncode, number, errors)
+                    now = set(self._made(self._output)) - self._recorded()
+                    assert now <= unrecorded, "an orderly stop left a result that is not on record"
+            else:
+                _, errors = process.communicate()
+                assert process.returncode == 0, errors
         made, recorded = self._made(self._output), self._recorded()
         assert before <= recorded, "a record was lost"
         assert recorded <= set(made), "a result was recorded that is not there"
@@ -186,10 +186,10 @@ class Kills:
         """Workers notice by themselves that their holder is gone."""
         eventually(lambda: workers_of(self._root) == [])
 
-    def _start(self, output: Path) -> "subprocess.Popen[str]":
+    def _started(self, output: Path) -> "AbstractContextManager[subprocess.Popen[str]]":
         arguments = [self._inputs, "--model", self._model, "--output", output]
         arguments += ["--device", "cpu", "--report", self._report]
-        return subprocess.Popen(
+        return started(
             [sys.executable, "-c", START, str(self._workers), "translate", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -205,8 +205,8 @@ class Kills:
 
     def _finish(self, output: Path) -> dict[str, int]:
         self._report.unlink(missing_ok=True)  # which would be of the killed runs as well
-        process = self._start(output)
-        _, errors = process.communicate()
+        with self._started(output) as process:
+            _, errors = process.communicate()
         assert process.returncode == 0, errors
         totals: dict[str, int] = json.loads(self._report.read_text())["totals"]
         self._report.unlink()

@@ -1,7 +1,23 @@
 """What runs on this machine."""
 
 import os
+import subprocess
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def started(
+    command: Sequence[str | os.PathLike[str]], **options: Any
+) -> "Generator[subprocess.Popen[Any]]":
+    """A process in the background, which is ended with the block, however that ends."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def children_of(process: int) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan
+from support.processes import started
 from support.translate_world import COMMAND, World
 
 
@@ -90,12 +91,10 @@ def test_a_terminal_that_goes_away_does_not_stop_the_batch(world: World) -> None
     terminal, end = os.openpty()
     command = [*COMMAND, *world.arguments("--report", str(world.report))]
     environment = {**os.environ, "TERM": "xterm"}
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=end, env=environment
-    ) as process:
+    with started(command, stdout=subprocess.DEVNULL, stderr=end, env=environment) as process:
         os.close(end)
         os.read(terminal, 1)  # the bars have begun
         os.close(terminal)
-    assert process.returncode == 1
+        assert process.wait() == 1
     assert set(world.files()) == {"a.nii", "b.nii", "c.nii"}
     assert len(world.rows()) == 4

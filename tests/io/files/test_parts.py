@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from support.processes import started
 from support.waiting import ENOUGH
 
 from cuda_cyclegan.io.errors import WriteError
@@ -60,19 +61,14 @@ def writer(
     target: Path, way: str = "whole_file", *before: str
 ) -> "Generator[subprocess.Popen[str]]":
     """Another process in the middle of writing; it ends well when it is given a line."""
-    process = subprocess.Popen(
+    with started(
         [*before, sys.executable, "-c", WRITER, way, str(target)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    try:
+    ) as process:
         assert process.stdout.readline() == "writing\n"
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def clean(folder: Path, *before: str) -> int:

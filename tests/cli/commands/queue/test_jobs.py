@@ -4,11 +4,11 @@ import contextlib
 import json
 import os
 import stat
-import subprocess
 from itertools import product
 from pathlib import Path
 
 import sqlalchemy as sa
+from support.processes import started
 from support.queue_world import COMMAND, QueueWorld
 
 from cuda_cyclegan.cli.render.jobs_watch import fitting
@@ -82,14 +82,14 @@ def test_a_watch_leaves_the_last_state_and_nothing_else_on_the_screen(world: Que
     terminal, end = os.openpty()
     command = [*COMMAND, "jobs", batch, "--watch", "--queue", world.queue]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-    process = subprocess.Popen(command, stdout=end, stderr=end, env=environment)
-    os.close(end)
-    said = b""
-    with contextlib.suppress(OSError):  # what a terminal without a program ends with
-        while piece := os.read(terminal, 4096):
-            said += piece
-    os.close(terminal)
-    assert process.wait() == 0
+    with started(command, stdout=end, stderr=end, env=environment) as process:
+        os.close(end)
+        said = b""
+        with contextlib.suppress(OSError):  # what a terminal without a program ends with
+            while piece := os.read(terminal, 4096):
+                said += piece
+        os.close(terminal)
+        assert process.wait() == 0
     left = said.decode().replace("\r", "").rpartition("\x1b[2K")[2]
     assert "2 jobs: 1 done, 1 failed" in left
     assert left.count("000.nii") == 1

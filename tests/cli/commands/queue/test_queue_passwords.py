@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 from support import queue_postgres
 from support.batch_world import scan, tiny_model
+from support.processes import started
 from support.queue_world import COMMAND
 from support.waiting import eventually
 from typer.testing import CliRunner, Result
@@ -229,10 +230,9 @@ def test_a_wrong_password_is_told_without_it(locked_server: queue_postgres.Serve
 def test_a_worker_that_finds_no_server_logs_no_password() -> None:
     address = f"postgresql://me:{MARK}@{CLOSED}/jobs"
     command = [*COMMAND, "worker", "--device", "cpu"]
-    with subprocess.Popen(
+    with started(
         command, env={**os.environ, VARIABLE: address}, stderr=subprocess.PIPE, text=True
     ) as worker:
-        assert worker.stderr is not None
         log = [worker.stderr.readline()]
         worker.terminate()
         log += worker.stderr.readlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.batch_world import scan, tiny_model
+from support.processes import started
 from support.standing import standing
 from support.waiting import ENOUGH
 
@@ -101,7 +102,7 @@ def test_no_command_is_silent_for_two_seconds(
         "bench": ["--model", model, "--device", "cpu", "--seconds", "0.01"],
     }[command]
     ours, theirs = os.openpty()
-    with subprocess.Popen(
+    with started(
         standing(place, call, command, *map(str, arguments)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
