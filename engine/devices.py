@@ -228,7 +228,7 @@ def volume_obstacle(graph: "Graph", device: Device) -> str | None:
         edges = "x".join(map(str, graph.patch))
         return f"The network is for patches of {edges} alone; {advice}."
     if device.kind == "cuda":
-        from .network.whole_volume import volume_refusal
+        from .whole_volume import volume_refusal
 
         refusal = volume_refusal(graph)
         return refusal and (

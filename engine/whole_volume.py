@@ -1,12 +1,14 @@
-"""A volume through the network at once: its extents there, and what it takes on a card."""
+"""A volume through the network at once: which networks can, and what it takes on a card."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from .errors import PatchShapeError
-from .network.graph import Graph
-from .network.layer_shapes import times
-from .network.layers import Triple
+from .network.graph import Graph, Node
+from .network.layer_shapes import TensorShape, times
+from .network.layers import Conv3d, ConvTranspose3d, Pad, Triple, kind_of
+from .network.subpixels import can_be_subpixels
 
 Residence: TypeAlias = Literal["card", "recomputed", "host"]
 """Where maps are kept: all on the card; those of low resolution, and the others are computed again;
@@ -43,3 +45,53 @@ def padded_extents(graph: Graph, extents: Triple) -> Triple:
             "use setting inference=patches."
         ) from error
     return d, h, w
+
+
+_EDGES = 24, 48
+"""Strides along each axis of two trial volumes, of which one is twice the other."""
+
+
+def volume_refusal(graph: Graph) -> str | None:
+    """What of a network has no form for a volume in blocks, in words; None where all has one.
+
+    Each feature map must have the volume's grid, made coarser by whole factors, so that blocks of
+    it lie side by side; a padding may grow it for the convolution that follows.
+    """
+    if graph.patch is not None:
+        return f"it was exported for patches of {times(graph.patch)} alone"
+    try:
+        small, large = (_shapes(graph, edge) for edge in _EDGES)
+    except PatchShapeError as error:
+        return str(error)
+    for node in graph.nodes:
+        if not _has_form(graph, node, small, large):
+            return f"layer {node.name} ({kind_of(node.layer)}) has no form for a whole volume"
+    return None
+
+
+def _shapes(graph: Graph, edge: int) -> dict[str, TensorShape]:
+    depth, height, width = (edge * step for step in graph.stride)
+    extents: Triple = depth, height, width
+    graph.check_patch(extents)
+    return graph.shapes(extents)
+
+
+def _has_form(
+    graph: Graph,
+    node: Node,
+    small: Mapping[str, TensorShape],
+    large: Mapping[str, TensorShape],
+) -> bool:
+    def is_on_grid(name: str) -> bool:
+        sizes = zip(small[name].extents, large[name].extents, strict=True)
+        return all(2 * extent == twice for extent, twice in sizes)
+
+    match node.layer:
+        case Pad():
+            readers = [other.layer for other in graph.nodes if node.name in other.inputs]
+            ends = node.name != graph.output and is_on_grid(node.inputs[0])
+            return ends and all(isinstance(r, Conv3d) and not any(r.padding) for r in readers)
+        case ConvTranspose3d() as conv if not can_be_subpixels(conv):
+            return False
+        case _:
+            return is_on_grid(node.name)

@@ -1,8 +1,10 @@
-"""Find the studies below files and folders, in a fixed order, and the place of each result."""
+"""Find the studies below files and folders, in a fixed order, and the place of each result; and
+which of them are one scan under several names, as links give them.
+"""
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING
 from .choice import EVERYTHING, Choice, OutputFormat
 from .dicom.discovery import dicom_studies, find_series, without_directory
 from .errors import ScanError
+from .files.own_files import identity
 from .formats.nifti import image_beside
 from .formats.spm import MAT_SUFFIX, mat_beside
 from .formats.text_header import read_text_header
@@ -213,3 +216,26 @@ def _as_nifti(study: Study) -> Study:
 
 def _as_dicom(study: Study) -> Study:
     return study if study.format == "dicom" else replace(study, obstacle=_NO_SERIES)
+
+
+def source_of(study: Study) -> Hashable:
+    """Equal for studies of the same files, on the disk, whose results hold the same.
+
+    A study with a file that cannot be looked at is like no other.
+    """
+    try:
+        states = [file.stat() for file in study.files]
+    except OSError:
+        return study.name
+    places = tuple(map(identity, states))
+    suffixes = suffix_of(study.files[0]), suffix_of(Path(study.name))
+    return study.format, suffixes, places, tuple(map(_content, study.channels))
+
+
+def _content(study: Study) -> Hashable:
+    """What of a DICOM series makes its results; None of other studies."""
+    if study.format != "dicom":
+        return None
+    from .dicom.series import Series
+
+    return study.series.content if isinstance(study.series, Series) else None

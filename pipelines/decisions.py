@@ -7,12 +7,14 @@ from typing import get_args
 from ..engine.devices import Device, choose_devices, volume_obstacle
 from ..engine.errors import DeviceUnavailableError
 from ..engine.model.model import Model
+from ..engine.network.flops import held_bytes
+from ..engine.network.graph import Graph
+from ..engine.network.layers import Triple
+from ..engine.network.patches import largest_patch
 from ..engine.options import CudaLimits, Inference, Precision, device_name
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
-from .patch_memory import check_patch_memory
-from .precision import chosen_precision
 from .settings import DEFAULTS, FEWEST_FLIPS, MOST_FLIPS, MOST_OVERLAP, Blend, TranslateOptions
 
 
@@ -125,3 +127,54 @@ def _check_said(options: TranslateOptions) -> None:
         )
     if options.patch is not None and (len(options.patch) != 3 or min(options.patch) < 1):
         raise SettingsError(f"{options.patch!r} is no patch (D, H, W) such as (128, 128, 128).")
+
+
+def check_patch_memory(graph: Graph, patch: Triple, free: int) -> None:
+    """Raise SettingsError for a patch whose tensors alone are more than the bytes that are free.
+
+    The error names the largest patch that leaves half of them to all else.
+    """
+    needed = held_bytes(graph, patch)
+    if needed <= free:
+        return
+    fitting = largest_patch(graph, patch, lambda one: held_bytes(graph, one) <= free // 2)
+    advice = f"setting patch={','.join(map(str, fitting))} fits" if fitting else "no patch fits"
+    raise SettingsError(
+        f"Patches of {'x'.join(map(str, patch))} need {_gib(needed)} GiB of memory, and "
+        f"{_gib(free)} GiB are free; {advice}."
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f}"
+
+
+def chosen_precision(asked: Precision | None, devices: Sequence[Device], name: str) -> Precision:
+    """What was asked for, or else the devices' own; name: of the devices, as the user gave it.
+
+    Raises DeviceUnavailableError or SettingsError.
+    """
+    if asked is None:
+        return devices[0].default_precision
+    for device in devices:
+        if asked not in device.precisions:
+            raise _refusal(asked, device, name)
+    return asked
+
+
+def _refusal(asked: Precision, device: Device, name: str) -> DeviceUnavailableError | SettingsError:
+    if device.kind == "cuda":
+        return SettingsError(
+            f"Card {device.index} computes in {' and '.join(device.precisions)} only; {asked} "
+            "needs compute capability 8.0. Leave setting precision out or choose another device."
+        )
+    if name == "auto":
+        return DeviceUnavailableError(
+            f"Precision {asked} needs a CUDA device, and {device.note}; leave setting precision "
+            "out."
+        )
+    on = "The CPU" if device.kind == "cpu" else f"Device {device.name}"
+    return SettingsError(
+        f"{on} computes in fp32 only, not in {asked}; leave setting precision out or choose a "
+        "CUDA device."
+    )

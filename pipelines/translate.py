@@ -54,7 +54,7 @@ from .results.record_folder import OutputPlace
 from .results.remarks import remarks
 from .results.resume import PlannedStudy, Planner
 from .settings import DEFAULTS, TranslateOptions, TranslateSettings
-from .study.maps.asked_for import maps_asked_for
+from .study.maps.study_map import maps_asked_for
 from .study.modality import for_model, of_model
 
 

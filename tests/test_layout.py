@@ -151,9 +151,9 @@ MAY_IMPORT = {
         "engine.sliding_window"
     ),
     "engine.cuda.volume": (
-        "engine.compiler engine.compiler.launches engine.compiler.lowering "
-        "engine.compiler.memory engine.compiler.volume engine.cuda engine.errors engine.network "
-        "engine.options engine.scaling engine.sliding_window engine.whole_volume"
+        "engine.compiler engine.compiler.launches engine.compiler.lowering engine.compiler.memory "
+        "engine.compiler.volume engine.cuda engine.errors engine.network engine.options "
+        "engine.scaling engine.sliding_window engine.whole_volume"
     ),
     "engine.decoding": "",
     "engine.devices": (
@@ -165,7 +165,7 @@ MAY_IMPORT = {
     "engine.generator": "engine.network engine.scaling engine.sliding_window",
     "engine.model": (
         "engine.decoding engine.errors engine.network engine.onnxruntime engine.options "
-        "engine.sliding_window"
+        "engine.sliding_window engine.whole_volume"
     ),
     "engine.network": "engine.decoding engine.errors",
     "engine.onnxruntime": "engine.cores engine.errors engine.network",
@@ -184,13 +184,13 @@ MAY_IMPORT = {
     "io": "",
     "io.channels": "io.dicom io.discovery io.search io.volume",
     "io.choice": "io.links",
-    "io.contrasts": "",
+    "io.contrasts": "io.files io.search io.volume",
     "io.conversion": "io.errors io.formats io.volume",
     "io.dicom": "io.choice io.errors io.files io.search io.volume",
     "io.dicom.derived": "io.contrasts io.dicom io.errors io.maps io.volume",
     "io.dicom_network": "io.dicom",
     "io.discovery": (
-        "io.choice io.dicom io.errors io.formats io.links io.search io.volume io.writing"
+        "io.choice io.dicom io.errors io.files io.formats io.links io.search io.volume io.writing"
     ),
     "io.errors": "",
     "io.files": "io.errors io.volume",
@@ -198,9 +198,7 @@ MAY_IMPORT = {
     "io.links": "",
     "io.maps": "",
     "io.file_headers": "io.errors io.files io.formats io.reading io.volume",
-    "io.identity": "io.dicom io.files io.search io.volume",
     "io.reading": "io.dicom io.errors io.files io.formats io.volume",
-    "io.sidecar": "io.contrasts io.files io.search io.volume",
     "io.search": "io.files io.formats io.links io.maps io.volume",
     "io.volume": "io.maps",
     "io.writing": (
@@ -217,7 +215,7 @@ MAY_IMPORT = {
     ),
     "pipelines.bench": (
         "engine.benchmark engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.options pipelines.errors pipelines.execution pipelines.host pipelines.precision "
+        "engine.options pipelines.decisions pipelines.errors pipelines.execution pipelines.host "
         "pipelines.study"
     ),
     "pipelines.calibration": (
@@ -232,20 +230,19 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
-        "engine.devices engine.errors engine.model engine.options pipelines.cycle "
-        "pipelines.errors pipelines.host pipelines.patch_memory pipelines.precision "
-        "pipelines.settings"
+        "engine.devices engine.errors engine.model engine.network engine.options pipelines.cycle "
+        "pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
-        "engine.onnxruntime engine.options engine.probe engine.telemetry io.files "
-        "pipelines.errors pipelines.host pipelines.jobs.queue"
+        "engine.onnxruntime engine.options engine.probe engine.telemetry io.files pipelines.errors "
+        "pipelines.host pipelines.jobs.queue"
     ),
     "pipelines.dry_run": (
         "engine.cuda engine.devices engine.model engine.network engine.onnxruntime.slabs "
         "engine.sliding_window engine.whole_volume io.volume pipelines.cycle pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch "
-        "pipelines.study pipelines.translate"
+        "pipelines.progress pipelines.report pipelines.results pipelines.stopwatch pipelines.study "
+        "pipelines.translate"
     ),
     "pipelines.errors": "",
     "pipelines.evaluation": (
@@ -294,8 +291,6 @@ MAY_IMPORT = {
     "pipelines.opening": (
         "engine.cuda engine.devices engine.generator engine.network engine.options pipelines.host"
     ),
-    "pipelines.patch_memory": "engine.network pipelines.errors",
-    "pipelines.precision": "engine.devices engine.errors engine.options pipelines.errors",
     "pipelines.progress": (
         "engine.decoding io.errors io.files io.volume pipelines.report pipelines.results "
         "pipelines.stopwatch pipelines.study"
@@ -306,19 +301,18 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.maps"
     ),
     "pipelines.results": (
-        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.identity "
-        "io.maps io.reading io.search io.volume io.writing pipelines.cycle pipelines.errors "
-        "pipelines.report pipelines.study pipelines.study.maps"
+        "engine.decoding engine.model io.choice io.discovery io.errors io.files io.maps io.reading "
+        "io.search io.volume io.writing pipelines.cycle pipelines.errors pipelines.report "
+        "pipelines.study pipelines.study.maps"
     ),
     "pipelines.settings": "engine.options io.choice io.links",
     "pipelines.stopwatch": "",
     "pipelines.study": (
         "engine.cores engine.errors engine.generator engine.model engine.network "
         "engine.onnxruntime engine.onnxruntime.slabs engine.options engine.scaling "
-        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts "
-        "io.discovery io.errors io.maps io.reading io.sidecar io.volume io.writing "
-        "pipelines.errors pipelines.settings pipelines.stopwatch pipelines.study.maps "
-        "pipelines.study.voxels"
+        "engine.sliding_window engine.whole_volume io.channels io.choice io.contrasts io.discovery "
+        "io.errors io.maps io.reading io.volume io.writing pipelines.errors pipelines.settings "
+        "pipelines.stopwatch pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.study.maps": (
         "engine.cores engine.network engine.scaling io.maps io.volume pipelines.settings "
@@ -330,8 +324,8 @@ MAY_IMPORT = {
     "pipelines.translate": (
         "engine.cores engine.cuda engine.devices engine.model engine.options engine.probe "
         "io.choice io.discovery io.errors io.files io.volume pipelines.cycle pipelines.decisions "
-        "pipelines.execution pipelines.host pipelines.moments pipelines.opening "
-        "pipelines.progress pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.execution pipelines.host pipelines.moments pipelines.opening pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings pipelines.study "
         "pipelines.study.maps"
     ),
 }

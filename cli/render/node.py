@@ -27,8 +27,8 @@ from .terminal.tables import Row, TextTable
 from .terminal.text import counted, file_size, printable, seconds
 
 if TYPE_CHECKING:
+    from ...pipelines.node.folder import NodeStatus
     from ...pipelines.node.ledger import SeriesRecord
-    from ...pipelines.node.status import NodeStatus
 
 SCHEMA = "cuda-cyclegan/node/1"
 

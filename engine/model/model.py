@@ -23,8 +23,8 @@ from ..network.architectures import build
 from ..network.graph import LARGEST_WEIGHTS, Graph, Network
 from ..network.layers import FloatArray
 from ..network.receptive_field import sees_whole_patch
-from ..network.whole_volume import volume_refusal
 from ..options import Inference
+from ..whole_volume import volume_refusal
 from .architecture_json import architecture_to_json
 from .card import ModelCard, card_from_json, card_to_json, stated_ranges, strict_json
 

@@ -14,9 +14,9 @@ from ...engine.network.architectures import ResNetSpec, Spec, build
 from ...engine.network.graph import Graph, Network
 from ...engine.network.layers import FloatArray, Triple
 from ...engine.options import CudaLimits, Precision
+from ..decisions import chosen_precision
 from ..errors import SettingsError
 from ..host.memory import PeakMeter, return_free_memory
-from ..precision import chosen_precision
 
 _SEED = 0
 

@@ -23,8 +23,7 @@ from ..errors import PreparationError
 from ..settings import CycleCheck, TranslateOptions
 from ..stopwatch import Stopwatch
 from ..study.finishing import finish
-from ..study.maps.asked_for import cycle_mark
-from ..study.maps.study_map import StudyMap
+from ..study.maps.study_map import StudyMap, cycle_mark
 from ..study.plan import StudyPlan, check_volume, plan_study
 from ..study.preparation import Prepared, prepare
 from ..study.translation import InferredStudy, OnTiles, OpenModel, PreparedStudy, infer_study

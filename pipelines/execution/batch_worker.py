@@ -23,7 +23,7 @@ from ..results.record_folder import OutputPlace
 from ..results.resume import PlannedStudy
 from ..results.storing import Record, Store
 from ..settings import TranslateOptions
-from .channel import Channel
+from .launch import Channel
 from .messages import (
     BatchNews,
     BatchOrder,

@@ -1,11 +1,13 @@
-"""How a worker process is started, and how it ended."""
+"""How a worker process is started, how it and its supervisor talk, and how it ended."""
 
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -15,10 +17,46 @@ from ...engine.devices import context_beforehand
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
-from .channel import Channel
 
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
 Order = TypeVar("Order")
 News = TypeVar("News")
+
+
+class Channel(Generic[Sent, Received]):
+    """One end of the connection between a supervisor and one of its worker processes.
+
+    For all threads of a process; each message is a frozen dataclass.
+    """
+
+    def __init__(self, connection: "Connection[Sent, Received]") -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def send(self, message: Sent) -> None:
+        """Tell the other end something; what nobody is there to hear is lost."""
+        with self._sending, suppress(OSError):
+            self._connection.send(message)
+
+    def receive(self, seconds: float | None = None) -> Received:
+        """What the other end says next. Raises EOFError when it is gone, TimeoutError before."""
+        if not self._connection.poll(seconds):
+            raise TimeoutError
+        try:
+            return self._connection.recv()
+        except OSError as error:
+            raise EOFError from error
+
+    def fileno(self) -> int:
+        """What becomes ready when the other end said something, or is gone."""
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Say and hear nothing more."""
+        self._connection.close()
+
+
 Target: TypeAlias = Callable[[Channel[News, Order]], int | None]
 """What a worker runs, given its end of the connection: an exit status, or None for 0. Picklable."""
 

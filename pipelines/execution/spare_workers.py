@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from ...engine.devices import driver_beforehand
-from .channel import Channel
-from .launch import WorkerProcess, launch
+from .launch import Channel, WorkerProcess, launch
 
 SpareWorkers: TypeAlias = dict[str, WorkerProcess[Any, Any]]
 """By device; who takes one out tells it its `Setup` and answers for it from then on."""

@@ -24,9 +24,8 @@ from ..progress.events import Event, StudyDone, StudyStarted, TilesDone, Worked,
 from ..report.failures import failure_of
 from ..report.report import StudyReport
 from ..results.aliases import alias_note, states_again
-from ..results.content import content_of
 from ..results.input_files import InputFiles
-from ..results.manifest import FileState
+from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy, preview_of, result_files
 from ..results.storing import Store
 from ..settings import TranslateOptions

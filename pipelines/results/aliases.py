@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
+from ...io.discovery import source_of
 from ...io.errors import UnreadableScanError
-from ...io.identity import source_of
 from ...io.reading import causes_named
 from ...io.volume import Study
 from .manifest import FileState

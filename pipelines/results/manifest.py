@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from io import FileIO
@@ -22,6 +22,7 @@ from ...io.files.locks import lock, wait_for_lock
 from ...io.files.own_files import held_folder, identity, open_own, open_unlinked, read_at
 from ..cycle.cycle_error import CycleError
 from ..errors import OutputFolderError
+from ..report.report import Content
 from ..study.maps.spread_figures import SpreadFigures
 from .record_folder import NAME, OutputPlace, check_writable, found_record, made_record
 
@@ -349,3 +350,14 @@ def _unusable(error: OSError, path: Path | None = None) -> OutputFolderError:
         f"{path or error.filename or NAME} cannot be used ({error.strerror}); choose another "
         "output folder or make it writable."
     )
+
+
+def content_of(states: Collection[FileState]) -> Content | None:
+    """What files consist of; None without any. docs/reports.md shows how to recompute the hash."""
+    if not states:
+        return None
+    digests = sorted(state.sha256 for state in states)
+    if len(digests) > 1:
+        lines = "".join(f"{digest}\n" for digest in digests)
+        digests = [hashlib.sha256(lines.encode()).hexdigest()]
+    return Content(len(states), sum(state.size for state in states), digests[0])

@@ -12,8 +12,7 @@ from ...io.volume import Study
 from ...io.writing import files_at, map_beside, places
 from ..cycle.cycle_error import CycleRule
 from ..report.report import Failure, StudyReport
-from .content import content_of
-from .manifest import FileState, ManifestEntry, MapRecord, Recipe
+from .manifest import FileState, ManifestEntry, MapRecord, Recipe, content_of
 
 Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
 """Of what is kept, a preview that is asked for and not there is drawn from the files."""

@@ -14,8 +14,7 @@ from ...io.volume import Empty, Study
 from ...io.writing import map_beside
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .maps.asked_for import maps_asked_for
-from .maps.study_map import is_shown
+from .maps.study_map import is_shown, maps_asked_for
 from .slices import mid_slices
 from .translation import read_study
 

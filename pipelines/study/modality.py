@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from ...engine.model.card import ModelCard
 from ...io.channels import ChannelName, in_channels
-from ...io.contrasts import Contrasts
+from ...io.contrasts import Contrasts, told_beside
 from ...io.discovery import Discovery
-from ...io.sidecar import told_beside
 from ...io.volume import Obstacle, Study
 from ..errors import SettingsError
 

@@ -15,7 +15,7 @@ from support.processes import started
 
 from cuda_cyclegan.cli.app import main
 from cuda_cyclegan.engine.onnxruntime.session import SessionGenerator
-from cuda_cyclegan.pipelines.bench.child import in_child
+from cuda_cyclegan.pipelines.bench.rivals import in_child
 from cuda_cyclegan.pipelines.doctor.installation import examine_installation
 from cuda_cyclegan.pipelines.execution.batch_worker import BatchClient
 from cuda_cyclegan.pipelines.jobs.worker.process import work

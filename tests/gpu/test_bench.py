@@ -16,10 +16,9 @@ from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.options import CudaLimits
-from cuda_cyclegan.pipelines.bench.child import in_child
 from cuda_cyclegan.pipelines.bench.measurement import Bench, Setting, Subject, measure
 from cuda_cyclegan.pipelines.bench.parameter_sweep import Candidates, Scan, sweep
-from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, PytorchTask, Rival
+from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, PytorchTask, Rival, in_child
 
 SPEC = ResNetSpec(1, 1, width=32, blocks=9)
 NETWORK = random_network(build(SPEC), seed=0)

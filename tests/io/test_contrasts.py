@@ -6,8 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from cuda_cyclegan.io.contrasts import _MEANINGS, Contrasts  # pyright: ignore[reportPrivateUsage]
-from cuda_cyclegan.io.sidecar import LARGEST_SIDECAR_BYTES, told_beside
+from cuda_cyclegan.io.contrasts import _MEANINGS, LARGEST_SIDECAR_BYTES, Contrasts, told_beside  # pyright: ignore[reportPrivateUsage]
 from cuda_cyclegan.io.volume import Study
 
 

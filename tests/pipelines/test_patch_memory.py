@@ -6,8 +6,8 @@ import pytest
 
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.flops import held_bytes
+from cuda_cyclegan.pipelines.decisions import check_patch_memory
 from cuda_cyclegan.pipelines.errors import SettingsError
-from cuda_cyclegan.pipelines.patch_memory import check_patch_memory
 
 GRAPH = build(ResNetSpec(1, 1, 4, 2))
 

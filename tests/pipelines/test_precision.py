@@ -4,8 +4,8 @@ import pytest
 
 from cuda_cyclegan.engine.devices import Device
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
+from cuda_cyclegan.pipelines.decisions import chosen_precision
 from cuda_cyclegan.pipelines.errors import SettingsError
-from cuda_cyclegan.pipelines.precision import chosen_precision
 
 CPU = Device("cpu", "fp32", ("fp32",), "no CUDA device is used: there is no driver")
 AMPERE = Device("cuda", "fp16", ("fp16", "bf16", "tf32", "fp32"))

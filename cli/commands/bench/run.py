@@ -8,9 +8,8 @@ from pathlib import Path
 from ....engine.benchmark.pytorch_modes import modes
 from ....engine.cuda.cudnn_library import cudnn_library
 from ....engine.network.graph import Network
-from ....pipelines.bench.child import in_child
 from ....pipelines.bench.measurement import Bench, BenchOutcome, measure
-from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask
+from ....pipelines.bench.rivals import CudnnTask, PytorchTask, RivalResult, RivalTask, in_child
 from ....pipelines.errors import MissingLibraryError, SettingsError
 from ...render.bench import json_output
 from ...render.bench import text as bench_text

@@ -133,7 +133,7 @@ def node(
 
 
 def _show(folder: Path, *, json: bool) -> None:
-    from ....pipelines.node.status import status_of
+    from ....pipelines.node.folder import status_of
     from ...render import node as rendering
 
     found = status_of(folder)

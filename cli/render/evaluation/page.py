@@ -6,12 +6,11 @@ from xml.etree.ElementTree import Element
 
 from ....pipelines.evaluation.report import METRICS, Evaluation, Metric, PairRow
 from ..html.distribution import distribution
-from ..html.markup import Child, document, element, table
-from ..html.parts import figure as pictured
-from ..html.parts import openable, plots, tiles
+from ..html.markup import Child, document, element, openable, plots, table, tiles
+from ..html.markup import figure as pictured
 from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, seconds
-from .figures import data_range, figure, rules
+from .text import data_range, figure, rules
 
 PICTURES = 60
 """Studies that are shown; at some 40 kB each a page stays usable."""

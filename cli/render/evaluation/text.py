@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from ....pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Summary
+from ....pipelines.evaluation.protocols import Protocol
+from ....pipelines.evaluation.report import METRICS, STATUSES, Evaluation, Metric, Summary
+from ....pipelines.study.voxels.statistics import Range
 from ..terminal.settings import flagged
 from ..terminal.tables import Row, TextTable
 from ..terminal.text import counted, printable, seconds
-from .figures import data_range, figure, rules
 
 
 def tables(evaluation: Evaluation, columns: int | None) -> Iterator[str]:
@@ -78,3 +79,32 @@ def failures(evaluation: Evaluation) -> Iterator[str]:
         for row in evaluation.rows
         if row.reason
     )
+
+
+_DIGITS = {"psnr": 2, "ms_ssim": 4, "ssim": 4, "r": 4}
+
+
+def figure(metric: Metric, value: float | None) -> str:
+    """A value with the digits that its metric is told with; nothing where it is not defined."""
+    if value is None:
+        return ""
+    digits = _DIGITS.get(metric.name)
+    return f"{value:#.4g}".rstrip(".") if digits is None else f"{value:.{digits}f}"
+
+
+def data_range(ends: Range | None) -> str:
+    """Both ends of a range."""
+    return f"{ends.low:.6g} to {ends.high:.6g}" if ends else ""
+
+
+def unit(protocol: Protocol) -> str:
+    """What the mean absolute error is told in."""
+    return "HU" if protocol.is_of_ct else "the truth's unit"
+
+
+def rules(protocol: Protocol) -> str:
+    """The protocol in a sentence."""
+    if protocol.data_range is None:
+        return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range of each truth's own"
+    ends = data_range(protocol.data_range)
+    return f"Protocol {protocol.name}: MAE in {unit(protocol)}, data range {ends}"

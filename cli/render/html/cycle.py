@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from ....pipelines.report.report import BatchReport, StudyReport
 from ..batch_summary import cycle_text
 from .distribution import distribution
-from .markup import Child, element, table
-from .parts import openable
+from .markup import Child, element, openable, table
 
 _TOLD = (
     "Mean absolute difference between each scan and its result translated back, in the foreground, "

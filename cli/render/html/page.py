@@ -16,8 +16,7 @@ from ..terminal.settings import flagged
 from ..terminal.text import counted, duration, memory, scaled, seconds
 from .charts import PlotSpan, legend, moments_bar, over_time, stage_bar
 from .cycle import cycle_cell, cycle_section, worst_first
-from .markup import Child, document, element, table
-from .parts import figure, openable, plots, tiles
+from .markup import Child, document, element, figure, openable, plots, table, tiles
 
 
 def comparison(found: Comparison) -> Iterator[Child]:

@@ -14,11 +14,10 @@ from ...compiler.volume.memory import VolumeMemory
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
-from ...network.whole_volume import volume_refusal
 from ...options import Precision
 from ...scaling import Stored
 from ...sliding_window import Phase, Timing
-from ...whole_volume import VolumePlan, padded_extents
+from ...whole_volume import VolumePlan, padded_extents, volume_refusal
 from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, PinnedBuffer, Stream
 from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels

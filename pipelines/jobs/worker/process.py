@@ -1,9 +1,12 @@
-"""All that one worker process needs, opened and closed in order."""
+"""All that one worker process needs, opened and closed in order, and what it watches meanwhile."""
 
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+import threading
+import time
+from collections.abc import Callable, Collection, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Self
 
-from ...errors import QueueLostError
+from ...errors import QueueError, QueueLostError
 from ..queue.claims import Claims
 from ..queue.liveness import Life, life
 from ..queue.location import QueuePlace
@@ -11,8 +14,11 @@ from ..queue.tables import open_tables
 from .client import JobClient, Outage
 from .messages import Tell, WorkerEnd, WorkerSettings
 from .warm_device import WarmDevice
-from .watch import Watch
 from .worker import JobWorker
+
+WATCH_SECONDS = 1.0
+STRAY_SECONDS = 5.0
+"""How long a job may be ours and not in hand, as it is for a moment while it is taken."""
 
 
 def work(
@@ -62,3 +68,62 @@ def _hindrance(device: str, settings: WorkerSettings) -> Callable[[], str | None
     from .gpu_sharing import OtherPrograms
 
     return OtherPrograms(device, settings.yield_limits).hindrance
+
+
+class Watch:
+    """A context manager that owns the thread.
+
+    It renews the worker's life, takes over from dead workers, wakes jobs whose time has come, lets
+    the worker leave jobs that were cancelled or taken over, puts back those that it was given in an
+    answer which never came, and stops it when its name is another worker's.
+    """
+
+    def __init__(self, claims: Claims, life: Life, worker: JobWorker) -> None:
+        self._claims = claims
+        self._life = life
+        self._worker = worker
+        self._strays: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=WATCH_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ended.wait(WATCH_SECONDS):
+            with suppress(QueueError):
+                is_named = self._life.renew()
+                self._claims.wake()
+                self._mind_jobs()
+                if is_named:
+                    self._take_over()
+                elif self._life.is_lost():
+                    self._worker.restart()
+
+    def _mind_jobs(self) -> None:
+        in_hand = self._worker.jobs.in_hand()
+        ours = self._claims.ours(taken.claim for taken in in_hand) if in_hand else set[str]()
+        for taken in in_hand:
+            if taken.claim.token not in ours:
+                self._worker.leave(taken)
+
+    def _take_over(self) -> None:
+        held = self._claims.held()
+        self._put_back_strays(held.pop(self._life.name, ()))
+        for worker, tokens in held.items():
+            if self._life.is_dead(worker):
+                self._claims.take_over(tokens)
+
+    def _put_back_strays(self, held: Collection[str]) -> None:
+        """held: the tokens of all jobs that are ours by what the queue says."""
+        in_hand = {taken.claim.token for taken in self._worker.jobs.in_hand()}
+        now = time.monotonic()
+        self._strays = {token: self._strays.get(token, now) for token in set(held) - in_hand}
+        lost = [token for token, since in self._strays.items() if now - since >= STRAY_SECONDS]
+        if lost:
+            self._claims.hand_back(lost)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...execution.channel import Channel
-from ...execution.launch import WorkerProcess, ending, launch
+from ...execution.launch import Channel, WorkerProcess, ending, launch
 from ...execution.messages import StopWork
 from ...execution.supervisor import Restart, RestartPolicy, Supervisor
 from .messages import (

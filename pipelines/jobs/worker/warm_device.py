@@ -36,7 +36,7 @@ from ...results.manifest import Manifest, Recipe
 from ...results.resume import PlannedStudy, Planner
 from ...results.storing import Store
 from ...settings import CycleCheck, TranslateOptions
-from ...study.maps.asked_for import maps_asked_for
+from ...study.maps.study_map import maps_asked_for
 from ...study.modality import held_against
 from ...study.verification import StudyVerifier, study_verifier
 from ...translate import concurrency_of

@@ -1,9 +1,11 @@
-"""A map as it is stored beside its study's result."""
+"""The maps beside a study's result: which of them options ask for, and what is stored as one."""
 
 from dataclasses import dataclass
 
 from ....io.maps import MapKind, MapMark
 from ....io.volume import Volume
+from ...settings import TranslateOptions
+from .spread_figures import spread_marks
 
 _LIKE_RESULTS: tuple[MapKind, ...] = ("spread-mean",)
 
@@ -19,3 +21,15 @@ class StudyMap:
 def is_shown(mark: MapMark) -> bool:
     """Whether a preview shows the map beside the result; one that looks like it tells nothing."""
     return mark.kind not in _LIKE_RESULTS
+
+
+def maps_asked_for(options: TranslateOptions) -> tuple[MapMark, ...]:
+    """The maps that each study has beside its result, in the order in which they are made."""
+    spread = spread_marks(options.spread) if options.spread else ()
+    check = options.cycle_check
+    return (*spread, cycle_mark(check.sha256)) if check and check.has_map else spread
+
+
+def cycle_mark(back: str) -> MapMark:
+    """Of the cycle error of each voxel; back: hash of the file of the model that leads back."""
+    return MapMark("cycle", "cycle error", back)

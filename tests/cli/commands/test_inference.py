@@ -365,7 +365,7 @@ def test_a_device_without_volumes_is_refused_before_any_study(
     refusal: str | None,
     complaint: str,
 ) -> None:
-    form = "cuda_cyclegan.engine.network.whole_volume.volume_refusal"
+    form = "cuda_cyclegan.engine.whole_volume.volume_refusal"
     monkeypatch.setattr(form, lambda _: refusal)
     monkeypatch.setattr(decisions, "choose_devices", lambda *_: (device,))
     for command in ("plan", "translate"):

@@ -31,8 +31,8 @@ from cuda_cyclegan.pipelines.node.events import (
     Resumed,
     Trouble,
 )
+from cuda_cyclegan.pipelines.node.folder import status_of
 from cuda_cyclegan.pipelines.node.outcomes import LOOK_SECONDS, SELDOM_SECONDS
-from cuda_cyclegan.pipelines.node.status import status_of
 from cuda_cyclegan.pipelines.translate import Request
 
 

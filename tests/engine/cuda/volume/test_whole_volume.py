@@ -43,9 +43,9 @@ from cuda_cyclegan.engine.network.layers import (
     Relu,
     Triple,
 )
-from cuda_cyclegan.engine.network.whole_volume import volume_refusal
 from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 from cuda_cyclegan.engine.options import Precision
+from cuda_cyclegan.engine.whole_volume import volume_refusal
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 LIMITS: dict[Precision, float] = {"fp16": 5e-3, "fp32": 1e-5}

@@ -23,7 +23,7 @@ from cuda_cyclegan.pipelines.jobs.queue.liveness import Life
 from cuda_cyclegan.pipelines.jobs.queue.location import queue_place
 from cuda_cyclegan.pipelines.jobs.queue.queue import open_queue
 from cuda_cyclegan.pipelines.jobs.queue.state import Claim, SchedulingClass
-from cuda_cyclegan.pipelines.jobs.worker import client, watch
+from cuda_cyclegan.pipelines.jobs.worker import client, process
 from cuda_cyclegan.pipelines.jobs.worker.messages import (
     JobEnded,
     Waiting,
@@ -39,7 +39,7 @@ class Rounds:
 
     def __init__(self, patch: pytest.MonkeyPatch, place: Any, name: str, times: int = 1) -> None:
         self._left, self._are_over = times, threading.Event()
-        patch.setattr(watch, "WATCH_SECONDS", 0.05)
+        patch.setattr(process, "WATCH_SECONDS", 0.05)
         real = getattr(place, name)
 
         def watched(*arguments: Any) -> Any:
@@ -240,7 +240,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
         return claim
 
     monkeypatch.setattr(Claims, "take", take_deaf)
-    monkeypatch.setattr(watch, "STRAY_SECONDS", 0.5)
+    monkeypatch.setattr(process, "STRAY_SECONDS", 0.5)
     world.scans(2)
     batch = world.submit()
     world.work()
@@ -249,7 +249,7 @@ def test_a_job_that_was_given_in_a_lost_answer_is_taken_again(
 
 
 def test_a_job_at_work_is_no_stray(world: QueueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "STRAY_SECONDS", 0.0)
+    monkeypatch.setattr(process, "STRAY_SECONDS", 0.0)
     rounds = Rounds(monkeypatch, Claims, "held", times=3)
     watch_calls(monkeypatch, "infer_study", lambda _: rounds.wait())
     world.scans(1)

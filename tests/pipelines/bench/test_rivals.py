@@ -14,10 +14,15 @@ from cuda_cyclegan.engine.benchmark.measurement import Budget
 from cuda_cyclegan.engine.devices import choose_device
 from cuda_cyclegan.engine.errors import DeviceUnavailableError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec
-from cuda_cyclegan.pipelines.bench import child as bench_child
-from cuda_cyclegan.pipelines.bench.child import in_child
+from cuda_cyclegan.pipelines.bench import rivals
 from cuda_cyclegan.pipelines.bench.measurement import Bench, Setting, Subject, measure
-from cuda_cyclegan.pipelines.bench.rivals import CudnnTask, FailedRival, PytorchTask, Rival
+from cuda_cyclegan.pipelines.bench.rivals import (
+    CudnnTask,
+    FailedRival,
+    PytorchTask,
+    Rival,
+    in_child,
+)
 
 TINY = Bench(
     Subject(ResNetSpec(1, 1, 4, 1)),
@@ -76,7 +81,7 @@ def test_a_library_finds_its_parts_before_installed_ones(
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/elsewhere")
     task = CudnnTask(tmp_path, TINY, np.zeros((1, 1, 1, 1, 1), np.float32))
-    places = bench_child._environment(task)["LD_LIBRARY_PATH"]
+    places = rivals._environment(task)["LD_LIBRARY_PATH"]
     assert places == f"{tmp_path}:/elsewhere"
 
 

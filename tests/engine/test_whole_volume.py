@@ -14,7 +14,7 @@ from cuda_cyclegan.engine.network.architectures import (
 )
 from cuda_cyclegan.engine.network.graph import Graph
 from cuda_cyclegan.engine.network.layers import Conv3d, Pad
-from cuda_cyclegan.engine.network.whole_volume import volume_refusal
+from cuda_cyclegan.engine.whole_volume import volume_refusal
 
 RESNET, UNET = ResNetSpec(1, 1, 8, 2), UNetSpec(1, 1, 8, 4)
 _NO_FORM = {
