@@ -16,7 +16,7 @@ from ..render.terminal.text import counted
 from ..signals import stop_signals
 
 if TYPE_CHECKING:
-    from ...engine.checkpoint.recognise.recognition import Question
+    from ...engine.checkpoint.recognise.evidence import Question
     from ...pipelines.model_import.importing import ImportRequest
 
 EXAMPLE = """\b
@@ -204,7 +204,7 @@ def import_(
     names = parsed_names(source, "--source"), parsed_names(target, "--target")
     place = parsed_axes(axes), parsed_spacing(spacing)
     with stop_signals(), told(verbose=verbose):
-        from ...engine.checkpoint.recognise.recognition import NetworkChoices
+        from ...engine.checkpoint.recognise.evidence import NetworkChoices
         from ...pipelines.model_import.card_draft import CardDraft
         from ...pipelines.model_import.importing import ImportRequest
 

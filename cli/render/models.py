@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.checkpoint.recognise.layouts import Recognised
-from ...engine.checkpoint.recognise.recognition import Fact, Question
+from ...engine.checkpoint.recognise.evidence import Fact, Question
+from ...engine.checkpoint.recognise.recognition import Recognised
 from ...engine.decoding import Json
 from ...engine.model.architecture_json import architecture_to_json
 from ...engine.model.calibration import PERCENTILES, Typical

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...engine.checkpoint.recognise.recognition import Fact, Question
+from ...engine.checkpoint.recognise.evidence import Fact, Question
 from ...engine.model.card import card_as_json
 from ...engine.model.model import Model
 from ...pipelines.model_import.found import FoundNetwork

@@ -3,7 +3,7 @@
 May import all of pipelines, engine and io. Must not print, hear signals or keep global state.
 """
 
-from ...engine.checkpoint.recognise.recognition import NetworkChoices
+from ...engine.checkpoint.recognise.evidence import NetworkChoices
 from ...engine.errors import DeviceUnavailableError, EngineError, ModelFileError
 from ...engine.model.card import (
     Identity,

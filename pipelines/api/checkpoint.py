@@ -3,7 +3,7 @@
 from os import PathLike
 from pathlib import Path
 
-from ...engine.checkpoint.recognise.recognition import NetworkChoices, Question
+from ...engine.checkpoint.recognise.evidence import NetworkChoices, Question
 from ...engine.model.model import Model
 from ..errors import UndecidedError
 from ..model_import.card_draft import CardDraft

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ...engine.checkpoint.recognise.recognition import Fact, Question
+from ...engine.checkpoint.recognise.evidence import Fact, Question
 from ...engine.model.card import USUAL_RANGE, ChannelMaps, NetworkRange
 from ...engine.network.layers import Triple
 from ...engine.sliding_window import SmallVolumePadding

@@ -8,14 +8,14 @@ from typing import TypeAlias
 from ...engine.checkpoint.onnx.file import OnnxFile, is_onnx, read_onnx
 from ...engine.checkpoint.onnx.graph import operators_of, write_down
 from ...engine.checkpoint.read.checkpoint import read_checkpoint
-from ...engine.checkpoint.recognise.layouts import Recognised, recognise
-from ...engine.checkpoint.recognise.recognition import (
+from ...engine.checkpoint.recognise.evidence import (
     Fact,
     NetworkChoices,
     Question,
     meaningless,
     setting,
 )
+from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.checkpoint.recognise.reference_proof import resolve
 from ...engine.errors import CheckpointError
 from ...engine.model.card import Established, NetworkRange

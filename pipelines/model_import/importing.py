@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...engine.checkpoint.read.reference_file import read_reference
-from ...engine.checkpoint.recognise.recognition import Fact, NetworkChoices, Question, setting
+from ...engine.checkpoint.recognise.evidence import Fact, NetworkChoices, Question, setting
 from ...engine.errors import CheckpointError
 from ...engine.model.card import USUAL_RANGE, ModelCard, Provenance, Reference, check_numbers
 from ...engine.model.model import Model, decode_model, encode_model

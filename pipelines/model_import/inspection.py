@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ...engine.checkpoint.onnx.file import is_onnx
 from ...engine.checkpoint.read.checkpoint import Checkpoint, read_checkpoint
-from ...engine.checkpoint.recognise.layouts import Recognised, recognise
+from ...engine.checkpoint.recognise.evidence import NetworkChoices
 from ...engine.checkpoint.recognise.networks import networks
-from ...engine.checkpoint.recognise.recognition import NetworkChoices
+from ...engine.checkpoint.recognise.recognition import Recognised, recognise
 from ...engine.errors import CheckpointError
 from ...engine.model.model import Model, is_model_file, load_model
 from ...engine.model.reference import reference_extents

@@ -8,9 +8,9 @@ from ...errors import CheckpointError
 from ...model.card import Established
 from ..read.checkpoint import Options
 from .codes import GeneratorCode, TrainingCode, code_named, fitting_codes
+from .evidence import Evidence, Question, meaningless, setting, subject
 from .match import Match, ResNetShape
 from .reading import CONCATS, PLAIN_PADS, UPSAMPLINGS, Reading, with_said
-from .recognition import Evidence, Question, meaningless, setting, subject
 from .training_options import tell_options
 
 _CODE_WHY = (

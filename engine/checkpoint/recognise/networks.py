@@ -8,7 +8,7 @@ from ...errors import CheckpointError, listed, quoted
 from ..read.checkpoint import Checkpoint, CheckpointEntry
 from ..read.dangerous_names import LONGEST_NAME
 from ..read.tensors import StoredTensor
-from .recognition import Evidence
+from .evidence import Evidence
 
 Tensors = Mapping[str, StoredTensor]
 

@@ -1,117 +1,153 @@
-"""What an importer was told, what it assumed, and what only a person can answer."""
+"""From a checkpoint to a generator and its weights, with an account of what is not certain."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, listed, quoted
+from ...model.card import Established
+from ...network.architectures import Spec
+from ...network.graph import Network
+from ..read.checkpoint import Checkpoint
+from ..read.tensors import check_amount
+from .codes import fitting_codes
+from .established import established_reading
+from .evidence import Evidence, Fact, NetworkChoices, Question
+from .foreign import foreign_sentence, unknown_sentence
+from .layers import NetworkTensors
+from .match import Match, ResNetShape
+from .networks import Chosen, Tensors, generator_tensors, networks
+from .reading import Reading
+from .resnet import match_resnet
+from .unet import match_unet
 
-Direction: TypeAlias = Literal["AtoB", "BtoA"]
-NormStatistics: TypeAlias = Literal["patch", "stored"]
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkChoices:
-    """What the user says about a checkpoint; None leaves it to the file.
-
-    code: name of the training code. unproven: import on assumptions, where neither code nor a
-    reference says what the network computes. direction, generator: which network of several.
-    All others (norm, epsilon, activation, residual, end, concat, upsampling too) are about what the
-    network computes, in the words of `Reading`; padding without block_padding is said of both.
-    norm_statistics: each patch's own, or those stored in training.
-    """
-
-    code: str | None = None
-    unproven: bool = False
-    padding: str | None = None
-    block_padding: str | None = None
-    norm: str | None = None
-    norm_statistics: NormStatistics | None = None
-    activation: str | None = None
-    residual: str | None = None
-    end: str | None = None
-    epsilon: float | None = None
-    concat: str | None = None
-    upsampling: str | None = None
-    direction: Direction | None = None
-    generator: str | None = None
-
-    def said(self) -> dict[str, str | float]:
-        """What was said of the network's own computation, by field."""
-        of_file = {"code", "unproven", "direction", "generator"}
-        named = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {
-            name: value
-            for name, value in named.items()
-            if value is not None and name not in of_file
-        }
+_LAYOUTS = (match_resnet, match_unet)
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """One fact about the generator, and what it was concluded from.
+class Left:
+    """Tensors of the file that the generator does not use.
 
-    subject: which property. value: what it is, in words. reason: what that was concluded from.
+    name: where they lie, or empty. tensors: how many. is_network: whether they are a network.
     """
 
-    subject: str
-    value: str
-    reason: str
+    name: str
+    tensors: int
+    is_network: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A choice that the file leaves open although a wrong guess still makes plausible images.
+class Recognised:
+    """A checkpoint's generator; while `undecided` is not empty its network rests on guesses.
 
-    field: of NetworkChoices, or of the card's purpose. answers: best guess first. why: what the
-    file does not tell.
+    match: the layout. told: facts that the file, a code, a reference or the user tells. defaulted:
+    those that were assumed. left: what lies beside it. choices: what the user said. reading: all
+    that the shapes do not tell. established: by what the reading is known; None if by nothing.
+    fitting_codes: training codes that write such tensors.
     """
 
-    field: str
-    answers: tuple[str, ...]
-    why: str
+    match: Match
+    network: Network = field(repr=False)
+    reading: Reading
+    established: Established | None
+    fitting_codes: tuple[str, ...]
+    told: tuple[Fact, ...]
+    defaulted: tuple[Fact, ...]
+    undecided: tuple[Question, ...]
+    left: tuple[Left, ...]
+    checkpoint: Checkpoint = field(repr=False)
+    choices: NetworkChoices
+
+    @property
+    def spec(self) -> Spec:
+        """The architecture."""
+        return self.match.spec(self.reading)
 
 
-class Evidence:
-    """Collects findings while a layout is matched, and answers its questions from the choices."""
+def recognise(checkpoint: Checkpoint, choices: NetworkChoices) -> Recognised:
+    """The generator in a checkpoint, matched against every supported layout.
 
-    def __init__(self, choices: NetworkChoices) -> None:
-        self.choices = choices
-        self.told: list[Fact] = []
-        self.defaulted: list[Fact] = []
-        self.undecided: list[Question] = []
-
-    def tell(self, subject: str, value: object, reason: str) -> None:
-        """Record what the file, the training code, a reference or the user says."""
-        self.told.append(Fact(subject, str(value), reason))
-
-    def assume(self, subject: str, value: object, reason: str) -> None:
-        """Record what nothing says and what this family of generators usually does."""
-        self.defaulted.append(Fact(subject, str(value), reason))
-
-    def ask(self, name: str, answers: Iterable[str], why: str) -> str:
-        """The user's choice, or the first answer under a question that stays open."""
-        chosen = getattr(self.choices, name)
-        if chosen is not None:
-            self.tell(subject(name), chosen, f"said with {setting(name)}")
-            return str(chosen)
-        question = Question(name, tuple(answers), why)
-        self.undecided.append(question)
-        return question.answers[0]
+    Raises CheckpointError if there is none, if it is a variant that is not supported, if the file
+    holds tensors that may be a part of it, or if a choice has no meaning for it. Open questions
+    come back in `undecided`.
+    """
+    evidence = Evidence(choices)
+    try:
+        return _recognise(checkpoint, evidence)
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
 
 
-def subject(name: str) -> str:
-    """A field of NetworkChoices in words."""
-    return name.replace("_", " ")
-
-
-def setting(name: str) -> str:
-    """A field of NetworkChoices as a setting of the user's, in messages."""
-    return f"setting {name.replace('_', '-')}"
-
-
-def meaningless(name: str) -> CheckpointError:
-    """The error of a choice that this generator does not leave open."""
-    return CheckpointError(
-        f"{setting(name).capitalize()} has no meaning for this generator; leave it out."
+def _recognise(checkpoint: Checkpoint, evidence: Evidence) -> Recognised:
+    chosen = _chosen(checkpoint, evidence)
+    match = match_of(chosen.tensors)
+    _tell_shapes(match, evidence)
+    reading, established = established_reading(match, evidence, checkpoint.options)
+    match.spec(reading)  # before weights without bounds are read
+    check_amount(chosen.tensors.values())
+    return Recognised(
+        match=match,
+        network=match.network(reading),
+        reading=reading,
+        established=established,
+        fitting_codes=fitting_codes(match),
+        told=tuple(evidence.told),
+        defaulted=tuple(evidence.defaulted),
+        undecided=tuple(evidence.undecided),
+        left=tuple(
+            Left(group.name, len(group.floating), group.is_network) for group in chosen.left
+        ),
+        checkpoint=checkpoint,
+        choices=evidence.choices,
     )
+
+
+def _chosen(checkpoint: Checkpoint, evidence: Evidence) -> Chosen:
+    try:
+        return generator_tensors(checkpoint, evidence)
+    except CheckpointError:
+        names = [
+            f"{group.name}/{key}" if group.name else key
+            for group in networks(checkpoint)
+            for key in group.tensors
+        ]
+        if evidence.choices.generator is None and (sentence := foreign_sentence(names)):
+            raise CheckpointError(sentence) from None
+        raise
+
+
+def match_of(tensors: Tensors) -> Match:
+    """The layout whose layers these tensors are; raises CheckpointError if there is none."""
+    if sentence := foreign_sentence(tensors):
+        raise CheckpointError(sentence)
+    modules = NetworkTensors.of(tensors)
+    _ = modules.norm_parameters  # raises what is wrong with them
+    if found := _known(modules):
+        return found
+    within = modules.within("model.")
+    if _known(within):
+        beside = sorted(modules.paths - within.paths)
+        raise CheckpointError(
+            f"The generator holds {listed(map(quoted, beside))} beside the layers of a known one; "
+            "without them the images would be wrong, so it is not imported."
+        )
+    raise CheckpointError(unknown_sentence(tensors))
+
+
+def _known(modules: NetworkTensors) -> Match | None:
+    return next((found for layout in _LAYOUTS if (found := layout(modules))), None)
+
+
+def _tell_shapes(match: Match, evidence: Evidence) -> None:
+    shape = match.shape
+    channels = f"{shape.in_channels} in, {shape.out_channels} out"
+    evidence.tell("channels", channels, "shapes of the first and last convolution")
+    evidence.tell("width", shape.width, "shape of the first convolution")
+    for name in match.modules.folded:
+        evidence.tell(name, "folded into the weights", "the tensors that it is stored as")
+    if isinstance(shape, ResNetShape):
+        evidence.tell("blocks", shape.blocks, "number of residual blocks")
+        decoder = "sampling and convolution" if shape.sampled else "transposed convolution"
+        evidence.tell("decoder", decoder, "shapes and places of its layers")
+        if shape.blur_taps or shape.blurs_up:
+            evidence.tell("anti-aliasing", "yes", "fixed filters, whose values are as they must be")
+    else:
+        evidence.tell("levels", shape.levels, "depth of the nested names")

@@ -8,9 +8,9 @@ from ...errors import CheckpointError
 from ...model.card import Established
 from ...network.layers import FloatArray
 from .established import check_meaning, differences_in_words, tell_reading
-from .layouts import Recognised, recognise
+from .evidence import Direction, Evidence, setting
 from .reading import Reading
-from .recognition import Direction, Evidence, setting
+from .recognition import Recognised, recognise
 from .reference_search import FittingReading, ReferenceSearch
 
 _COMPUTED = "only this computes the reference"

@@ -20,9 +20,9 @@ from ...network.layers import FloatArray, Triple
 from ...onnxruntime.session import open_cpu_generator
 from .candidate_readings import changes, likely_readings
 from .established import differences_in_words, said_reading
-from .layouts import Recognised
+from .evidence import setting
 from .reading import ENDS, Reading
-from .recognition import setting
+from .recognition import Recognised
 
 _EXPANDED, _DEEPEST, _MOST_TRIALS = 3, 5, 400
 _FLOPS = 4 * MOST_FLOPS

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from ...errors import CheckpointError
 from ..read.checkpoint import Options
+from .evidence import Evidence
 from .layers import AFFINE, TRACKED
 from .match import Match, ResNetShape, UNetShape
-from .recognition import Evidence
 
 _GENERATORS = ("netG", "which_model_netG")
 _SHOWN = (*_GENERATORS, "norm", "padding_type", "direction", "ngf", "no_dropout")

@@ -15,8 +15,8 @@ from support.torch_variants import ResNet, anti_aliased  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.codes import CODES, code_named  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 nn = torch.nn

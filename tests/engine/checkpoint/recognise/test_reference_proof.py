@@ -15,8 +15,8 @@ from support.torch_pairs import distance, pair_of, run, save  # noqa: E402
 from support.torch_variants import Adding, ResNet, anti_aliased, unet  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.layouts import Recognised, recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import Recognised, recognise  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.reference_proof import resolve  # noqa: E402
 from cuda_cyclegan.engine.checkpoint.recognise.reference_search import MOST_SECONDS  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402

@@ -9,8 +9,8 @@ from support import torch_generators as made  # noqa: E402
 from support.torch_pairs import save  # noqa: E402
 
 from cuda_cyclegan.engine.checkpoint.read.checkpoint import read_checkpoint  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.layouts import recognise  # noqa: E402
-from cuda_cyclegan.engine.checkpoint.recognise.recognition import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.evidence import NetworkChoices  # noqa: E402
+from cuda_cyclegan.engine.checkpoint.recognise.recognition import recognise  # noqa: E402
 from cuda_cyclegan.engine.errors import CheckpointError  # noqa: E402
 
 REFLECT = NetworkChoices(padding="reflect", unproven=True)
