@@ -6,20 +6,16 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeAlias
-
-import numpy as np
+from typing import TypeAlias
 
 from ..choice import Choice
-from ..volume import spacing_of
-from .geometry import SAME_PLACE_MM, bad_frames, depth_of, grid_of, normal_of
+from .geometry import depth_of, normal_of
 from .instance import Frame, Instance, Stack
 from .kinds import NO_IMAGE, NO_PLACE
 from .members import Members
-from .parts import parts_of, when_made
-from .volumes import volumes_of
+from .parts import parts_of
+from .verdicts import Verdict, judged
 
-Verdict: TypeAlias = Literal["taken", "skipped", "refused"]
 Owner: TypeAlias = tuple[str, str]
 """Patient and study."""
 HASH_DIGITS = 8
@@ -161,7 +157,7 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
             own = replace(own, label=f"{row.label}-{count}", notes=(*own.notes, note))
         own = replace(own, notes=(*own.notes, *part.notes))
         missing = lost or _cut_short([frame.file for frame in part.frames], cut)
-        yield _judged(own, list(part.frames), part.trouble, missing, choice)
+        yield _part(own, list(part.frames), part.trouble, missing, choice)
 
 
 def _left_out(members: Members) -> dict[str, list[Instance]]:
@@ -204,110 +200,26 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _judged(
-    row: Series, part: list[Frame], trouble: str | None, missing: str | None, choice: Choice
+def _part(
+    row: Series, frames: list[Frame], trouble: str | None, missing: str | None, choice: Choice
 ) -> Series:
-    normal = normal_of(part[0])
-    part.sort(key=lambda frame: depth_of(frame, normal))
-    files = tuple(dict.fromkeys(frame.file for frame in part))
-    row = replace(row, files=files, reference=part[0].reference)
-    left_out = choice.refusal(row.modality, row.description, row.label)
-    if left_out:
+    """The row of some images; missing: which others of them nobody can read, in words."""
+    normal = normal_of(frames[0])
+    frames.sort(key=lambda frame: depth_of(frame, normal))
+    files = tuple(dict.fromkeys(frame.file for frame in frames))
+    row = replace(row, files=files, reference=frames[0].reference)
+    if left_out := choice.refusal(row.modality, row.description, row.label):
         return replace(row, reason=left_out)
     if missing:
         return replace(row, verdict="refused", reason=missing, is_incomplete=True)
-    if trouble := trouble or bad_frames(part):
-        return replace(row, verdict="refused", reason=trouble)
-    places = _places(part)
-    if len(places) == 1 and len(part) > 1:
-        reason = f"its {len(part)} images all lie at the same place, which is no volume"
-        return replace(row, reason=reason)
-    if len(places) == 1:
-        return replace(row, reason="it has only 1 slice of this kind, which is no volume")
-    if len(places) < choice.fewest_slices:
-        slices = f"{len(places)} slices of this kind"
-        return replace(row, reason=f"it has only {slices}; setting min-slices sets the fewest")
-    if len(_sizes(part)) > 1:
-        return replace(row, verdict="refused", reason=_sizes_in_words(part))
-    return _in_volumes(row, places, choice)
-
-
-def _in_volumes(row: Series, places: list[list[Frame]], choice: Choice) -> Series:
-    counts = {len(place) for place in places}
-    notes = row.notes
-    if len(counts) > 1:
-        span = f"{min(counts)} to {max(counts)}"
-        repeated = f"its {row.images} images lie at {len(places)} places, {span} at each"
-        if not choice.allow_uneven:
-            reason = (
-                f"{repeated}, so they are no whole volumes; setting allow-uneven takes the first "
-                "of each"
-            )
-            return replace(row, verdict="refused", reason=reason)
-        places = [place[:1] for place in places]
-        notes = (*notes, f"{repeated}; the first of each is taken")
-    volumes = volumes_of(places)
-    if volumes is None:
-        reason = (
-            f"{len(places[0])} images lie at each of its {len(places)} places, and no header says "
-            "which of them belong together"
-        )
-        return replace(row, verdict="refused", reason=reason)
-    notes = (*notes, *_labelling_told(volumes))
-    return _on_grid(replace(row, volumes=volumes, notes=notes), choice)
-
-
-def _labelling_told(volumes: Sequence[Stack]) -> Iterator[str]:
-    """Which volumes are which, of a scan with labelled spins."""
-    kinds: dict[str, list[str]] = defaultdict(list)
-    for at, volume in enumerate(volumes):
-        for labelling in {frame.moment.labelling for frame in volume}:
-            kinds[labelling.lower().replace("_", " ")].append(str(at))
-    if len(kinds) > 1:
-        told = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
-        yield f"volumes by arterial spin labelling: {'; '.join(told)}"
-
-
-def _on_grid(row: Series, choice: Choice) -> Series:
-    """The series with its grid, or refused because of it."""
-    grids = [grid_of(volume) for volume in row.volumes]
-    first = row.volumes[0][0]
-    row = replace(
+    found = judged(frames, trouble, choice)
+    return replace(
         row,
-        extents=(first.columns, first.rows, len(row.volumes[0])),
-        spacing=spacing_of(grids[0].affine),
+        verdict=found.verdict,
+        reason=found.reason,
+        volumes=found.volumes,
+        extents=found.extents,
+        spacing=found.spacing,
+        uneven=found.uneven,
+        notes=(*row.notes, *found.notes),
     )
-    bad = next((grid for grid in grids if grid.trouble), None)
-    if bad is None:
-        return replace(row, verdict="taken")
-    if not bad.curable:
-        return replace(row, verdict="refused", reason=bad.trouble)
-    if not choice.allow_uneven:
-        reason = f"{bad.trouble}; setting allow-uneven resamples it onto an even grid"
-        return replace(row, verdict="refused", reason=reason)
-    notes = (*row.notes, f"{bad.trouble}; resampled onto an even grid")
-    return replace(row, verdict="taken", uneven=bad.trouble, notes=notes)
-
-
-def _places(part: Sequence[Frame]) -> list[list[Frame]]:
-    """Frames, sorted by depth, at each place; those at one place in the order they were made."""
-    depths = np.array([depth_of(frame, normal_of(part[0])) for frame in part])
-    starts = [0, *map(int, np.flatnonzero(np.diff(depths) > SAME_PLACE_MM) + 1)]
-    ends = [*starts[1:], len(part)]
-    return [sorted(part[start:end], key=when_made) for start, end in zip(starts, ends, strict=True)]
-
-
-def _sizes(part: Iterable[Frame]) -> dict[tuple[int, int, float, float], int]:
-    sizes: dict[tuple[int, int, float, float], int] = defaultdict(int)
-    for frame in part:
-        between_rows, between_columns = frame.spacing
-        sizes[frame.columns, frame.rows, round(between_columns, 4), round(between_rows, 4)] += 1
-    return sizes
-
-
-def _sizes_in_words(part: Iterable[Frame]) -> str:
-    found = (
-        f"{count} of {columns} x {rows} pixels of {width:g} x {height:g} mm"
-        for (columns, rows, width, height), count in _sizes(part).items()
-    )
-    return f"its slices disagree in size: {', '.join(found)}"
