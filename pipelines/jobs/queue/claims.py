@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from ...execution.retry import is_blamed
 from .queue import ALONE
+from .reading import read_open_jobs
 from .rows import NAMES, payload_of, whole
 from .state import PRIORITIES, Claim, OpenJobs, SchedulingClass
 from .tables import APPLICATION, PAUSED, VERSION, QueueTables
@@ -101,7 +102,7 @@ class Claims:
 
     def open_jobs(self) -> tuple[OpenJobs, ...]:
         """What has not ended of all that this worker may take."""
-        return self._tables.open_jobs(self._only)
+        return read_open_jobs(self._tables, self._only)
 
     def _row(self, job: str) -> Any:
         jobs, inputs = self._tables.jobs, self._tables.inputs

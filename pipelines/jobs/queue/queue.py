@@ -15,7 +15,8 @@ from ...errors import QueueError
 from .job import StudyJob
 from .liveness import living_workers
 from .location import QueuePlace
-from .rows import NAMES, PASSED, job_row, seconds_of, state_of
+from .reading import read_batches, read_jobs, read_names, read_open_jobs, read_open_keys
+from .rows import NAMES, PASSED
 from .state import (
     ENDED_BADLY,
     NOT_RECORDED,
@@ -30,7 +31,7 @@ from .state import (
     Submitted,
     json_object,
 )
-from .tables import APPLICATION, PAUSED, VERSION, QueueTables, open_tables
+from .tables import PAUSED, VERSION, QueueTables, open_tables
 
 ALONE, _WITH_OTHERS = 1, 2
 """Order within a class: a job that may have killed a worker goes first, and by itself."""
@@ -38,8 +39,6 @@ ALONE, _WITH_OTHERS = 1, 2
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 _MANY = 10_000
 """Jobs that one statement may name; SQLite takes no more than 32,766."""
-
-_BATCH_LENGTH = len("20261121-abcdef")
 
 
 @contextmanager
@@ -112,50 +111,22 @@ class Queue:
 
     def batches(self) -> list[BatchCount]:
         """All batches, oldest first."""
-        jobs = self._tables.jobs.c
-        batch = sa.func.substr(jobs.workflow_uuid, 1, _BATCH_LENGTH)
-        about = sa.func.min(sa.cast(jobs.attributes, sa.Text))
-        query = (
-            sa.select(batch, jobs.status, sa.func.count(), sa.func.min(jobs.created_at), about)
-            .where(jobs.application_name == APPLICATION)
-            .group_by(batch, jobs.status)
-        )
-        with self._tables.told():
-            rows = self._tables.read(query)
-        counts: dict[str, BatchCount] = {}
-        for name, status, count, created, attributes in rows:
-            label, submitted = str(json_object(attributes).get("name", "")), seconds_of(created)
-            state, moment = state_of(status), submitted or 0.0
-            before = counts.get(name, BatchCount(name, label, moment, {}))
-            states: dict[JobState, int] = {**before.jobs, state: before.jobs.get(state, 0) + count}
-            counts[name] = BatchCount(name, label, min(before.submitted, moment), states)
-        return sorted(counts.values(), key=lambda count: count.submitted)
+        return read_batches(self._tables)
 
     def jobs(self, batch: str, states: Collection[JobState] = ()) -> list[JobRow]:
         """The jobs of a batch in their order; with states, only those in one of them.
 
         batch: also one job of it, as `<batch>/<number>`.
         """
-        jobs, inputs, outputs = self._tables.jobs, self._tables.inputs, self._tables.outputs
-        query = (
-            sa.select(
-                *(jobs.c.workflow_uuid, jobs.c.status, sa.cast(jobs.c.attributes, sa.Text)),
-                *(jobs.c.recovery_attempts, jobs.c.executor_id, jobs.c.created_at),
-                *(jobs.c.delay_until_epoch_ms, jobs.c.started_at_epoch_ms, jobs.c.completed_at),
-                *(inputs.c.inputs, outputs.c.output),
-            )
-            .select_from(jobs)
-            .outerjoin(inputs, inputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .outerjoin(outputs, outputs.c.workflow_uuid == jobs.c.workflow_uuid)
-            .where(*self._tables.of_batch(batch, states))
-            .order_by(jobs.c.workflow_uuid)
-        )
-        with self._tables.told():
-            return [job_row(*fields) for fields in self._tables.read(query)]
+        return read_jobs(self._tables, batch, states)
 
     def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
         """What has not ended of a batch, or of all."""
-        return self._tables.open_jobs(batch)
+        return read_open_jobs(self._tables, batch)
+
+    def open_keys(self) -> Mapping[str, str]:
+        """The jobs that have not ended, as `<batch>/<number>`, by their work's key."""
+        return read_open_keys(self._tables)
 
     def workers(self) -> int:
         """How many are alive on any machine, whether they have a job or not."""
@@ -164,7 +135,7 @@ class Queue:
     def cancel(self, batch: str) -> int:
         """Cancel what is open of a batch, or one job; a running job stops within seconds."""
         with self._tables.told():
-            ids = self._ids(self._tables.of_batch(batch, OPEN))
+            ids = read_names(self._tables, self._tables.of_batch(batch, OPEN))
             for some in _portions(ids):
                 self._tables.client.cancel_workflows(some)
         return len(ids)
@@ -214,7 +185,7 @@ class Queue:
         jobs = self._tables.jobs.c
         ended = jobs.completed_at < int(before.timestamp() * 1000)
         with self._tables.told():
-            ids = self._ids([*self._tables.of_batch(""), ended])
+            ids = read_names(self._tables, [*self._tables.of_batch(""), ended])
             for some in _portions(ids):
                 self._tables.client.delete_workflows(some)
         return len(ids)
@@ -237,18 +208,6 @@ class Queue:
         with self._tables.begin() as connection:
             for options, job in rows:
                 self._tables.client.enqueue_in_transaction(connection, options, job.to_json())
-
-    def _ids(self, where: Sequence[Any]) -> list[str]:
-        query = sa.select(self._tables.jobs.c.workflow_uuid).where(*where)
-        return [job for (job,) in self._tables.read(query)]
-
-    def open_keys(self) -> Mapping[str, str]:
-        """The jobs that have not ended, as `<batch>/<number>`, by their work's key."""
-        jobs = self._tables.jobs.c
-        key = jobs.deduplication_id
-        query = sa.select(key, jobs.workflow_uuid).where(key.isnot(None))
-        with self._tables.told():
-            return dict(map(tuple, self._tables.read(query)))
 
 
 def _received(received: Mapping[str, Moments] | None, key: str) -> dict[str, Any]:

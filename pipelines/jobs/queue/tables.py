@@ -22,8 +22,8 @@ from ....io.files.locks import wait_for_lock
 from ...errors import QueueError, QueueLostError
 from .dbos_internals import Internals
 from .location import QueuePlace, check_private, make_private
-from .rows import NAMES, seconds_of, state_of
-from .state import OPEN, JobState, OpenJobs, SchedulingClass
+from .rows import NAMES
+from .state import JobState, SchedulingClass
 
 APPLICATION = "cuda-cyclegan"
 PAUSED = "paused"
@@ -142,32 +142,6 @@ class QueueTables:
         elif batch:
             where.append(jobs.workflow_uuid.startswith(f"{batch}/", autoescape=True))
         return [*where, self.are(states)] if states else where
-
-    def open_jobs(self, batch: str = "") -> tuple[OpenJobs, ...]:
-        """What has not ended of a batch, or of all, by state and scheduling class."""
-        jobs = self.jobs.c
-        query = (
-            sa.select(
-                jobs.status,
-                jobs.queue_name,
-                sa.func.count(),
-                sa.func.min(jobs.delay_until_epoch_ms),
-            )
-            .where(*self.of_batch(batch, OPEN))
-            .group_by(jobs.status, jobs.queue_name)
-            .order_by(jobs.status, jobs.queue_name)
-        )
-        with self.told():
-            rows = self.read(query)
-        return tuple(
-            OpenJobs(
-                count,
-                state_of(status),
-                SchedulingClass.parse(str(scheduling)).window,
-                seconds_of(until) if state_of(status) == "waiting" else None,
-            )
-            for status, scheduling, count, until in rows
-        )
 
     def names(self) -> set[str]:
         """Of the scheduling classes that are registered, and of the pause."""
