@@ -79,7 +79,7 @@ def clip(builder: Builder, operator: Operator) -> GraphTensor:
     for at, name in ((1, "min"), (2, "max")):
         array, attribute = builder.array(operator, at), operator.attributes.get(name)
         end = single(array) if array is not None else attribute
-        if end is not None and not isinstance(end, int | float):
+        if not isinstance(end, int | float | None) or (array is not None and end is None):
             raise operator.refusal("has ends that are no single numbers")
         ends.append(_rounded(end) if end is not None and abs(end) < _OPEN else None)
     source = builder.tensor(operator)

@@ -25,7 +25,6 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Pow": np.power,
-    "Mod": np.mod,
     "Equal": np.equal,
     "Less": np.less,
     "Greater": np.greater,
@@ -114,6 +113,12 @@ def _binary(operator: Operator, inputs: Sequence[Array]) -> Array:
     return _BINARY[operator.kind](first, second)
 
 
+def _remainder(operator: Operator, inputs: Sequence[Array]) -> Array:
+    first, second = inputs
+    _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
+    return (np.fmod if operator.attributes.get("fmod") else np.mod)(first, second)
+
+
 def _divided(operator: Operator, inputs: Sequence[Array]) -> Array:
     first, second = inputs
     _limited(operator, np.broadcast_shapes(first.shape, second.shape), inputs)
@@ -125,6 +130,8 @@ def _divided(operator: Operator, inputs: Sequence[Array]) -> Array:
 
 def _reduced(operator: Operator, inputs: Sequence[Array]) -> Array:
     axes = axes_of(operator, inputs, 1)
+    if not axes and operator.attributes.get("noop_with_empty_axes"):
+        return inputs[0]
     keeps = bool(operator.attributes.get("keepdims", 1))
     return _REDUCED[operator.kind](inputs[0], axis=axes or None, keepdims=keeps)
 
@@ -235,8 +242,16 @@ def _where(operator: Operator, inputs: Sequence[Array]) -> Array:
     return np.where(*inputs)
 
 
-def _shape(_: Operator, inputs: Sequence[Array]) -> Array:
-    return np.array(inputs[0].shape, np.int64)
+def shape_of(operator: Operator, shape: tuple[int, ...]) -> Array:
+    """What Shape makes of a shape: all of it, or a part since opset 15."""
+    start, end = (operator.attributes.get(key) for key in ("start", "end"))
+    if not isinstance(start, int | None) or not isinstance(end, int | None):
+        raise operator.refusal("has ends that are no numbers")
+    return np.array(shape[start:end], np.int64)
+
+
+def _shape(operator: Operator, inputs: Sequence[Array]) -> Array:
+    return shape_of(operator, inputs[0].shape)
 
 
 def _same(_: Operator, inputs: Sequence[Array]) -> Array:
@@ -252,6 +267,7 @@ _FOLDS: Mapping[str, _Fold] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(_REDUCED, _reduced),
     "Div": _divided,
+    "Mod": _remainder,
     "Cast": _cast,
     "Constant": _constant,
     "ConstantOfShape": _filled,

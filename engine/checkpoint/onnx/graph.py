@@ -28,7 +28,7 @@ from .elementwise import (
     reshape,
 )
 from .file import OnnxFile, Operator
-from .folding import folded
+from .folding import folded, shape_of
 from .norms import batch_norm, group_norm, instance_norm, reduce_mean
 from .sampling import concat, cut, pad, pool, resize, split, transpose
 from .simplify import simplified
@@ -174,7 +174,8 @@ def _do(builder: Builder, operator: Operator) -> None:
     inputs = [builder.value(operator, at) for at in range(len(operator.inputs))]
     arrays = [value for value in inputs if value is None or isinstance(value, np.ndarray)]
     if operator.kind == "Shape" and isinstance(inputs[0] if inputs else None, GraphTensor):
-        made: GraphValue | list[GraphTensor] = _shape(builder, operator)
+        shape = builder.tensor(operator).shape
+        made: GraphValue | list[GraphTensor] = shape_of(operator, shape)
     elif len(arrays) == len(inputs):
         made = folded(operator, arrays)
         builder.spend(operator, made)
@@ -189,14 +190,6 @@ def _do(builder: Builder, operator: Operator) -> None:
     builder.values.update(zip(operator.outputs, results, strict=False))
     if extra := [name for name in operator.outputs[len(results) :] if name]:
         builder.missing.update(dict.fromkeys(extra, operator))
-
-
-def _shape(builder: Builder, operator: Operator) -> GraphValue:
-    shape = builder.tensor(operator).shape
-    start, end = (operator.attributes.get(key) for key in ("start", "end"))
-    if not isinstance(start, int | None) or not isinstance(end, int | None):
-        raise operator.refusal("has ends that are no numbers")
-    return np.array(shape[start:end], np.int64)
 
 
 def operators_of(file: OnnxFile) -> dict[str, int]:

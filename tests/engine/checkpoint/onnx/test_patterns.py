@@ -4,55 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import ModelProto, NodeProto
-from support.onnx_files import OPEN, Dims, conv_arrays, model, node, written
+from onnx import NodeProto
+from support.onnx_files import OPEN, Dims, conv_arrays, model, node
+from support.onnx_judge import ARRAYS, WIDE, ended, kinds, vector, written_down
 
-from cuda_cyclegan.engine.checkpoint.onnx.file import read_onnx
-from cuda_cyclegan.engine.checkpoint.onnx.graph import write_down
 from cuda_cyclegan.engine.errors import CheckpointError
 from cuda_cyclegan.engine.network.layers import kind_of
-from cuda_cyclegan.engine.onnxruntime.session import open_cpu_generator
 
 LAST: Dims = ("n", "d", "h", "w", 1)
 FIRST = [0, 4, 1, 2, 3]
 BACK = [0, 2, 3, 4, 1]
-WIDE = [node("Conv", "x w w.bias", "a", pads=[1] * 6)]
 FLOAT = np.float32
 POSITIONS = "coordinate_transformation_mode"
 
-
-def vector(*numbers: float) -> Any:
-    return np.array(numbers, FLOAT)
-
-
-def written_down(proto: ModelProto, folder: Path, patch: Any = None) -> Any:
-    return write_down(read_onnx(written(proto, folder / "g.onnx")), patch)
-
-
-def kinds(proto: ModelProto, folder: Path, *, channels_last: bool = False) -> list[str]:
-    """Layers of a network that is compared with ONNX Runtime's own reading of its file."""
-    network = written_down(proto, folder).network
-    patch = np.random.default_rng(0).normal(size=(1, 1, 8, 6, 10)).astype(FLOAT)
-    given = patch.transpose(0, 2, 3, 4, 1) if channels_last else patch
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    [expected] = session.run(None, {"x": np.ascontiguousarray(given)})
-    if channels_last:
-        expected = expected.transpose(0, 4, 1, 2, 3)
-    with open_cpu_generator(network, threads=1) as generator:
-        assert np.abs(generator(patch) - expected).max() < 1e-5
-    return [kind_of(one.layer) for one in network.graph.nodes]
-
-
-def ended(*nodes: NodeProto) -> list[NodeProto]:
-    """After a convolution into "a", nodes into "b", then a convolution to one channel."""
-    return [*WIDE, *nodes, node("Conv", "b v v.bias", "y")]
-
-
-ARRAYS = conv_arrays() | conv_arrays(1, 4, 1, "v")
 NORM = {"eps": vector(1e-5), "two": vector(2), "one": vector(1), "half": vector(-0.5)}
 GAMMA = np.linspace(0.5, 2, 4, dtype=FLOAT)
 MOMENTS = [

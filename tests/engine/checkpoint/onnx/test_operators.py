@@ -1,0 +1,255 @@
+"""Each operator of ONNX computes what ONNX Runtime does with it, or is refused in a sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import NodeProto
+from support.onnx_files import model, node
+from support.onnx_judge import ARRAYS, ended, kinds, vector, written_down
+
+from cuda_cyclegan.engine.errors import CheckpointError
+
+FIGURES = {
+    "p": vector(1.5, -2.5, 0.5, 3.0),
+    "q": vector(2, -1, 1, -3),
+    "up": vector(1, 2, 3, 4),
+    "i": np.array([-7, 7, 7, -7]),
+    "j": np.array([2, 2, -2, -2]),
+    "yes": np.array([True, False, True, False]),
+    "also": np.array([True, True, False, False]),
+    "grid": np.arange(1, 9, dtype=np.float32).reshape(2, 4),
+    "line": np.arange(1, 5, dtype=np.float32).reshape(1, 4),
+    "zero": np.array([0]),
+    "one": np.array([1]),
+    "two": np.array([2]),
+    "four": np.array([4]),
+    "ends": np.array([-9]),
+    "back": np.array([-1]),
+    "start": np.array(1),
+    "stop": np.array(9),
+    "step": np.array(2),
+    "order": np.array([2, 0, 3, 1]),
+    "form": np.array([1, 4, 1, 1, 1]),
+}
+FOLDED: dict[str, list[NodeProto]] = {
+    **{kind: [node(kind, "p q", "o")] for kind in ("Add", "Sub", "Mul", "Div", "Min", "Max")},
+    **{kind: [node(kind, "p", "o")] for kind in ("Neg", "Abs", "Floor", "Ceil", "Reciprocal")},
+    **{kind: [node(kind, "yes also", "o")] for kind in ("And", "Or")},
+    **{kind: [node(kind, "p q", "o")] for kind in ("Less", "Greater")},
+    **{
+        kind: [node(kind, "grid", "o", axes=[0], keepdims=0)]
+        for kind in ("ReduceMean", "ReduceProd", "ReduceMin", "ReduceMax", "ReduceL2")
+    },
+    "ReduceSum": [node("ReduceSum", "grid zero", "o")],
+    "ReduceSum of none": [node("ReduceSum", "p", "o", noop_with_empty_axes=1)],
+    "ReduceSum of all": [node("ReduceSum", "grid", "s"), node("Tile", "s step4", "o")],
+    "Div of integers": [node("Div", "i j", "o")],
+    "Mod of integers": [node("Mod", "i j", "o")],
+    "Mod as in C": [node("Mod", "p q", "o", fmod=1)],
+    "Mod of integers as in C": [node("Mod", "i j", "o", fmod=1)],
+    "Pow": [node("Pow", "up p", "o")],
+    "Sqrt": [node("Sqrt", "up", "o")],
+    "Equal": [node("Equal", "i j", "e"), node("Not", "e", "o")],
+    "Where": [node("Where", "yes p q", "o")],
+    "Cast": [node("Cast", "p", "o", to=7)],
+    "Identity": [node("Identity", "p", "o")],
+    "Dropout": [node("Dropout", "p", "o")],
+    "Constant, numbers": [node("Constant", "", "o", value_floats=[1.0, 2.0, 3.0, 5.0])],
+    "Constant, integers": [node("Constant", "", "o", value_ints=[1, 2, 3, 5])],
+    "Constant, a number": [node("Constant", "", "k", value_float=2.5), node("Mul", "k p", "o")],
+    "Constant, an integer": [node("Constant", "", "k", value_int=3), node("Mul", "k i", "o")],
+    "ConstantOfShape": [node("ConstantOfShape", "four", "k"), node("Add", "k p", "o")],
+    "Expand": [node("Expand", "start four", "o")],
+    "Tile": [node("Tile", "pair two", "o")],
+    "Range": [node("Range", "start stop step", "o")],
+    "Transpose": [node("Transpose", "line", "o")],
+    "Squeeze": [node("Squeeze", "line zero", "o")],
+    "Unsqueeze": [node("Unsqueeze", "p one", "o")],
+    "Concat": [node("Concat", "pair pair", "o", axis=0)],
+    "Gather": [node("Gather", "p order", "o")],
+    "Slice": [node("Slice", "grid one two zero", "o")],
+    "Slice, backwards": [node("Slice", "p back ends zero back", "o")],
+    "Shape": [node("Shape", "form", "s"), node("Expand", "p s4", "o")],
+    "Shape, from the second": [node("Shape", "grid", "s", start=1), node("Mul", "s i", "o")],
+    "Shape, to the second": [node("Shape", "grid", "s", end=-1), node("Mul", "s i", "o")],
+}
+MORE = {
+    "pair": vector(1.5, -2),
+    "step4": np.array([1, 4]),
+    "s4": np.array([4]),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_numbers_that_are_known_beforehand_are_computed(name: str, tmp_path: Path) -> None:
+    nodes = [
+        *FOLDED[name],
+        node("Cast", "o", "floats", to=1),
+        node("Reshape", "floats form", "factors"),
+        node("Mul", "a factors", "b"),
+    ]
+    proto = model(ended(*nodes), ARRAYS | FIGURES | MORE)
+    assert kinds(proto, tmp_path)[0] == "conv"
+
+
+def test_ends_of_a_slice_are_attributes_in_old_files(tmp_path: Path) -> None:
+    nodes = [
+        node("Slice", "grid", "o", starts=[1], ends=[2], axes=[0]),
+        node("Reshape", "o form", "factors"),
+        node("Mul", "a factors", "b"),
+    ]
+    assert kinds(model(ended(*nodes), ARRAYS | FIGURES, opset=9), tmp_path)[0] == "conv"
+
+
+CHANNELWISE = {"c": np.array([0.5, -1, 2, 3], np.float32).reshape(1, 4, 1, 1, 1)}
+CHANGED = ["conv", "channel_affine", "conv"]
+LAYERS: dict[str, tuple[list[NodeProto], list[str]]] = {
+    "numbers less a tensor": ([node("Sub", "c a", "b")], CHANGED),
+    "a tensor less numbers": ([node("Sub", "a c", "b")], CHANGED),
+    "a tensor by numbers": ([node("Div", "a c", "b")], CHANGED),
+    "numbers and a tensor": ([node("Add", "c a", "b")], CHANGED),
+    "numbers times a tensor": ([node("Mul", "c a", "b")], CHANGED),
+    "its negative": ([node("Neg", "a", "b")], CHANGED),
+    "a sum of three": ([node("Sum", "a a a", "b")], ["conv", "add", "add", "conv"]),
+    "its square": ([node("Pow", "a square", "b")], ["conv", "multiply", "conv"]),
+    "no less than zero": ([node("Max", "a nought", "b")], ["conv", "relu", "conv"]),
+    "between zero and all": ([node("Clip", "a nought", "b")], ["conv", "relu", "conv"]),
+    "no more than two": ([node("Min", "a square", "b")], ["conv", "clip", "conv"]),
+    "what does nothing": (
+        [node("Dropout", "a", "d"), node("Cast", "d", "e", to=1), node("Identity", "e", "b")],
+        ["conv", "conv"],
+    ),
+    "halves of the channels": (
+        [node("Split", "a", "l r", axis=1), node("Concat", "r l", "b", axis=1)],
+        ["conv", "channels", "channels", "concat", "conv"],
+    ),
+    "parts of the channels": (
+        [node("Split", "a parts", "l r", axis=-4), node("Concat", "r l", "b", axis=1)],
+        ["conv", "channels", "channels", "concat", "conv"],
+    ),
+    "what is grown and cut": (
+        [node("Pad", "a ends", "p"), node("Pad", "p fewer", "b")],
+        ["conv", "pad", "crop", "conv"],
+    ),
+}
+OTHERS = {
+    "square": np.float32(2),
+    "nought": np.float32(0),
+    "parts": np.array([1, 3]),
+    "ends": np.array([0, 0, 1, 1, 1, 0, 0, 1, 1, 1]),
+    "fewer": np.array([0, 0, -1, -1, -1, 0, 0, -1, -1, -1]),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_an_operator_becomes_a_layer(name: str, tmp_path: Path) -> None:
+    nodes, layers = LAYERS[name]
+    assert kinds(model(ended(*nodes), ARRAYS | CHANNELWISE | OTHERS), tmp_path) == layers
+
+
+POSITIONS = "coordinate_transformation_mode"
+
+
+@pytest.mark.parametrize(
+    ("kind", "opset", "attributes"),
+    [
+        ("Upsample", 9, {}),
+        ("Upsample", 9, {"mode": "nearest"}),
+        ("Resize", 10, {"mode": "nearest"}),
+        ("Resize", 17, {POSITIONS: "tf_half_pixel_for_nn", "nearest_mode": "floor"}),
+        ("Resize", 17, {POSITIONS: "half_pixel", "nearest_mode": "round_prefer_ceil"}),
+        ("Resize", 18, {POSITIONS: "asymmetric", "nearest_mode": "floor", "axes": [2, 3, 4]}),
+    ],
+    ids=str,
+)
+def test_voxels_are_repeated(
+    kind: str, opset: int, attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    factors = vector(2, 2, 2) if "axes" in attributes else vector(1, 1, 2, 2, 2)
+    pool = node("MaxPool", "a", "p", kernel_shape=[2] * 3, strides=[2] * 3)
+    resize = node(kind, "p scales", "b", **attributes)
+    if opset > 10:
+        resize.input[:] = ["p", "", "scales"]
+    proto = model(ended(pool, resize), ARRAYS | {"scales": factors}, opset=opset)
+    assert kinds(proto, tmp_path) == ["conv", "pool", "upsample", "conv"]
+
+
+def resized(sizes: str = "", scales: str = "scales", **attributes: Any) -> NodeProto:
+    made = node("Resize", "a", "b", **attributes)
+    made.input[:] = ["a", "", scales, sizes]
+    return made
+
+
+POOL = {"kernel_shape": [2] * 3}
+REFUSED: dict[str, tuple[NodeProto, str]] = {
+    "padded channels": (node("Pad", "a wider", "b"), "pads the batch or the channels"),
+    "padding of some axes": (node("Pad", "a two", "b"), "does not say by how much each axis"),
+    "padding by a mode": (node("Pad", "a ends", "b", mode="wrap"), "has the mode wrap"),
+    "every second voxel": (node("Slice", "a zero four two step", "b"), "cuts in a way"),
+    "no channel": (node("Slice", "a one one one", "b"), "leaves no channel"),
+    "a split of depths": (node("Split", "a", "b r", axis=2), "splits another axis"),
+    "parts that do not fit": (node("Split", "a two", "b r", axis=1), "has parts that the"),
+    "joined depths": (node("Concat", "a a", "b", axis=2), "joins another axis"),
+    "an axis named twice": (node("Transpose", "a", "b", perm=[0, 1, 2, 3, 3]), "name each axis"),
+    "a dilated window": (node("MaxPool", "a", "b", dilations=[2] * 3, **POOL), "has dilation"),
+    "extents rounded up": (
+        node("MaxPool", "a", "b", strides=[3] * 3, ceil_mode=1, **POOL),
+        "rounds extents up",
+    ),
+    "windows in the padding": (
+        node("MaxPool", "a", "b", pads=[2] * 6, **POOL),
+        "has windows that lie in the padding",
+    ),
+    "filtered sampling": (resized(antialias=1, mode="linear"), "filters, which is not"),
+    "sampling by halves": (resized(scales="halves"), "by other factors than whole ones"),
+    "cubic sampling": (resized(mode="cubic"), "samples in the mode cubic"),
+    "unknown positions": (resized(**{POSITIONS: "tf_crop_and_resize"}), "samples in the mode"),
+    "unknown rounding": (resized(nearest_mode="odd"), "samples in the mode nearest"),
+    "a kept aspect": (
+        resized("sizes", "", keep_aspect_ratio_policy="not_larger"),
+        "keeps an aspect ratio",
+    ),
+    "axes that are not there": (resized(axes=[2, 3, 7]), "names axes that are not there"),
+    "many ends": (node("Clip", "a p", "b"), "has ends that are no single numbers"),
+    "the larger of two": (node("Max", "a a", "b"), "compares tensors"),
+    "whole numbers": (node("Cast", "a", "b", to=7), "makes whole numbers of a tensor"),
+    "dropout in training": (node("Dropout", "a half yes", "b"), "is in training"),
+    "a sum of one": (node("Sum", "a", "b"), "joins fewer than two tensors"),
+    "a cube": (node("Pow", "a p3", "b"), "takes a power that is no part of a norm"),
+    "a root": (node("Sqrt", "a", "b"), "is no part of a norm"),
+    "compared voxels": (node("Greater", "a half", "b"), "compares voxels"),
+    "chosen voxels": (node("Where", "a a a", "b"), "chooses between voxels"),
+    "an operator on numbers": (node("Erf", "half", "b"), "is not supported on numbers"),
+    "numbers that do not fit": (node("Add", "p p3d", "b"), "does not fit the numbers"),
+    "a constant of text": (node("Constant", "", "b", value_string="x"), "holds no number"),
+    "a slope of no number": (node("LeakyRelu", "a", "b", alpha="x"), "has no number for alpha"),
+}
+NUMBERS = OTHERS | {
+    "wider": np.array([0, 1, 0, 0, 0, 0, 1, 0, 0, 0]),
+    "two": np.array([2]),
+    "zero": np.array([0]),
+    "one": np.array([1]),
+    "four": np.array([4]),
+    "step": np.array([2]),
+    "scales": vector(1, 1, 2, 2, 2),
+    "halves": vector(1, 1, 1.5, 1.5, 1.5),
+    "sizes": np.array([1, 4, 128, 128, 128]),
+    "p": vector(1.5, -2.5, 0.5, 3.0),
+    "p3": np.float32(3),
+    "p3d": vector(1, 2, 3),
+    "half": np.float32(0.5),
+    "yes": np.array(True),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_layer_does_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    operator, reason = REFUSED[name]
+    proto = model(ended(operator), ARRAYS | NUMBERS, opset=18)
+    with pytest.raises(CheckpointError) as refusal:
+        written_down(proto, tmp_path)
+    told = str(refusal.value)
+    assert f"Operator {operator.op_type} (node '{operator.output[0]}" in told
+    assert reason in told
