@@ -155,7 +155,7 @@ def _connected(peer: Peer, tls: ssl.SSLContext | None) -> Connection:
         )
     except ssl.SSLError as error:
         raise ConnectionLostError(f"no TLS came about ({error.reason})") from error
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:  # the latter of a name that none can be
         raise ConnectionLostError(f"the host {peer.host} is not known") from error
     except OSError as error:
         raise ConnectionLostError(

@@ -1,5 +1,7 @@
 """Peers that follow no rule: none of them stops the listener, or keeps others from it."""
 
+import errno
+import os
 import random
 import socket
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pynetdicom.sop_class import MRImageStorage
 from support.dicom_network import (
     LIMITS,
     associate,
@@ -23,9 +26,11 @@ from support.dicom_network import (
 from support.node_world import phantom
 
 from cuda_cyclegan.io.dicom_network import commands
+from cuda_cyclegan.io.dicom_network.commands import DimseStatus, Field
 from cuda_cyclegan.io.dicom_network.connection import fragments
 from cuda_cyclegan.io.dicom_network.errors import ProtocolError
 from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
+from cuda_cyclegan.io.dicom_network.objects import ObjectFile
 from cuda_cyclegan.io.dicom_network.storage_commitment import asked_for
 
 Attack = Callable[[socket.socket], None]
@@ -84,6 +89,44 @@ def ask_twice(link: socket.socket) -> None:
     link.sendall(associate_request())
 
 
+def piece(data: bytes, control: int, context: int = 1) -> bytes:
+    """A PDU of one fragment. control: 1 for a command, and 2 more for the last of it."""
+    return pdu(4, (len(data) + 2).to_bytes(4, "big") + bytes([context, control]) + data)
+
+
+def command(field: int, **elements: int | str) -> bytes:
+    """Of a message that comes with a data set."""
+    named = {getattr(commands, name.upper()): value for name, value in elements.items()}
+    told: dict[int, int | str] = {commands.FIELD: field, commands.MESSAGE: 7}
+    return commands.encoded(told | {commands.DATA_SET: commands.WITH_DATA_SET} | named)
+
+
+def send_a_command_within_a_data_set(link: socket.socket) -> None:
+    link.sendall(associate_request())
+    link.recv(65536)
+    link.sendall(piece(command(FIND), 3) + piece(b"some of it", 0) + piece(command(FIND), 3))
+
+
+def send_an_endless_command(link: socket.socket) -> None:
+    link.sendall(associate_request())
+    link.recv(65536)
+    link.sendall(piece(b"\0" * 16384, 1) * 5)
+
+
+def send_endless_data(link: socket.socket) -> None:
+    link.sendall(associate_request())
+    link.recv(65536)
+    with suppress(OSError):  # it may be cut off before the last
+        link.sendall(piece(command(FIND), 3) + piece(b"\0" * 65536, 0) * 17)
+
+
+def send_under_another_context(link: socket.socket) -> None:
+    link.sendall(associate_request())
+    link.recv(65536)
+    link.sendall(piece(command(FIND), 3, context=99))
+
+
+FIND = 0x20
 ATTACKS = (
     send_random,
     send_web,
@@ -95,6 +138,10 @@ ATTACKS = (
     send_a_broken_command,
     send_data_without_a_command,
     ask_twice,
+    send_a_command_within_a_data_set,
+    send_an_endless_command,
+    send_endless_data,
+    send_under_another_context,
 )
 
 
@@ -107,6 +154,53 @@ def test_a_peer_that_breaks_the_rules_is_cut_off(tmp_path: Path, attack: Attack)
         association = associate(port)
         [sent] = list(phantom(0, 2).datasets())[:1]
         assert association.send_c_store(sent).Status == 0
+        association.release()
+    assert store.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        (command(FIND), DimseStatus.UNRECOGNISED),
+        (command(Field.ACTION, action=1), DimseStatus.CLASS_NOT_SUPPORTED),
+        (command(Field.STORE, sop_class=MRImageStorage), DimseStatus.NOT_UNDERSTOOD),
+        (command(Field.STORE, sop_class="1.2.3", instance="1.2"), DimseStatus.CLASS_NOT_SUPPORTED),
+        (command(Field.STORE, sop_class=MRImageStorage, instance="1.2"), DimseStatus.OTHER_CLASS),
+    ],
+    ids=["an unknown request", "commitment", "no instance", "another class", "another object"],
+)
+def test_what_cannot_be_done_is_answered_and_the_association_goes_on(
+    tmp_path: Path, asked: bytes, status: DimseStatus
+) -> None:
+    with listening(tmp_path) as (store, port), raw(port) as link:
+        link.sendall(associate_request())
+        link.recv(65536)
+        for _ in range(2):
+            link.sendall(piece(asked, 3) + piece(b"", 2))
+            [answer] = fragments(memoryview(link.recv(65536)[6:]))
+            told = commands.parsed(bytes(answer.data))
+            assert commands.number(told, commands.STATUS) == status
+            assert commands.number(told, commands.ANSWERED) == 7
+    assert store.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.ENOSPC, 0xA700), (errno.EIO, 0x0110)], ids=["full", "broken"]
+)
+@pytest.mark.parametrize("method", ["write", "finish"])
+def test_a_disk_that_fails_is_told_to_the_peer_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int, status: int
+) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with listening(tmp_path) as (store, port):
+        association = associate(port)
+        [first, second] = list(phantom(0, 2).datasets())[:2]
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectFile, method, failing)
+            assert association.send_c_store(first).Status == status
+        assert association.send_c_store(second).Status == 0
         association.release()
     assert store.leftovers == []
 

@@ -1,5 +1,10 @@
 """Objects sent to pynetdicom and dcmtk: confirmed one by one, in an encoding that they take."""
 
+import socket
+import ssl
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +12,14 @@ import pydicom as _pydicom
 import pytest
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 from pynetdicom.sop_class import CTImageStorage
-from support.dicom_network import archive
+from support.dicom_network import archive, pdu
 from support.dicom_pacs import receiver
 from support.node_world import phantom
 from support.ports import reserved_port
 
-from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError, RefusedError
+from cuda_cyclegan.io.dicom_network import commands
+from cuda_cyclegan.io.dicom_network.errors import ConnectionLostError, NetworkError, RefusedError
+from cuda_cyclegan.io.dicom_network.negotiation import AssociationRequest
 from cuda_cyclegan.io.dicom_network.sending import Peer, sending_to
 
 pydicom: Any = _pydicom
@@ -83,6 +90,98 @@ def test_a_peer_that_is_not_there_is_named() -> None:
         sending_to(Peer("PACS", "127.0.0.1", port), "NODE"),
     ):
         pass
+
+
+@pytest.mark.parametrize("host", ["pacs..local", "a" * 70])
+def test_a_name_that_no_host_can_have_is_told(host: str) -> None:
+    with (
+        pytest.raises(ConnectionLostError, match=f"the host {host} is not known"),
+        sending_to(Peer("PACS", host, 104), "NODE"),
+    ):
+        pass
+
+
+def test_a_peer_without_tls_is_told() -> None:
+    with (
+        peer_that_answers(b"no TLS at all") as peer,
+        pytest.raises(ConnectionLostError, match="no TLS came about"),
+        sending_to(peer, "NODE", ssl.create_default_context()),
+    ):
+        pass
+
+
+def test_a_result_that_is_damaged_on_disk_is_not_sent(files: list[Path]) -> None:
+    files[0].write_bytes(files[0].read_bytes()[:140])
+    with archive() as (peer, held), sending_to(peer, "NODE") as link:
+        with pytest.raises(RefusedError, match="a result on disk is damaged"):
+            link.store(files[0])
+        link.store(files[1])
+    assert len(held) == 1
+
+
+@contextmanager
+def peer_that_answers(*answers: bytes) -> Generator[Peer]:
+    """A peer that gives these bytes, one after each time that something comes.
+
+    ACCEPTED stands for the acceptance of what was asked.
+    """
+
+    def serve() -> None:
+        link, _ = server.accept()
+        with link:
+            for answer in answers:
+                came = link.recv(1 << 20)
+                if answer == ACCEPTED:
+                    request = AssociationRequest(came[6:])
+                    request.agreed()
+                    answer = request.acceptance(1 << 14)
+                link.sendall(answer)
+            with suppress(OSError):
+                while link.recv(1 << 20):
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve)
+        yield Peer("PACS", "127.0.0.1", server.getsockname()[1])
+        serving.result()
+
+
+ACCEPTED = b"accepted"
+
+
+def answered(message: int, status: int) -> bytes:
+    """A PDU with the answer to C-ECHO."""
+    told = {
+        commands.FIELD: commands.Field.ECHO | commands.ANSWER,
+        commands.ANSWERED: message,
+        commands.DATA_SET: commands.NO_DATA_SET,
+        commands.STATUS: status,
+    }
+    return fragment(commands.encoded(told), 3)
+
+
+def fragment(data: bytes, control: int) -> bytes:
+    return pdu(4, (len(data) + 2).to_bytes(4, "big") + bytes([1, control]) + data)
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ([pdu(5, b"\0" * 4)], "does not answer a request for an association"),
+        ([ACCEPTED, pdu(7, b"\0" * 4)], "aborted the association"),
+        ([ACCEPTED, pdu(5, b"\0" * 4)], "a PDU came that is no answer"),
+        ([ACCEPTED, fragment(b"data", 2)], "a message came that is no answer"),
+        ([ACCEPTED, answered(9, 0)], "answers another message"),
+        ([ACCEPTED, answered(1, 0x0122)], "answers C-ECHO with status 0122"),
+    ],
+)
+def test_a_peer_that_answers_otherwise_is_told(answers: list[bytes], told: str) -> None:
+    with (
+        peer_that_answers(*answers) as peer,
+        pytest.raises(NetworkError, match=told),
+        sending_to(peer, "NODE") as link,
+    ):
+        link.echo()
 
 
 def test_dcmtk_takes_what_is_sent(files: list[Path], tmp_path: Path) -> None:
