@@ -168,6 +168,7 @@ def fragment(data: bytes, control: int) -> bytes:
     ("answers", "told"),
     [
         ([pdu(5, b"\0" * 4)], "does not answer a request for an association"),
+        ([pdu(2, b"\0" * 80)], "its answer to a request for an association is malformed"),
         ([ACCEPTED, pdu(7, b"\0" * 4)], "aborted the association"),
         ([ACCEPTED, pdu(5, b"\0" * 4)], "a PDU came that is no answer"),
         ([ACCEPTED, fragment(b"data", 2)], "a message came that is no answer"),

@@ -1,0 +1,79 @@
+"""What a node's log and `node --status` say."""
+
+from pathlib import Path
+
+import pytest
+
+from cuda_cyclegan.cli.render.node import line_of, status_lines
+from cuda_cyclegan.pipelines.node import events
+from cuda_cyclegan.pipelines.node.folder import NodeStatus
+from cuda_cyclegan.pipelines.node.ledger import SeriesRecord, StudyRecord
+
+SERIES = "T1TOT2/20261122-1/1/series-0001"
+TOLD = {
+    events.Received("T1TOT2", "CT1", 3, 0, 0, 2048, 1.5, ""): (
+        "T1TOT2 from CT1: 3 objects, 2.05 kB in 1.50 s"
+    ),
+    events.Received("T1TOT2", "CT1", 1, 2, 3, 2048, 1.5, "it aborted the association"): (
+        "T1TOT2 from CT1: 1 object, 2 known already, 3 refused, 2.05 kB in 1.50 s; it broke off: "
+        "it aborted the association"
+    ),
+    events.TurnedAway("10.0.0.1", "it sent no request", 1): (
+        "turned away 10.0.0.1: it sent no request"
+    ),
+    events.TurnedAway("10.0.0.1", "it sent no request", 9): (
+        "turned away 10.0.0.1 (9 times): it sent no request"
+    ),
+    events.Queued(SERIES, "b/00001", 20, 0): f"{SERIES}: 20 images, queued as b/00001",
+    events.Queued(SERIES, "b/00002", 24, 20): (
+        f"{SERIES}: 24 images, 20 when it was translated before; queued again as b/00002"
+    ),
+    events.LeftOut("S", "setting modality leaves it out"): "S: --modality leaves it out",
+    events.SeriesTranslated(SERIES): f"{SERIES}: translated",
+    events.Failed(SERIES, "damaged"): f"{SERIES}: failed: damaged",
+    events.Sent(SERIES, "PACS@host:104", 20, 1.5): (
+        f"{SERIES}: 20 objects sent to PACS@host:104, 1.50 s"
+    ),
+    events.NotSent("PACS@host:104", "nothing answers", 30.4): (
+        "PACS@host:104: not sent: nothing answers; again in 30 s"
+    ),
+    events.GaveUp(SERIES, "nothing answers"): (
+        f"{SERIES}: given up: nothing answers; a longer retry of its route has it sent still"
+    ),
+    events.Resumed(SERIES): f"{SERIES}: to be sent after all, as its route says a longer retry now",
+    events.Emptied("S"): "S: removed from the inbox",
+    events.Trouble("the disk is\nfull"): "the disk is\\nfull",
+}
+
+
+@pytest.mark.parametrize("event", TOLD, ids=lambda event: type(event).__name__)
+def test_an_event_is_a_line(event: events.NodeEvent) -> None:
+    assert line_of(event) == TOLD[event]
+
+
+def test_each_kind_of_event_is_told() -> None:
+    assert {type(event) for event in TOLD} == set(events.NodeEvent.__args__)
+
+
+def study(name: str, *series: SeriesRecord, emptied: float = 0.0) -> StudyRecord:
+    left_out = ("setting min-slices sets the fewest",)
+    return StudyRecord(name, "", 20, 1.0, 2.0, 1, series, left_out, emptied)
+
+
+def test_the_status_lists_what_is_not_sent_and_why() -> None:
+    failed = SeriesRecord("a", 1, "", 20, "b/1", "k", "failed", "setting patch is too large")
+    sending = SeriesRecord("b", 1, "", 9, "b/2", "k", "sending")
+    sent = SeriesRecord("c", 1, "", 9, "b/3", "k", "sent")
+    studies = (study("R/1", failed, sending, sent), study("R/2", sent, emptied=3.0))
+    status = NodeStatus(Path("node"), True, studies, (), 4096, {"R/1/1/b": 4})
+    lines = [" ".join(line.split()) for line in status_lines(status, 200) if "─" not in line]
+    assert lines == [
+        "series images state",
+        "R/1/1/a 20 failed",
+        "R/1/1/b 9 sending, 4 confirmed",
+        "failed: R/1/1/a: --patch is too large",
+        "left out: R/1: --min-slices sets the fewest",
+        "4 series: 1 failed, 1 sending, 2 sent",
+        "1 study in the inbox, 4.10 kB; 0 not looked at yet",
+        "The node is running.",
+    ]

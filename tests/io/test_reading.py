@@ -1,0 +1,38 @@
+"""Whatever keeps a scan from being read becomes one sentence that names the file and the cause."""
+
+import errno
+import os
+from pathlib import Path
+
+import nibabel
+import pytest
+
+from cuda_cyclegan.io.errors import UnreadableScanError
+from cuda_cyclegan.io.files.streams import TooManyBytesError
+from cuda_cyclegan.io.reading import causes_named
+
+
+def of_system(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "/scans/a.nii")
+
+
+CAUSES = {
+    "is truncated": EOFError(),
+    "holds more than its header promises": TooManyBytesError(),
+    "does not fit this machine's free memory": MemoryError(),
+    "has a damaged header (no dims)": nibabel.spatialimages.HeaderDataError("no dims"),
+    "is missing; check the path": of_system(errno.ENOENT),
+    "may not be read by this user": of_system(errno.EACCES),
+    "is a folder where a scan file was expected": of_system(errno.EISDIR),
+    "cannot be read: the system says Input/output error": of_system(errno.EIO),
+    "is damaged (odd bytes)": OSError("odd bytes"),
+}
+
+
+@pytest.mark.parametrize("told", CAUSES)
+def test_a_cause_is_named_in_a_sentence(told: str) -> None:
+    with pytest.raises(UnreadableScanError) as error, causes_named(Path("/scans/a.nii")):
+        raise CAUSES[told]
+    words = str(error.value)
+    assert words.startswith(f"/scans/a.nii {told}")
+    assert words.endswith(".")
