@@ -134,7 +134,7 @@ def _header_for(volume: Volume, target: Path) -> Header:
         header.extensions = source.extensions
     try:
         header.set_data_dtype(volume.voxels.dtype)
-        if scaling_of(header) != (volume.slope, volume.intercept):
+        if scaling_of(header, target) != (volume.slope, volume.intercept):
             header.set_slope_inter(volume.slope, volume.intercept)
     except (nibabel.spatialimages.HeaderDataError, nibabel.spatialimages.HeaderTypeError) as error:
         raise WriteError(
@@ -178,7 +178,9 @@ def _verify(part: Path, target: Path, header: Header, volume: Volume) -> None:
         and found.get_data_dtype() == volume.voxels.dtype
         and tuple(found.get_data_shape())[:3] == volume.shape
         and np.allclose(affine_of(found, target), affine, rtol=1e-6, atol=1e-6)
-        and np.allclose(scaling_of(found), (volume.slope, volume.intercept), rtol=1e-6, atol=0)
+        and np.allclose(
+            scaling_of(found, target), (volume.slope, volume.intercept), rtol=1e-6, atol=0
+        )
         and all(_equal(found, source, field) for field in GEOMETRY_FIELDS)
     )
     if not same:

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -114,7 +115,7 @@ def _read(study: Study, volume_index: int | None, empty: Empty, ends: Mapping[Pa
 def _placed_by_spm(volume: Volume, mat: Path, volume_index: int) -> Volume:
     """The volume where the .mat beside it says that it lies; only Analyze leaves that open."""
     analyze: Header = volume.header
-    if "sform_code" in analyze:
+    if not _is_analyze(analyze):
         return volume
     affine = read_mat(mat, volume_index)
     if affine is None:
@@ -147,7 +148,7 @@ def read_grid(study: Study) -> Grid:
     check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
     affine = affine_of(header, path)
     notes = _geometry_notes(header, affine)
-    mats = () if is_single_file(path) or "sform_code" in header else study.files[2:]
+    mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
     if not mats:
         return Grid(extents, affine, notes)
     placed = read_mat(mats[0], 0)
@@ -169,6 +170,7 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     start += read_exactly(stream, header_class.sizeof_hdr - len(start))
     header = header_class(start, check=False)
     _voxel_type(header, path)
+    _check_edges(header, path)
     header.check_fix(_log, UNREADABLE_AT_LEVEL)
     offset = float(header["vox_offset"])
     if not (len(start) if single else 0) <= offset <= LARGEST_HEADER_BYTES:
@@ -182,6 +184,24 @@ def read_header(stream: BinaryIO, path: Path) -> Header:
     else:
         rest = stream.read(LARGEST_HEADER_BYTES)
     return header_class.from_fileobj(io.BytesIO(header.binaryblock + rest), check=False)
+
+
+def _check_edges(header: Header, path: Path) -> None:
+    """Refuse edges of voxels that mean nothing, before nibabel puts others in their place.
+
+    Those of an sform stand in its columns. Analyze has nothing but their signs to tell left by.
+    """
+    edges = [float(edge) for edge in header["pixdim"][1:4]]
+    if _is_analyze(header):
+        edges = [abs(edge) for edge in edges]
+    elif int(header["sform_code"]) > 0:
+        return
+    for axis, edge in zip("ijk", edges, strict=True):
+        if not edge > 0:
+            raise UnreadableScanError(
+                f"{path} does not say how large its voxels are: along {axis} its header gives "
+                f"{edge:g} mm; export it again, or repair the header's pixdim."
+            )
 
 
 def affine_of(header: Header, path: Path) -> Affine:
@@ -209,16 +229,52 @@ def unit_of(header: Header) -> str:
 def _geometry_notes(header: Header, affine: Affine) -> tuple[str, ...]:
     """What about the place of the voxels has to be believed."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
-    if "sform_code" not in header:
+    if _is_analyze(header):
         return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
     if int(header["sform_code"]) == int(header["qform_code"]) == 0:
         said = "its header says neither by sform nor by qform where its voxels lie"
         return *notes, f"{said}; {assumed(affine)}"
-    return notes
+    return *notes, *_disagreement(header)
 
 
-def scaling_of(header: Header) -> tuple[float, float]:
-    """Slope and intercept; 1 and 0 where the header leaves them unset."""
+APART_BEYOND = 0.5
+"""Edges of a voxel between its places by sform and qform; less may come from rounding."""
+
+
+def _disagreement(header: Header) -> tuple[str, ...]:
+    """A note on a qform that puts the voxels elsewhere than the sform, or none."""
+    if not (int(header["sform_code"]) > 0 and int(header["qform_code"]) > 0):
+        return ()
+    sform = header.get_sform()
+    try:
+        qform = header.get_qform()
+    except ValueError:
+        qform = np.full((4, 4), np.nan)
+    if not np.isfinite(qform).all():
+        return ("its qform is damaged; the sform is taken",)
+    ends = np.array([*product(*((0, extent - 1) for extent in header.get_data_shape()[:3]))])
+    difference = sform - qform
+    apart = np.linalg.norm(ends @ difference[:3, :3].T + difference[:3, 3], axis=1).max()
+    if apart <= APART_BEYOND * np.linalg.norm(sform[:3, :3], axis=0).min():
+        return ()
+    by_sform, by_qform = ("".join(nibabel.aff2axcodes(form)) for form in (sform, qform))
+    return (
+        f"its sform and its qform put voxels up to {apart * MILLIMETRES[unit_of(header)]:.1f} mm "
+        f"apart (axes {by_sform} and {by_qform}); the sform is taken, and other programs may take "
+        "the qform",
+    )
+
+
+def _is_analyze(header: Header) -> bool:
+    return "sform_code" not in header
+
+
+def scaling_of(header: Header, path: Path) -> tuple[float, float]:
+    """Slope and intercept; 1 and 0 where the header leaves them unset, by 0 or NaN."""
+    if "scl_slope" in header and np.isinf(header["scl_slope"]):
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its scl_slope is infinite; export the scan again."
+        )
     slope, intercept = header.get_slope_inter()
     return 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
 
@@ -263,7 +319,7 @@ def _read_volume(
     fill(stream, raw.data)
     skip(stream, all_bytes - (index + 1) * volume_bytes)
     expect_end(stream)
-    slope, intercept = scaling_of(header)
+    slope, intercept = scaling_of(header, path)
     voxels = _native(raw.view(stored)).reshape(extents[:3], order="F")
     notes = _geometry_notes(header, affine)
     return Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)

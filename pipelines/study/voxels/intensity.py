@@ -1,5 +1,7 @@
 """Intensity maps of a model card, fitted to a study: scan values to network values and back."""
 
+import numpy as np
+
 from ....engine.model.card import (
     USUAL_RANGE,
     Identity,
@@ -22,7 +24,7 @@ def fit(
     """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
 
     measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
-    asked percentiles are equal.
+    asked percentiles are equal, or if values that go in as they are would be rounded to each other.
     """
     match intensity:
         case Window(low, high):
@@ -41,7 +43,22 @@ def fit(
             mean, deviation = mean_and_deviation(volume)
             return Scaling(mean, deviation * spread)
         case Identity():
+            _tell_apart(measured)
             return Scaling()
+
+
+FEWEST_STEPS = 255
+"""Steps of 32-bit floats that a scan's values span at least where no map brings them near 0."""
+
+
+def _tell_apart(measured: Range) -> None:
+    largest = np.float32(max(abs(measured.low), abs(measured.high)))
+    if measured.high - measured.low < FEWEST_STEPS * float(np.spacing(largest)):
+        raise PreparationError(
+            f"The values reach from {measured.low:.12g} to {measured.high:.12g}, which the 32-bit "
+            "floats of a network hardly tell apart; take the offset off them, or check the scaling "
+            "in the scan's header."
+        )
 
 
 def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling:

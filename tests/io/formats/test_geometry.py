@@ -1,5 +1,6 @@
 """Units of length, and geometry that a header leaves to be believed; the judges are peers."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 import SimpleITK
 from support.io_files import ramp, read_file, study_of
 
+from cuda_cyclegan.io.errors import UnreadableScanError
 from cuda_cyclegan.io.formats.nrrd_metaimage import read_grid
 from cuda_cyclegan.io.writing import write
 
 AFFINE = np.array([[-1.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 2.0, 10], [0, 0, 0, 1]])
 PLACES = "space directions: (1,0,0) (0,1,0) (0,0,2)\nspace origin: (1,2,3)\n"
-QFORM_CODE, SFORM_CODE = 252, 254  # where they stand in a NIfTI-1 header
+PIXDIM, QFORM_CODE, SFORM_CODE, SROW_X = 76, 252, 254, 280  # where they stand in a NIfTI-1 header
 MM_IN = {"meter": 1e3, "micron": 1e-3}
 
 
@@ -175,6 +177,67 @@ def test_a_nifti_without_sform_and_qform_has_a_note(tmp_path: Path, sform: int, 
         "run to L, A and S",
     )
     assert volume.notes == (() if sform or qform else expected)
+
+
+@pytest.mark.parametrize(
+    ("qform", "told"),
+    [
+        (AFFINE, None),
+        (AFFINE + 0.3 * np.eye(4, 4, 3), None),
+        (np.diag([-1.0, 1.0, 1.0, 1.0]) @ AFFINE, "60.0 mm apart (axes LAS and RAS); "),
+        (AFFINE @ np.diag([1.0, 1.0, 2.5, 1.0]), "12.0 mm apart (axes LAS and LAS); "),
+    ],
+)
+def test_a_qform_that_disagrees_with_the_sform_has_a_note(
+    tmp_path: Path, qform: Any, told: str | None
+) -> None:
+    image: Any = nibabel.Nifti1Image(ramp(), None)
+    image.set_sform(AFFINE, 1)
+    image.set_qform(qform, 1, update_affine=False)
+    image.to_filename(tmp_path / "a.nii")
+    volume = read_file(tmp_path / "a.nii")
+    np.testing.assert_allclose(volume.affine, AFFINE, atol=1e-6)
+    expected = [f"its sform and its qform put voxels up to {told}"] if told else []
+    assert [note[: len(expected[0])] for note in volume.notes] == expected
+
+
+def test_a_qform_that_is_damaged_beside_an_sform_has_a_note(tmp_path: Path) -> None:
+    image: Any = nibabel.Nifti1Image(ramp(), None)
+    image.set_sform(AFFINE, 1)
+    image.header["qform_code"] = 1
+    image.header["quatern_b"] = image.header["quatern_c"] = 0.9
+    image.to_filename(tmp_path / "a.nii")
+    assert read_file(tmp_path / "a.nii").notes == ("its qform is damaged; the sform is taken",)
+
+
+@pytest.mark.parametrize("edge", [0.0, -2.0, np.nan])
+def test_edges_of_voxels_that_mean_nothing_are_refused(tmp_path: Path, edge: float) -> None:
+    image: Any = nibabel.Nifti1Image(ramp(), None)
+    image.set_qform(AFFINE, 1)
+    image.to_filename(tmp_path / "a.nii")
+    stored = bytearray((tmp_path / "a.nii").read_bytes())
+    struct.pack_into("<f", stored, PIXDIM + 3 * 4, edge)
+    (tmp_path / "a.nii").write_bytes(stored)
+    with pytest.raises(UnreadableScanError, match=f"along k its header gives {edge:g} mm"):
+        read_file(tmp_path / "a.nii")
+    struct.pack_into("<h", stored, SFORM_CODE, 1)
+    struct.pack_into("<12f", stored, SROW_X, *AFFINE[:3].ravel())
+    (tmp_path / "a.nii").write_bytes(stored)
+    np.testing.assert_allclose(read_file(tmp_path / "a.nii").affine, AFFINE)
+
+
+def test_analyze_without_an_edge_is_refused_and_keeps_its_signs(tmp_path: Path) -> None:
+    image: Any = nibabel.AnalyzeImage(ramp(), np.diag([-1.0, 1, 1, 1]))
+    image.to_filename(tmp_path / "a.hdr")
+    stored = bytearray((tmp_path / "a.hdr").read_bytes())
+    for edge in (-1.0, 0.0):
+        struct.pack_into("<f", stored, PIXDIM + 4, edge)
+        (tmp_path / "a.hdr").write_bytes(stored)
+        if edge:
+            assert read_file(tmp_path / "a.hdr").spacing == (1, 1, 1)
+        else:
+            with pytest.raises(UnreadableScanError, match="along i its header gives 0 mm"):
+                read_file(tmp_path / "a.hdr")
 
 
 def test_analyze_has_a_note(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.io_files import OBLIQUE, ramp, read_file, save_nifti
 
-from cuda_cyclegan.io.errors import UnsupportedScanError
+from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.writing import GEOMETRY_FIELDS, write
 
 SUFFIXES = (".nii", ".nii.gz", ".hdr", ".hdr.gz")
@@ -200,6 +200,15 @@ def test_slope_and_intercept(
     assert np.allclose(ours.values(), nibabel.load(source).get_fdata())
     write(ours, target)
     assert_same_file(source, target)
+
+
+def test_an_infinite_slope_is_refused(tmp_path: Path) -> None:
+    source = save_nifti(tmp_path / "a.nii")
+    header: Any = nibabel.load(source).header
+    header["scl_slope"], header["scl_inter"], header["vox_offset"] = np.inf, 0, 352
+    source.write_bytes(header.binaryblock + bytes(4) + ramp().tobytes(order="F"))
+    with pytest.raises(UnreadableScanError, match="its scl_slope is infinite"):
+        read_file(source)
 
 
 @pytest.mark.parametrize("keeps_unit", [True, False])

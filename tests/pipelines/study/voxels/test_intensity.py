@@ -132,6 +132,13 @@ def test_a_study_that_holds_nothing_is_refused(voxels: Any, reason: str) -> None
         study_range(volume(voxels))
 
 
+def test_values_that_no_map_brings_near_zero_must_be_told_apart_by_the_network() -> None:
+    values = np.arange(1000, dtype=np.uint32).reshape(10, 10, 10)
+    fitted(Identity(), volume(values + np.uint32(30_000_000)))
+    with pytest.raises(PreparationError, match="from 3000000000 to 3000000999, which the 32-bit"):
+        fitted(Identity(), volume(values + np.uint32(3_000_000_000)))
+
+
 def test_equal_percentiles_are_refused() -> None:
     voxels = np.zeros((10, 10, 10), np.int16)
     voxels[0, 0, 0] = 1
