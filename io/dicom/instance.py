@@ -79,7 +79,7 @@ class Instance:
     patient: its identifier, never shown. description: free text that may name a patient; shown only
     to those who ask for it. obstacle: why nothing of it becomes a volume, in words for the report;
     None if it may. cut: how much of its pixels is missing, in words. sop_class, uid: its
-    SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: InstanceNumber.
+    SOPClassUID and SOPInstanceUID. study, series: their instance UIDs. number: SeriesNumber.
     modality: such as MR. frames: one, unless it is enhanced. is_result: whether this program made
     it. is_map: whether it made it as a map beside a result.
     """
@@ -115,6 +115,14 @@ def number(dataset: DataSet, keyword: str, default: float = 0.0) -> float:
     """The element's first value if it is a finite number, else the default."""
     found = numbers(dataset, keyword, 1)
     return found[0] if found else default
+
+
+def is_no_number(dataset: DataSet, keyword: str) -> bool:
+    """Whether the element holds something, and that is not one finite number."""
+    element = dataset.get_item(tag_of(keyword))
+    raw = b"" if element is None or element.value is None else element.value
+    stored = raw.strip(b" \0") if isinstance(raw, bytes) else str(raw)
+    return bool(stored) and not numbers(dataset, keyword, 1)
 
 
 def words(dataset: DataSet, keyword: str) -> tuple[str, ...]:

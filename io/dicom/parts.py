@@ -219,6 +219,8 @@ def _named(parts: list[Part]) -> list[Part]:
     named: list[Part] = []
     for part, told in zip(parts, words, strict=True):
         kind = [word for word, tells in zip(told, telling, strict=True) if tells and word]
+        if not kind and len({part.frames[0].orientation for part in parts}) > 1:
+            kind.append(f"orientation {_cosines(part.frames[0])}")
         if len(references) > 1:
             kind.append(f"frame of reference {references.index(part.frames[0].reference) + 1}")
         named.append(replace(part, kind=", ".join(kind)))
@@ -237,6 +239,10 @@ def _words(frame: Frame) -> tuple[str, ...]:
         f"stack {contrast.stack}" if contrast.stack else "",
         f"{_plane(frame)} plane",
     )
+
+
+def _cosines(frame: Frame) -> str:
+    return " ".join(f"{cosine:.3g}" for cosine in frame.orientation)
 
 
 def _plane(frame: Frame) -> str:

@@ -2,7 +2,7 @@
 lossy their packing is, which a header may not tell.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from pydicom.uid import (
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..volume import AnyArray
 from .enhanced import FrameGroups
-from .instance import DataSet, number, numbers, word
+from .instance import DataSet, is_no_number, number, numbers, word
 from .library import PARSING_ERRORS, pydicom
 
 _END_OF_IMAGE = b"\xff\xd9"
@@ -33,18 +33,34 @@ _METHODS = {
     HTJ2K: "ISO_15444_15",
 }
 """Defined terms of PS3.3 C.7.6.1.1.5.1."""
+OVERLAY, OVERLAY_BIT = 0x6000, 0x0102
+"""First group of overlays, and their element that says in which bit of the pixels one lies."""
+MODALITIES_WITH_UNIT = ("CT", "PT")
+"""Of which each image says by its rescale line what its values are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """``value = stored * slope + intercept``."""
+    """``value = stored * slope + intercept``. is_told: whether the header says so."""
 
     slope: float
     intercept: float
+    is_told: bool = field(default=True, compare=False)
 
 
-def decode(dataset: DataSet, path: Path, index: int) -> AnyArray:
-    """The stored values [row, column] of one frame, perhaps read-only. Raises ScanError."""
+@dataclass(frozen=True, slots=True)
+class Pixels:
+    """Stored values of a frame [row, column], perhaps read-only.
+
+    is_cut: whether bits of theirs were cut off that no header accounts for.
+    """
+
+    values: AnyArray
+    is_cut: bool = False
+
+
+def decode(dataset: DataSet, path: Path, index: int) -> Pixels:
+    """The pixels of one frame. Raises ScanError."""
     try:
         stored = _decoded(dataset, index)
     except (*PARSING_ERRORS, RuntimeError) as error:
@@ -77,24 +93,34 @@ def _jpeg(dataset: DataSet, index: int) -> AnyArray:
     return stored.view(f"i{stored.dtype.itemsize}") if signed else stored
 
 
-def scale_of(dataset: DataSet, groups: FrameGroups | None) -> Scale:
+def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     """The frame's own rescale line; slope 1 and intercept 0 where it has none.
 
     The scale of inverted grey (MONOCHROME1) is turned round, so that more is brighter, unless its
-    values have a unit of their own.
+    values have a unit of their own. Raises UnreadableScanError if the line is no pair of numbers.
     """
     source = groups("PixelValueTransformationSequence") if groups else dataset
-    slope, intercept = (
-        number(source, "RescaleSlope", 1.0) or 1.0,
-        number(source, "RescaleIntercept"),
-    )
-    unit = word(source, "RescaleType").upper()
-    modality = word(dataset, "Modality").upper()
-    inverted = word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
-    if inverted and modality not in ("CT", "PT") and unit in ("", "US"):
+    if any(is_no_number(source, name) for name in ("RescaleSlope", "RescaleIntercept")):
+        raise UnreadableScanError(
+            f"{path} has a damaged header: its rescale slope and intercept are no numbers; export "
+            "it again."
+        )
+    told = number(source, "RescaleSlope")
+    slope, intercept = told or 1.0, number(source, "RescaleIntercept")
+    if is_inverted(dataset, groups):
         ends = _stored_ends(dataset)
-        return Scale(-slope, slope * sum(ends) + intercept)
-    return Scale(slope, intercept)
+        return Scale(-slope, slope * sum(ends) + intercept, bool(told))
+    return Scale(slope, intercept, bool(told))
+
+
+def is_inverted(dataset: DataSet, groups: FrameGroups | None) -> bool:
+    """Whether less is brighter in the frame (MONOCHROME1) and its values have no unit."""
+    source = groups("PixelValueTransformationSequence") if groups else dataset
+    return (
+        word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
+        and word(dataset, "Modality").upper() not in MODALITIES_WITH_UNIT
+        and word(source, "RescaleType").upper() in ("", "US")
+    )
 
 
 def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
@@ -108,19 +134,30 @@ def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:
     return mask if mask.any() else None
 
 
-def _whole_bits(dataset: DataSet, stored: AnyArray) -> AnyArray:
+def _whole_bits(dataset: DataSet, stored: AnyArray) -> Pixels:
     """The values without what old files keep in the bits that are not theirs."""
     if stored.dtype.kind not in "iu":
-        return stored
+        return Pixels(stored)
     bits = stored.dtype.itemsize * 8
     used = int(number(dataset, "BitsStored", bits))
     high = int(number(dataset, "HighBit", used - 1))
     if not 0 < used <= high + 1 <= bits or used == bits:
-        return stored
+        return Pixels(stored)
     low, top = _ends(used, signed=stored.dtype.kind == "i")
     if high + 1 == used and stored.min() >= low and stored.max() <= top:
-        return stored
-    return (stored << (bits - high - 1)) >> (bits - used)
+        return Pixels(stored)
+    values = (stored << (bits - high - 1)) >> (bits - used)
+    return Pixels(values, _loses_bits(dataset, stored, values, used, high))
+
+
+def _loses_bits(dataset: DataSet, stored: AnyArray, values: AnyArray, used: int, high: int) -> bool:
+    """Whether bits beside the values are neither empty, nor their sign, nor an overlay's."""
+    if any(tag.element == OVERLAY_BIT and tag.group >> 8 == OVERLAY >> 8 for tag in dataset.keys()):  # noqa: SIM118
+        return False
+    below = high + 1 - used
+    mask = np.array((1 << used) - 1 << below).astype(stored.dtype)
+    extended = values << below
+    return bool(((stored != extended) & (stored != extended & mask)).any())
 
 
 def _stored_ends(dataset: DataSet) -> tuple[int, int]:

@@ -15,8 +15,17 @@ from ..volume import AnyArray, Empty, Study, Volume
 from .enhanced import FrameGroups, frame_groups
 from .geometry import grid_of
 from .instance import DataSet, Frame, Stack
+from .kinds import modality_in
 from .library import PARSING_ERRORS, pydicom
-from .pixels import Scale, decode, padding_mask, scale_of, tell_losses
+from .pixels import (
+    MODALITIES_WITH_UNIT,
+    Scale,
+    decode,
+    is_inverted,
+    padding_mask,
+    scale_of,
+    tell_losses,
+)
 from .resampling import even_grid, resampled
 from .series import Series
 
@@ -91,7 +100,8 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
     pile = _Pile(frames, empty)
     for dataset, groups, frame in _opened(frames, series.keep_private):
         pile.add(dataset, groups, frame)
-    padding = pile.padding()
+    pile.check_scales(place)
+    padding, notes = pile.padding(), tuple(pile.notes())
     voxels, scale = pile.values()
     header = DicomHeader(series, frames, tuple(pile.headers), padding, pile.enhanced)
     grid = grid_of(frames)
@@ -101,7 +111,7 @@ def read(study: Study, volume_index: int | None, empty: Empty) -> Volume:
         headers = tuple(pile.headers[at] for at in even.nearest)
         header = DicomHeader(series, even.frames, headers, None, pile.enhanced, resampled=True)
         grid = grid_of(even.frames)
-    return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept)
+    return Volume(voxels.T, grid.affine, header, "dicom", scale.slope, scale.intercept, notes=notes)
 
 
 def beside_each_other(volumes: Sequence[Volume]) -> Volume:
@@ -120,11 +130,13 @@ class _Pile:
         self._stored: AnyArray | None = None
         self._padding: AnyArray | None = None
         self._scales: list[Scale] = []
+        self._inverted = self._cut = 0
         self.headers: list[DataSet] = []
         self.enhanced = False
 
     def add(self, dataset: DataSet, groups: FrameGroups | None, frame: Frame) -> None:
-        pixels = decode(dataset, frame.file, frame.number)
+        decoded = decode(dataset, frame.file, frame.number)
+        pixels = decoded.values
         if pixels.shape != self._shape[1:]:
             rows, columns = self._shape[1:]
             raise UnreadableScanError(
@@ -142,9 +154,38 @@ class _Pile:
             if self._padding is None:
                 self._padding = np.zeros(self._shape, np.bool_)
             self._padding[at] = mask
-        self._scales.append(scale_of(dataset, groups))
+        self._scales.append(scale_of(dataset, groups, frame.file))
+        self._inverted += is_inverted(dataset, groups)
+        self._cut += decoded.is_cut
         self.headers.append(dataset)
         self.enhanced = groups is not None
+
+    def check_scales(self, place: Path) -> None:
+        """Refuse slices of which some do not say what their values are, and others do."""
+        told = [scale for scale in self._scales if scale.is_told]
+        silent = len(self._scales) - len(told)
+        if told and silent and any(scale != self._scales[0] for scale in self._scales):
+            raise UnreadableScanError(
+                f"{place} has {silent} of {len(self._scales)} slices without a rescale slope, so "
+                "their values are in another unit than those of the rest; export it again."
+            )
+
+    def notes(self) -> Iterator[str]:
+        """What of the values a header leaves to be believed."""
+        images = f"of its {len(self.headers)} images"
+        is_told = any(scale.is_told for scale in self._scales)
+        if modality_in(self.headers[0]) in MODALITIES_WITH_UNIT and not is_told:
+            yield "its headers give no rescale slope; it is taken as 1"
+        if self._inverted:
+            yield (
+                f"{self._inverted} {images} have inverted grey (MONOCHROME1); their values are "
+                "turned round, so that more is brighter"
+            )
+        if self._cut:
+            yield (
+                f"pixels of {self._cut} {images} use more bits than the header says; what lies in "
+                "the others is cut off"
+            )
 
     def values(self) -> tuple[AnyArray, Scale]:
         """All slices under one scale, padding filled."""

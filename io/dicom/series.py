@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from ..choice import Choice
 from .geometry import depth_of, normal_of
-from .instance import Frame, Instance, Stack
+from .instance import Instance, Stack
 from .kinds import NO_IMAGE, NO_PLACE
 from .members import Members
-from .parts import parts_of
+from .parts import Part, parts_of
 from .verdicts import Verdict, judged
 
 Owner: TypeAlias = tuple[str, str]
@@ -153,11 +153,13 @@ def _series(members: Members, row: Series, choice: Choice) -> Iterator[Series]:
     for count, part in enumerate(parts, 1):
         own = replace(row, kind=part.kind, images=len(part.frames))
         if len(parts) > 1:
-            note = f"one of {len(parts)} parts of its series: {part.kind}"
+            kind = f": {part.kind}" if part.kind else ""
+            note = f"one of {len(parts)} parts of its series{kind}"
             own = replace(own, label=f"{row.label}-{count}", notes=(*own.notes, note))
         own = replace(own, notes=(*own.notes, *part.notes))
         missing = lost or _cut_short([frame.file for frame in part.frames], cut)
-        yield _part(own, list(part.frames), part.trouble, missing, choice)
+        is_whole = len(part.frames) == len(members.instances)
+        yield _part(own, part, missing, choice, is_whole=is_whole)
 
 
 def _left_out(members: Members) -> dict[str, list[Instance]]:
@@ -201,18 +203,22 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _part(
-    row: Series, frames: list[Frame], trouble: str | None, missing: str | None, choice: Choice
+    row: Series, part: Part, missing: str | None, choice: Choice, *, is_whole: bool
 ) -> Series:
-    """The row of some images; missing: which others of them nobody can read, in words."""
-    normal = normal_of(frames[0])
-    frames.sort(key=lambda frame: depth_of(frame, normal))
+    """The row of some images.
+
+    missing: which others of them nobody can read, in words. is_whole: whether their
+    SeriesInstanceUID has no others.
+    """
+    normal = normal_of(part.frames[0])
+    frames = sorted(part.frames, key=lambda frame: depth_of(frame, normal))
     files = tuple(dict.fromkeys(frame.file for frame in frames))
     row = replace(row, files=files, reference=frames[0].reference)
     if left_out := choice.refusal(row.modality, row.description, row.label):
         return replace(row, reason=left_out)
     if missing:
         return replace(row, verdict="refused", reason=missing, is_incomplete=True)
-    found = judged(frames, trouble, choice)
+    found = judged(frames, part.trouble, choice, is_whole=is_whole)
     return replace(
         row,
         verdict=found.verdict,

@@ -51,10 +51,13 @@ class Judged:
     notes: tuple[str, ...] = ()
 
 
-def judged(frames: Sequence[Frame], trouble: str | None, choice: Choice) -> Judged:
+def judged(
+    frames: Sequence[Frame], trouble: str | None, choice: Choice, *, is_whole: bool
+) -> Judged:
     """The verdict on images that show the same in one orientation, sorted by their depth.
 
-    trouble: why nobody can say which volume they are; None mostly.
+    trouble: why nobody can say which volume they are; None mostly. is_whole: whether their
+    SeriesInstanceUID has no other images.
     """
     if trouble := trouble or bad_frames(frames):
         return Judged("refused", trouble)
@@ -70,7 +73,9 @@ def judged(frames: Sequence[Frame], trouble: str | None, choice: Choice) -> Judg
         return Judged("skipped", reason)
     if len(_sizes(frames)) > 1:
         return Judged("refused", _sizes_in_words(frames))
-    return _in_volumes(frames, places, choice)
+    found = _in_volumes(frames, places, choice)
+    thinned = tuple(_numbering_told(found.volumes)) if is_whole else ()
+    return replace(found, notes=(*found.notes, *thinned))
 
 
 def _in_volumes(
@@ -108,6 +113,17 @@ def _labelling_told(volumes: Sequence[Stack]) -> Iterator[str]:
     if len(kinds) > 1:
         told = (f"{kind or 'unnamed'} in {', '.join(found)}" for kind, found in kinds.items())
         yield f"volumes by arterial spin labelling: {'; '.join(told)}"
+
+
+def _numbering_told(volumes: Sequence[Stack]) -> Iterator[str]:
+    """That slices seem to be left out evenly, which their places cannot tell."""
+    numbers = {int(frame.image) for volume in volumes for frame in volume}
+    steps = {after - before for before, after in pairwise(sorted(numbers))}
+    if len(steps) == 1 and (step := steps.pop()) > 1:
+        yield (
+            f"its images are numbered in steps of {step}, from {min(numbers)} to {max(numbers)}; "
+            "those between may be missing slices"
+        )
 
 
 def _on_grid(volumes: tuple[Stack, ...], notes: tuple[str, ...], choice: Choice) -> Judged:

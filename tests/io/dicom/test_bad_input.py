@@ -20,7 +20,7 @@ from support.dicom_phantoms import PATIENT, Phantom
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels import decode
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.io.errors import ScanError
+from cuda_cyclegan.io.errors import ScanError, UnreadableScanError
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation
 from cuda_cyclegan.io.writing import write
@@ -132,8 +132,19 @@ def test_an_element_that_cannot_be_understood_quotes_nobody(tmp_path: Path) -> N
     assert PATIENT not in str(found.skipped)
 
 
-@pytest.mark.parametrize("slope", ["", "0", "nan", "inf", "much"])
-def test_a_slope_that_is_none_counts_as_one(tmp_path: Path, slope: str) -> None:
+@pytest.mark.parametrize("slope", ["", "0"])
+def test_a_slope_that_is_none_counts_as_one_and_has_a_note(tmp_path: Path, slope: str) -> None:
     PHANTOM.write(tmp_path / "in", lambda data, _: data.add_new("RescaleSlope", "LO", slope))
     [study] = discover([tmp_path / "in"], None, TWO).studies
-    assert read(study).slope == 1.0
+    volume = read(study)
+    assert volume.slope == 1.0
+    assert volume.notes == ("its headers give no rescale slope; it is taken as 1",)
+
+
+@pytest.mark.parametrize("slope", ["nan", "inf", "much"])
+@pytest.mark.parametrize("element", ["RescaleSlope", "RescaleIntercept"])
+def test_a_slope_that_is_no_number_is_refused(tmp_path: Path, element: str, slope: str) -> None:
+    PHANTOM.write(tmp_path / "in", lambda data, at: at or data.add_new(element, "LO", slope))
+    [study] = discover([tmp_path / "in"], None, TWO).studies
+    with pytest.raises(UnreadableScanError, match="its rescale slope and intercept are no numbers"):
+        read(study)

@@ -315,6 +315,39 @@ def test_oblique_series_are_taken(tmp_path: Path) -> None:
     assert only(tmp_path / "in").verdict == "taken"
 
 
+def test_slices_that_may_be_left_out_evenly_have_a_note(tmp_path: Path) -> None:
+    for at, path in enumerate(replace(CT, slices=24).write(tmp_path / "in")):
+        if at % 2:
+            path.unlink()
+    series = only(tmp_path / "in")
+    assert series.spacing[2] == 4.0
+    assert series.notes == (
+        "its images are numbered in steps of 2, from 1 to 23; those between may be missing slices",
+    )
+
+
+def test_parts_that_number_their_images_in_turns_miss_none(tmp_path: Path) -> None:
+    def echoes(data: Any, at: int) -> None:
+        data.EchoTime, data.EchoNumbers = (10, 1) if at % 2 else (20, 2)
+        set_position(data, (-30, -20, 2 * (at // 2)))
+
+    replace(MR, slices=24).write(tmp_path / "in", echoes)
+    assert [len(series.notes) for series in found(tmp_path / "in").series] == [1, 1]
+
+
+def test_parts_that_only_their_rows_tell_apart_are_named_by_them(tmp_path: Path) -> None:
+    def turned(data: Any, at: int) -> None:
+        if at >= 12:
+            data.ImageOrientationPatient = [-1, 0, 0, 0, 1, 0]
+
+    replace(CT, slices=24).write(tmp_path / "in", turned)
+    notes = [series.notes for series in found(tmp_path / "in").series]
+    assert notes == [
+        ("one of 2 parts of its series: orientation 1 0 0 0 1 0",),
+        ("one of 2 parts of its series: orientation -1 0 0 0 1 0",),
+    ]
+
+
 def test_a_slice_of_another_size_refuses_the_series_with_the_figures(tmp_path: Path) -> None:
     CT.write(tmp_path / "in", prefix="a")
 

@@ -33,7 +33,7 @@ def volume_of(folder: Path) -> Volume:
 
 
 def stored(path: Path) -> Any:
-    return decode(pydicom.dcmread(path), path, 0)
+    return decode(pydicom.dcmread(path), path, 0).values
 
 
 def real(name: str) -> Path:
@@ -68,7 +68,7 @@ def test_overlays_in_unused_bits_are_no_part_of_the_values() -> None:
     plain = dataset.pixel_array
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 0
     dataset.PixelData = ((plain & 0x0FFF) | 0x1000).astype(np.uint16).tobytes()
-    found = decode(dataset, Path("overlay"), 0)
+    found = decode(dataset, Path("overlay"), 0).values
     np.testing.assert_array_equal(found, plain & 0x0FFF)
 
 
@@ -77,7 +77,7 @@ def test_negative_values_of_twelve_bits_keep_their_sign() -> None:
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 11, 1
     values = np.linspace(-2048, 2047, 64 * 64).astype(np.int16).reshape(64, 64)
     dataset.PixelData = (values & 0x0FFF).tobytes()
-    found = decode(dataset, Path("signed"), 0)
+    found = decode(dataset, Path("signed"), 0).values
     np.testing.assert_array_equal(found, values)
 
 
@@ -87,7 +87,7 @@ def test_values_in_the_upper_bits_of_a_word_are_taken_from_there(kind: str) -> N
     dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 12, 15, int(kind == "i2")
     values = (np.arange(64 * 64).reshape(64, 64) - 2048 * (kind == "i2")).astype(kind)
     dataset.PixelData = (values << 4 | 5).astype(kind).tobytes()
-    found = decode(dataset, Path("upper"), 0)
+    found = decode(dataset, Path("upper"), 0).values
     np.testing.assert_array_equal(found, values)
 
 
@@ -191,8 +191,55 @@ def test_inverted_grey_is_turned_round_but_not_quantities(tmp_path: Path) -> Non
     grey = edited(tmp_path / "grey", MR, PhotometricInterpretation="MONOCHROME1")
     values = grey.values().transpose(2, 1, 0)
     np.testing.assert_array_equal(values, -1.0 - MR.voxels())
+    assert [note.split(";")[0] for note in grey.notes] == [
+        "12 of its 12 images have inverted grey (MONOCHROME1)"
+    ]
     units = edited(tmp_path / "units", PHANTOM, PhotometricInterpretation="MONOCHROME1")
     np.testing.assert_array_equal(units.values().transpose(2, 1, 0), PHANTOM.voxels() - 1024.0)
+    assert units.notes == ()
+
+
+def test_slices_without_the_scale_of_the_others_are_refused(tmp_path: Path) -> None:
+    def silent(data: Any, at: int) -> None:
+        if at == 4:
+            del data.RescaleSlope, data.RescaleIntercept
+
+    PHANTOM.write(tmp_path / "in", silent)
+    with pytest.raises(UnreadableScanError, match="has 1 of 12 slices without a rescale slope"):
+        volume_of(tmp_path / "in")
+    replace(PHANTOM, intercept=0.0).write(tmp_path / "same", silent)
+    assert volume_of(tmp_path / "same").notes == ()
+
+
+@pytest.mark.parametrize("modality", ["CT", "MR"])
+def test_values_of_a_ct_that_says_nothing_of_their_unit_have_a_note(
+    tmp_path: Path, modality: str
+) -> None:
+    def silent(data: Any, _: int) -> None:
+        data.RescaleSlope = data.RescaleIntercept = None
+
+    Phantom(modality).write(tmp_path / "in", silent)
+    note = "its headers give no rescale slope; it is taken as 1"
+    assert volume_of(tmp_path / "in").notes == ((note,) if modality == "CT" else ())
+
+
+@pytest.mark.parametrize("what", ["values", "overlay", "sign"])
+def test_values_beyond_their_bits_have_a_note(tmp_path: Path, what: str) -> None:
+    def edit(data: Any, at: int) -> None:
+        data.BitsStored, data.HighBit = 8, 7
+        data.PixelRepresentation = int(what == "sign")
+        if what == "overlay":
+            data.add_new(0x60000102, "US", 9)
+        if what == "sign":
+            values = PHANTOM.voxels()[at] % 256
+            data.PixelData = (values.astype(np.int8) if at % 2 else values).astype("<i2").tobytes()
+
+    PHANTOM.write(tmp_path / "in", edit)
+    note = (
+        "pixels of 10 of its 12 images use more bits than the header says; what lies in the others "
+        "is cut off"
+    )
+    assert volume_of(tmp_path / "in").notes == ((note,) if what == "values" else ())
 
 
 @pytest.mark.parametrize("as_unsigned", [False, True])
