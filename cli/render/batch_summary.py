@@ -65,9 +65,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield f"Result: {printable(str(report.studies[0].output))}"
     else:
         yield f"Results: {printable(str(report.output))}"
-    if report.skipped:
-        skipped = counted(len(report.skipped), "file or series", "files or series")
-        yield f"{skipped} skipped; 'plan' says why"
+    yield from _left_out(report)
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_verified is not None:
@@ -84,6 +82,14 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         )
     if report.worst_seam is not None:
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
+
+
+def _left_out(report: BatchReport) -> Iterator[str]:
+    missed = sum(skip.missed for skip in report.skipped)
+    if skipped := len(report.skipped) - missed:
+        yield f"{counted(skipped, 'file or series', 'files or series')} skipped; 'plan' says why"
+    if missed:
+        yield f"{counted(missed, 'file or folder', 'files or folders')} missed, where scans may lie"
 
 
 def _use(report: BatchReport) -> Iterator[str]:

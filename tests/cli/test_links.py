@@ -61,6 +61,12 @@ def test_quiet_and_the_report_tell_it_too(world: World) -> None:
     assert world.made() == {"a.nii"}
 
 
+def test_a_link_that_is_told_as_a_failure_is_not_said_to_be_skipped(world: World) -> None:
+    done = world.command("translate", "--report", str(world.report))
+    assert "1 file or folder missed, where scans may lie" in done.stdout
+    assert "skipped" not in done.output
+
+
 def test_discover_tells_it_in_json(world: World) -> None:
     done = world.command("discover", "--json")
     assert done.exit_code == 1

@@ -42,17 +42,20 @@ class TextTable:
         """The table as lines.
 
         columns: width of the terminal, or None for no limit. Of a name that leaves its figures no
-        room the middle goes.
+        room the middle goes; where that is not enough, figures go, those before the last first.
         """
         if not self.rows:
             return
-        widths = self._figure_widths()
         fixed = [self.head, *([self.total] if self.total else [])]
         least = max(cell_len(row.name) for row in fixed)
         name_width = max(least, *(cell_len(row.name) for row in self.rows))
         if columns is not None:
-            room = max(columns - self.figures_width, NARROWEST, least)
-            name_width = min(name_width, room)
+            narrowest = min(name_width, max(NARROWEST, least))
+            if narrowest + self.figures_width > columns and len(self.head.figures) > 1:
+                yield from self._without_one_figure().lines(columns)
+                return
+            name_width = min(name_width, max(columns - self.figures_width, narrowest))
+        widths = self._figure_widths()
         rule = RULE * (name_width + self.figures_width)
         yield _line(self.head, name_width, widths)
         yield rule
@@ -68,6 +71,13 @@ class TextTable:
         """Columns that everything behind the name takes."""
         widths = self._figure_widths()
         return sum(widths) + len(GAP) * len(widths)
+
+    def _without_one_figure(self) -> "TextTable":
+        def narrower(row: Row) -> Row:
+            return Row(row.name, [*row.figures[:-2], row.figures[-1]])
+
+        total = narrower(self.total) if self.total else None
+        return TextTable(narrower(self.head), [narrower(row) for row in self.rows], total)
 
     def _figure_widths(self) -> list[int]:
         every = [self.head, *self.rows, *([self.total] if self.total else [])]

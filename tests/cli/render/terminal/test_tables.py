@@ -37,6 +37,30 @@ def test_columns_stand_under_each_other_and_long_names_lose_their_middle(
         assert long.endswith(shown.split("…")[1])
 
 
+@pytest.mark.parametrize(
+    ("columns", "kept"),
+    [
+        (80, ["seconds", "peak", "RAM", "status"]),
+        (39, ["seconds", "peak", "RAM", "status"]),
+        (38, ["seconds", "status"]),
+        (28, ["status"]),
+        (8, ["status"]),
+    ],
+)
+def test_a_narrow_terminal_loses_figures_and_keeps_the_last_word(
+    columns: int, kept: list[str]
+) -> None:
+    table = TextTable(
+        Row("study", ["seconds", "peak RAM", "status"]),
+        [Row(name, ["1.20", "240 MiB", "failed"]) for name in RUNS],
+        Row("wall time", ["4.22", "241 MiB", ""]),
+    )
+    lines = list(table.lines(columns))
+    assert lines[0].split()[1:] == kept
+    assert all(line.endswith("failed") for line in lines[2:-2])
+    assert columns < 20 or max(map(cell_len, lines)) <= columns
+
+
 def test_a_total_of_one_line_has_a_name_longer_than_all_others() -> None:
     table = TextTable(Row("study", ["s"]), [Row("a", ["1"])], Row("wall time", ["2"]))
     assert list(table.lines(None))[-1] == "wall time  2"
