@@ -11,7 +11,7 @@ import SimpleITK as _SimpleITK
 from ..errors import ScanError, UnreadableScanError, UnsupportedScanError, WriteError
 from ..files.disk import reserve
 from ..files.header_limits import check_extents, check_size, check_start, pick_volume
-from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_packed
+from ..files.streams import GOES_ON, GZIP_ERRORS, TooManyBytesError, expect_end, expect_packed
 from ..volume import LPS_TO_RAS, Affine, AnyArray, Format, Study, Volume
 from .geometry import MILLIMETRES, Grid, assumed, shear_notes, unit_notes
 from .text_header import TextHeader, read_text_header
@@ -184,6 +184,10 @@ def _check_voxel_bytes(text: TextHeader, promised: int) -> tuple[str, ...]:
     """
     if text.encoding == "plain":
         check_size(text.data_file, text.offset + promised, compressed=False)
+        if text.is_exact:
+            with text.data_file.open("rb") as file:
+                file.seek(text.offset + promised)
+                expect_end(file)
         return ()
     check_size(text.data_file, promised, compressed=True)
     if text.encoding == "text":
@@ -262,6 +266,11 @@ def _affine(header: ItkHeader, path: Path) -> Affine:
     affine = np.eye(4)
     affine[:3, :3] = np.reshape(header.direction, (3, 3)) * header.spacing
     affine[:3, 3] = header.origin
+    if not all(edge > 0 for edge in header.spacing):
+        raise UnreadableScanError(
+            f"{path} does not say how large its voxels are: its header gives "
+            f"{' x '.join(f'{edge:g}' for edge in header.spacing)} mm; repair it."
+        )
     if not np.isfinite(affine).all():
         raise UnreadableScanError(
             f"{path} does not say where its voxels lie; repair the geometry in its header."

@@ -4,6 +4,7 @@ ITK's own readers follow a hostile header into foreign memory and take damaged p
 so what they would trust is checked here first.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ METAIMAGE_PLACES = (
     *("ElementSpacing", "ElementSize", "CenterOfRotation"),
 )
 METAIMAGE_DIRECTIONS = ("TransformMatrix", "Rotation", "Orientation")
+METAIMAGE_SCALE = {
+    "ElementToIntensityFunctionSlope": "1",
+    "ElementToIntensityFunctionOffset": "0",
+}
+"""Of the line from stored numbers to values, with what says that they are the same."""
 MOST_LINES = 4096
 MOST_METAIMAGE_AXES = 10  # the length of the arrays that MetaIO fills
 NRRD_ENCODINGS: dict[str, Encoding] = {
@@ -50,6 +56,7 @@ class TextHeader:
     offset: the first byte in `data_file` at which the voxels may begin.
     packed_bytes: how many bytes the packed voxels take, where the header says it.
     unit: of lengths. space: what the axes of space are said to be; empty if nothing is said.
+    is_exact: whether the voxels begin at `offset` and nowhere behind it.
     """
 
     encoding: Encoding
@@ -58,6 +65,7 @@ class TextHeader:
     packed_bytes: int | None = None
     unit: str = "mm"
     space: str = ""
+    is_exact: bool = False
 
 
 def read_text_header(path: Path) -> TextHeader:
@@ -79,14 +87,16 @@ def _nrrd(file: BinaryIO, path: Path) -> TextHeader:
             f"{path} encodes its voxels as {named}; save it with the encoding gzip or raw."
         )
     encoding = NRRD_ENCODINGS[named]
-    if encoding == "gzip" and any(_skips(fields, key) for key in ("byte skip", "line skip")):
+    skips = any(_skips(fields, key) for key in ("byte skip", "line skip"))
+    if encoding == "gzip" and skips:
         raise UnsupportedScanError(
             f"{path} skips bytes before its packed voxels; save it without a byte skip."
         )
     name = fields.get("data file", fields.get("datafile"))
     data_file, offset = (path, file.tell()) if name is None else (_beside(path, name), 0)
     space = fields.get("space", "").lower()
-    return TextHeader(encoding, data_file, offset, unit=_nrrd_unit(fields, path), space=space)
+    unit = _nrrd_unit(fields, path)
+    return TextHeader(encoding, data_file, offset, unit=unit, space=space, is_exact=not skips)
 
 
 def _nrrd_unit(fields: dict[str, str], path: Path) -> str:
@@ -131,6 +141,12 @@ def _metaimage(file: BinaryIO, path: Path) -> TextHeader:
         )
     if not _is_true(fields, "BinaryData", default=True):
         raise UnsupportedScanError(f"{path} writes its voxels as text; save it as binary.")
+    for key, nothing in METAIMAGE_SCALE.items():
+        if _float(fields.get(key, nothing)) != float(nothing):
+            raise UnsupportedScanError(
+                f"{path} scales its values ({key} = {fields[key]}), which ITK leaves out; save it "
+                "with the values themselves."
+            )
     return _metaimage_voxels(file, path, fields)
 
 
@@ -150,6 +166,7 @@ def _metaimage_voxels(file: BinaryIO, path: Path, fields: dict[str, str]) -> Tex
         file.tell() if local else max(skipped, 0),
         size or None,
         space="lps" if any(key in fields for key in METAIMAGE_DIRECTIONS) else "",
+        is_exact=local or skipped >= 0,
     )
 
 
@@ -164,10 +181,14 @@ def _check_places(fields: dict[str, str], keys: Sequence[str], path: Path) -> No
 
 
 def _is_place(word: str) -> bool:
+    return abs(_float(word)) < FARTHEST_PLACE_MM
+
+
+def _float(text: str) -> float:
     try:
-        return abs(float(word)) < FARTHEST_PLACE_MM
+        return float(text)
     except ValueError:
-        return False
+        return math.nan
 
 
 def _is_true(fields: dict[str, str], key: str, *, default: bool) -> bool:

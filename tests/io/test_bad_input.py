@@ -259,6 +259,9 @@ def test_zeros_that_pad_a_file_are_no_damage(tmp_path: Path, padding: bytes) -> 
     assert np.array_equal(read_file(path).voxels, ramp())
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"x"))
     assert "holds more than its header promises" in refusal(path)
+    for name, header in (("a.nrrd", NRRD), ("a.mha", METAIMAGE)):
+        (tmp_path / name).write_bytes(header.encode() + PLAIN + padding)
+        assert np.array_equal(read_file(tmp_path / name).voxels, ramp())
 
 
 def test_bombs_cost_no_memory(tmp_path: Path) -> None:
@@ -299,6 +302,7 @@ def test_bombs_cost_no_memory(tmp_path: Path) -> None:
         ("encoding: raw", "encoding: hex", UnreadableScanError, "truncated or damaged"),
         ("encoding: raw", "encoding: ascii", UnreadableScanError, "truncated or damaged"),
         ("sizes: 3 4 5", "sizes: 3 4 6", UnreadableScanError, "truncated"),
+        ("sizes: 3 4 5", "sizes: 3 4 4", UnreadableScanError, "holds more than its header"),
         ("sizes: 3 4 5", "sizes: 3 0 6", UnreadableScanError, ""),
         ("dimension: 3", "dimension: 20", UnreadableScanError, ""),
         ("endian: little\n", "", UnreadableScanError, "endian"),
@@ -334,7 +338,21 @@ def test_bad_nrrd_headers(
         ("NDims = 3", "NDims = 3\nNDims : 100", UnreadableScanError, "gives NDims twice"),
         ("DimSize = 3 4 5", "DimSize = 3 4", UnreadableScanError, "DimSize is 3 4"),
         ("DimSize = 3 4 5", "DimSize = 3 4 6", UnreadableScanError, "truncated"),
+        ("DimSize = 3 4 5", "DimSize = 3 4 4", UnreadableScanError, "holds more than its header"),
         ("DimSize = 3 4 5", "DimSize = -3 4 6", UnreadableScanError, ""),
+        ("ElementSpacing = 1", "ElementSpacing = -1", UnreadableScanError, "its header gives -1 x"),
+        (
+            "ObjectType",
+            "ElementToIntensityFunctionSlope = 2\nObjectType",
+            UnsupportedScanError,
+            "scales its values (ElementToIntensityFunctionSlope = 2)",
+        ),
+        (
+            "ObjectType",
+            "ElementToIntensityFunctionOffset = x\nObjectType",
+            UnsupportedScanError,
+            "scales its values",
+        ),
         ("ElementSpacing = 1", "ElementSpacing = 0", UnreadableScanError, "spacing"),
         ("Matrix = 1", "Matrix = 0", UnreadableScanError, ""),
         ("ElementType = MET_SHORT\n", "", UnreadableScanError, ""),
