@@ -167,6 +167,8 @@ def reference_script() -> None:
     """Print a script that makes a reference.
 
     It runs in the environment of the training and computes what 'model import --reference' takes.
+
+    Exit status: 0 printed.
     """
     from ..render.reference_script import REFERENCE_SCRIPT
 

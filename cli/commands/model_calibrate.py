@@ -74,13 +74,13 @@ def calibrate(
         bool, typer.Option("--verbose", help="Print the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Learn from a reference set what scans of a model are like.
+    """Learn what scans of a model are like.
 
-    The new file has the same weights, and a card that tells intensity, extent and spacing of the
-    set. 'translate' then notes scans that are unlike it, and refuses them with --strict-input.
-    With --cycle, mean and standard deviation of the set's cycle errors are learnt too, and with
-    --mark-beyond studies far above them are marked. Results of the model are up to date with the
-    new file too, unless --inference says otherwise than before.
+    The new file has the same weights, and a card that tells intensity, extent and spacing of a
+    reference set. 'translate' then notes scans that are unlike it, and refuses them with
+    --strict-input. With --cycle, mean and standard deviation of the set's cycle errors are learnt
+    too, and with --mark-beyond studies far above them are marked. Results of the model are up to
+    date with the new file too, unless --inference says otherwise than before.
 
     Exit status: 0 written; 1 written without some of the scans; 2 not written; 3 no scan was found.
     """

@@ -8,6 +8,7 @@ from ...pipelines.cycle.cycle_error import CycleError
 from ...pipelines.host.memory import PeakMemory
 from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
+from .missed import left_out
 from .progress_lines import failure_text
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, percent, printable, quantity, scaled, seconds
@@ -65,7 +66,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         yield f"Result: {printable(str(report.studies[0].output))}"
     else:
         yield f"Results: {printable(str(report.output))}"
-    yield from _left_out(report)
+    yield from left_out(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
     if report.worst_verified is not None:
@@ -82,14 +83,6 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         )
     if report.worst_seam is not None:
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
-
-
-def _left_out(report: BatchReport) -> Iterator[str]:
-    missed = sum(skip.missed for skip in report.skipped)
-    if skipped := len(report.skipped) - missed:
-        yield f"{counted(skipped, 'file or series', 'files or series')} skipped; 'plan' says why"
-    if missed:
-        yield f"{counted(missed, 'file or folder', 'files or folders')} missed, where scans may lie"
 
 
 def _use(report: BatchReport) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""Places among the inputs where scans may have been missed."""
+"""What among the inputs is left out, and where scans may have been missed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
-from .terminal.text import printable
+from .terminal.text import counted, printable
 
 if TYPE_CHECKING:
     from ...io.search import Skipped
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 MOST_ALIKE = 3
 """Files of one folder with one reason that have a line each."""
+
+
+def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:
+    """How much of the inputs is not translated; teller: the command that says why, of the rest."""
+    places = list(skipped)
+    failed = sum(skip.missed for skip in places)
+    if others := len(places) - failed:
+        yield f"{counted(others, 'file or series', 'files or series')} skipped; '{teller}' says why"
+    if failed:
+        yield f"{counted(failed, 'file or folder', 'files or folders')} missed, where scans may lie"
 
 
 def missed(skipped: "Iterable[Skip | Skipped]") -> Iterator[str]:

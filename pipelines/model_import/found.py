@@ -111,7 +111,7 @@ def of_onnx(file: OnnxFile, choices: NetworkChoices, patch: Triple | None = None
     return FoundNetwork(
         path=file.path,
         sha256=file.sha256,
-        kind=f"ONNX, opset {file.opset}",
+        kind="ONNX",
         layout=f"layers of an ONNX graph, opset {file.opset}",
         network=network,
         architecture=network.graph,

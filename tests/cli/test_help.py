@@ -17,6 +17,7 @@ from cuda_cyclegan.cli.errors import Exit
 
 REPORTS_PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 WIDTH = 80
+"""Of a terminal, of which click leaves two columns free."""
 LONGEST_SECONDS = 0.3
 PARSER_ALONE = """
 import typer
@@ -37,7 +38,7 @@ COMMANDS = list(commands(typer.main.get_command(app)))
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(app, [*path, "--help"], terminal_width=WIDTH)
+    shown = CliRunner().invoke(app, [*path, "--help"], terminal_width=WIDTH - 2)
     assert shown.exit_code == 0
     _, heading, example = shown.stdout.partition("\n  Example")
     assert heading, "no example"
@@ -45,11 +46,12 @@ def test_every_command_has_a_page_with_an_example(path: tuple[str, ...]) -> None
     assert max(map(len, shown.stdout.splitlines())) <= WIDTH
     overview = shown.stdout.partition("Commands:")[2].partition("Example")[0]
     assert "..." not in overview, "a first sentence is cut off"
+    assert overview or "Exit status:" in shown.stdout, "what it tells the shell is not said"
 
 
 @pytest.mark.parametrize("command", ["translate", "plan", "submit", "watch"])
 def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
-    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=WIDTH).stdout
+    shown = CliRunner().invoke(app, [command, "--help"], terminal_width=WIDTH - 2).stdout
     panels = ["Input:", "Result:", "Speed:", "DICOM:", "Queue:", "Reports:", "Other options:"]
     found = [line for line in shown.splitlines() if line in panels]
     assert found == [panel for panel in panels if panel in found], "in their order"

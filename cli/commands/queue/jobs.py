@@ -76,7 +76,10 @@ def show(
         bool, typer.Option("--watch", help="Keep showing it until no job is open.")
     ] = False,
 ) -> None:
-    """Show all batches, or the jobs of one."""
+    """Show all batches, or the jobs of one.
+
+    Exit status: 0 shown; 2 there is no such batch, or the queue cannot be used.
+    """
     with _open(queue) as jobs:
         from ...render import jobs as listing
         from ...render import jobs_watch
@@ -158,6 +161,9 @@ def cancel(batch: Jobs, queue: QueueOption = None) -> None:
     """Cancel what has not ended of a batch, or one job.
 
     What runs stops within seconds and leaves no result.
+
+    Exit status: 0 cancelled, as far as there was something; 2 there is no such batch or job, or the
+    queue cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
@@ -169,6 +175,9 @@ def retry(batch: Jobs, queue: QueueOption = None) -> None:
     """Queue again what failed, was given up or was cancelled.
 
     Jobs whose equal work is queued or running already are left out.
+
+    Exit status: 0 queued, as far as there was something; 2 there is no such batch or job, or the
+    queue cannot be used.
     """
     with _open(queue) as jobs:
         _known(jobs, batch)
@@ -182,6 +191,8 @@ def pause(queue: QueueOption = None) -> None:
     """Let no job start on any worker.
 
     Those that run go on to their end.
+
+    Exit status: 0 paused; 2 the queue cannot be used.
     """
     with _open(queue) as jobs:
         jobs.pause()
@@ -190,7 +201,10 @@ def pause(queue: QueueOption = None) -> None:
 
 @app.command(epilog=_example("resume"))
 def resume(queue: QueueOption = None) -> None:
-    """Let jobs start again after 'jobs pause'."""
+    """Let jobs start again after 'jobs pause'.
+
+    Exit status: 0 resumed; 2 the queue cannot be used.
+    """
     with _open(queue) as jobs:
         jobs.resume()
         say("Jobs start again.", sys.stdout)
@@ -204,7 +218,10 @@ def prune(
     ] = 30,
     queue: QueueOption = None,
 ) -> None:
-    """Forget jobs that ended long ago; their results stay."""
+    """Forget jobs that ended long ago; their results stay.
+
+    Exit status: 0 forgotten, as far as there were some; 2 the queue cannot be used.
+    """
     with _open(queue) as jobs:
         before = datetime.now().astimezone() - timedelta(days=days)
         say(f"{counted(jobs.prune(before), 'job')} forgotten", sys.stdout)

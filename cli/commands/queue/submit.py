@@ -13,7 +13,7 @@ from ...options.groups import StudyOptions, grouped
 from ...options.help_panels import QUEUE
 from ...options.queue import BatchName, PriorityOption, QueueOption, WindowOption, scheduling_of
 from ...options.translate import FollowLinks, Inputs, MoreInputs, all_inputs, links_of
-from ...render.missed import missed
+from ...render.missed import left_out, missed
 from ...render.terminal.spinner import SEARCHING, spinner
 from ...render.terminal.streams import say, tell
 from ...render.terminal.text import counted
@@ -92,7 +92,8 @@ def submit(
             workers = jobs.workers()
     if submitted.added:
         say(submitted.batch, sys.stdout)
-    tell(_outcome(submitted, len(found.skipped)), sys.stderr)
+    tell(_outcome(submitted), sys.stderr)
+    tell(left_out(found.skipped, "discover"), sys.stderr)
     for refused, reason in found.refused.items():
         complain(f"{refused} is not queued: {reason}.")
     tell(missed(found.skipped), sys.stderr)
@@ -121,11 +122,8 @@ def _queue_typed(context: typer.Context, queue: str | None) -> list[str]:
     return ["--queue", queue] if queue and typed else []
 
 
-def _outcome(submitted: "Submitted", skipped: int) -> Iterator[str]:
+def _outcome(submitted: "Submitted") -> Iterator[str]:
     yield f"{counted(submitted.added, 'study', 'studies')} queued"
     if submitted.known:
         known = counted(submitted.known, "study", "studies")
-        yield f"{known} left out: queued for the same work already"
-    if skipped:
-        left_out = counted(skipped, "file or series", "files or series")
-        yield f"{left_out} skipped; 'discover' says why"
+        yield f"{known} left out: submitted for the same work already"

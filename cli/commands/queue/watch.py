@@ -57,6 +57,11 @@ def watch(
     A study is taken once none of its files has changed for --settle seconds, and again if it
     changes later. Links in the folder are not followed. Stop with Ctrl-C or SIGTERM; jobs that are
     queued by then stay queued.
+
+    \b
+    Exit status:
+      2               wrong usage, or the queue cannot be used
+      129, 130, 143   stopped by a closed terminal, Ctrl-C or SIGTERM
     """
     with stop_signals() as stop, told(verbose=False):
         from ....pipelines.jobs.arrivals import Arrivals, Complaints

@@ -97,7 +97,7 @@ def _bytes(path: Path) -> bytes:
 
 def _read(path: Path, data: bytes) -> OnnxFile:
     if not data:
-        raise CheckpointError("The file is empty.")
+        raise CheckpointError("The file is empty; copy it again.")
     check_size(data)
     model = ModelProto()
     try:

@@ -147,7 +147,7 @@ def _parsed(data: bytes) -> tuple[Kind, object, list[Inert]]:
     if what := _foreign(data):
         raise CheckpointError(f"This is {what}.")
     if not data:
-        raise CheckpointError("The file is empty.")
+        raise CheckpointError("The file is empty; copy it again.")
     if data.startswith(ZIP_MAGIC):
         return "PyTorch zip", *read_archive(data)
     if data[8:9] == b"{" and int.from_bytes(data[:8], "little") <= _LARGEST_HEADER:
@@ -190,7 +190,9 @@ def _safetensors_entries(data: bytes) -> dict[str, object]:
     try:
         entries = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
-        raise CheckpointError(f"The safetensors file is damaged: {error}.") from error
+        raise CheckpointError(
+            f"The safetensors file is damaged ({error}); copy it again."
+        ) from error
     found: dict[str, object] = {}
     for name, entry in entries:
         element = _SAFETENSORS_ELEMENTS.get(entry["dtype"])

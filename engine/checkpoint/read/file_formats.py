@@ -166,7 +166,7 @@ def _by_name(entries: list[zipfile.ZipInfo], length: int) -> dict[str, zipfile.Z
 
 
 def _damaged(why: str) -> CheckpointError:
-    return CheckpointError(f"The checkpoint's archive is damaged: {why}.")
+    return CheckpointError(f"The checkpoint's archive is damaged ({why}); copy it again.")
 
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C

@@ -109,7 +109,9 @@ class PickleReader:
                 warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged text
                 return self._read(stream)
         except ValueError as error:  # all that pickletools raises
-            raise CheckpointError(f"The checkpoint's pickle is damaged ({error}).") from error
+            raise CheckpointError(
+                f"The checkpoint's pickle is damaged ({error}); copy it again."
+            ) from error
 
     def _read(self, stream: BinaryIO) -> object:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
@@ -286,4 +288,4 @@ def _named(items: Sequence[object]) -> dict[str, object]:
 
 
 def _damaged(why: str) -> CheckpointError:
-    return CheckpointError(f"The checkpoint's pickle is damaged: {why}.")
+    return CheckpointError(f"The checkpoint's pickle is damaged ({why}); copy it again.")
