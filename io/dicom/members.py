@@ -1,5 +1,6 @@
 """Which files belong to a series: its copies elsewhere, and its slices that cannot be read."""
 
+import filecmp
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,12 +19,14 @@ from .kinds import IS_MAP, IS_RESULT
 class Members:
     """The files of one series in one place.
 
-    instances: the images. copies: how many further files hold one of them. lost: files that look
-    like slices of it, and folders that may hold some, which cannot be read.
+    instances: the images. copies: how many further files hold one of them, by its identifier.
+    unlike: how many of these differ from the file that is taken. lost: files that look like slices
+    of it, and folders that may hold some, which cannot be read.
     """
 
     instances: list[Instance]
     copies: int = 0
+    unlike: int = 0
     lost: list[Unreadable] = field(default_factory=list[Unreadable])
 
     @property
@@ -93,14 +96,31 @@ def _places(same: Sequence[Instance]) -> Iterator[Members]:
     whole = [held for held in _by_folder(same) if len({each.uid for each in held}) == len(images)]
     if not whole:
         unique = sorted(images.values(), key=lambda each: each.file)
-        yield Members(unique, len(same) - len(images))
+        yield _without_copies(Members(unique), same)
         return
-    left_over = len(same) - sum(map(len, whole))
+    held_somewhere = {id(each) for held in whole for each in held}
+    left_over = [each for each in same if id(each) not in held_somewhere]
     for held in whole:
         for members in _places(held):
-            members.copies += left_over
-            left_over = 0
-            yield members
+            yield _without_copies(members, left_over)
+            left_over = []
+
+
+def _without_copies(members: Members, found: Sequence[Instance]) -> Members:
+    """The same, with count of those of the found images that are taken from another file."""
+    taken = {each.uid: each.file for each in members.instances}
+    copies = [each.file for each in found if each.file != taken[each.uid]]
+    unlike = [each for each in found if not _is_same_file(each.file, taken[each.uid])]
+    members.copies += len(copies)
+    members.unlike += len(unlike)
+    return members
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one == other or filecmp.cmp(one, other, shallow=False)
+    except OSError:
+        return False
 
 
 def _by_folder(same: Sequence[Instance]) -> list[list[Instance]]:

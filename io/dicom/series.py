@@ -122,6 +122,8 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
     if not is_alone:
         label = f"{label}-{_digest(' '.join(_owner(members)))}"
     told = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
+    if members.unlike:
+        told += f"; {members.unlike} of other content than the image that is taken"
     return Series(
         label=label,
         uid=first.series,

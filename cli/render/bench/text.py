@@ -54,7 +54,7 @@ def facts(measured: Measured) -> Iterator[str]:
         yield _fact(
             "peaks",
             f"{quantity(ceilings.flops, 'FLOP/s')} in a matrix product, "
-            f"{quantity(ceilings.bandwidth, 'B/s')} in a copy; measured now",
+            f"{quantity(ceilings.bandwidth, 'B/s')} in a copy",
         )
     yield _fact("memory", _memory(measured))
 

@@ -184,6 +184,19 @@ def test_copies_are_left_out_and_counted(tmp_path: Path) -> None:
     assert list(series.notes) == ["5 copies of images left out"]
 
 
+@pytest.mark.parametrize("folder", ["a", "b"])
+def test_copies_with_other_pixels_are_told(tmp_path: Path, folder: str) -> None:
+    paths = CT.write(tmp_path / "in" / "a")
+    (tmp_path / "in" / folder).mkdir(exist_ok=True)
+    shutil.copy(paths[3], tmp_path / "in" / folder / "same")
+    other = pydicom.dcmread(paths[4])
+    other.PixelData = bytes(len(other.PixelData))
+    other.save_as(tmp_path / "in" / folder / "other")
+    assert only(tmp_path / "in").notes == (
+        "2 copies of images left out; 1 of other content than the image that is taken",
+    )
+
+
 def kind(modality: str = "CT", **values: Any) -> Callable[[Any, int], None]:
     def edit(data: Any, _: int) -> None:
         data.Modality = modality
