@@ -62,10 +62,11 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         parts.append(f"{counted(drawn, 'preview')} drawn from the files")
     outcome = ", ".join(parts)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
-    if len(report.studies) == 1:
-        yield f"Result: {printable(str(report.studies[0].output))}"
-    else:
-        yield f"Results: {printable(str(report.output))}"
+    if report.translated() or report.count("up to date"):
+        one = report.studies[0].output if len(report.studies) == 1 else None
+        yield (
+            f"Result: {printable(str(one))}" if one else f"Results: {printable(str(report.output))}"
+        )
     yield from left_out(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
@@ -83,6 +84,12 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
         )
     if report.worst_seam is not None:
         yield "Seam: steps across tile borders by steps elsewhere; 1.00 where no border shows."
+
+
+def _where(report: BatchReport) -> str:
+    if len(report.studies) == 1:
+        return f"Result: {printable(str(report.studies[0].output))}"
+    return f"Results: {printable(str(report.output))}"
 
 
 def _use(report: BatchReport) -> Iterator[str]:

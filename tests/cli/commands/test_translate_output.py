@@ -56,6 +56,15 @@ def test_a_file_as_output_holds_one_result_of_its_kind_and_never_the_scan(world:
     assert not (world.inputs / "x.nii.gz").exists()
 
 
+def test_no_place_of_results_is_told_where_none_was_made(world: World) -> None:
+    source = scan(world.inputs / "a.nii")
+    taken = scan(world.inputs.parent / "taken.nii")
+    refused = to_file(world, source, taken)
+    assert refused.exit_code == 1
+    assert "was not made by this program" in refused.stderr
+    assert "Result" not in refused.stdout
+
+
 def test_a_patch_that_no_memory_holds_is_refused_with_one_that_fits(world: World) -> None:
     scan(world.inputs / "a.nii")
     done = world.translate("--device", "cpu", "--patch", "8000,8000,8000")
