@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, cast
 
 from ...io.maps import MapKind, MapMark
@@ -19,8 +19,8 @@ Action: TypeAlias = Literal["translate", "keep", "preview", "refuse"]
 
 
 MOVED = "its earlier result has another name"
-_Marks: TypeAlias = tuple[tuple[int, int], ...]
-"""Size and change time of each file."""
+_Marks: TypeAlias = tuple[tuple[str, int, int], ...]
+"""Name, size and time of modification of each file."""
 
 
 def preview_of(target: Path) -> Path:
@@ -129,7 +129,9 @@ class Planner:
         """Results that are there of studies with other names than these, by the inputs' marks."""
         names = {str(study.name) for study in studies}
         return {
-            tuple((state.size, state.modified_ns) for state in entry.inputs): entry.output
+            tuple(
+                (state.name, state.size, state.modified_ns) for state in entry.inputs
+            ): entry.output
             for entry in self.entries.values()
             if entry.status == "written" and entry.output not in names
         }
@@ -140,9 +142,9 @@ class Planner:
         if not moved or planned.action != "translate" or str(study.name) in self.entries:
             return planned
         with suppress(OSError):
-            states = [file.stat() for file in study.files]
-            old = moved.get(tuple((state.st_size, state.st_mtime_ns) for state in states))
-            if old and os.path.lexists(self.output / old):
+            states = [(file.name, file.stat()) for file in study.files]
+            old = moved.get(tuple((name, at.st_size, at.st_mtime_ns) for name, at in states))
+            if old and _is_one_path(old, study.name) and os.path.lexists(self.output / old):
                 note = f"its earlier result is {old}, as the inputs were others then"
                 study = replace(study, notes=(*study.notes, note))
                 return replace(planned, study=study, reason=MOVED)
@@ -340,6 +342,12 @@ def _again(states: Sequence[FileState], files: Sequence[Path]) -> tuple[FileStat
 
 def _hashes(states: Iterable[FileState]) -> list[str]:
     return [state.sha256 for state in states]
+
+
+def _is_one_path(one: str, other: PurePath) -> bool:
+    """Whether the folders of two results may lead to one scan, from different inputs."""
+    short, long = sorted((PurePath(one).parent.parts, other.parent.parts), key=len)
+    return long[len(long) - len(short) :] == short
 
 
 def _identities(files: Iterable[Path]) -> set[tuple[int, int]]:

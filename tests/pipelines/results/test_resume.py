@@ -8,7 +8,7 @@ import pytest
 
 from cuda_cyclegan.io.volume import Study
 from cuda_cyclegan.pipelines.results.manifest import FileState, ManifestEntry, Recipe
-from cuda_cyclegan.pipelines.results.resume import PlannedStudy, Planner
+from cuda_cyclegan.pipelines.results.resume import MOVED, PlannedStudy, Planner
 
 RECIPE = Recipe("model", "settings")
 
@@ -109,6 +109,31 @@ def test_a_new_study_is_due_without_a_word(folder: Folder) -> None:
     folder.target.unlink()
     planned = folder.plan(None)
     assert (planned.action, planned.reason, planned.replaces) == ("translate", None, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "is_told"),
+    [
+        ("in/a.nii", "a.nii", True),
+        ("in/a.nii", "in/sub/a.nii", True),
+        ("in/b.nii", "sub/b.nii", False),
+        ("other/a.nii", "other/a.nii", False),
+    ],
+)
+def test_a_result_of_another_name_is_told_but_not_that_of_another_name_of_the_scan(
+    folder: Folder, file: str, name: str, is_told: bool
+) -> None:
+    """A worker plans each study of a batch alone, so it sees results of all the others."""
+    scan = folder.source.parents[1] / file
+    scan.parent.mkdir(exist_ok=True)
+    if scan != folder.source:
+        scan.hardlink_to(folder.source)
+    entries = {folder.entry.output: folder.entry}
+    study = Study(PurePosixPath(name), (scan,), "nifti")
+    [planned] = Planner(folder.output, entries, RECIPE, overwrite=False).plan([study])
+    assert planned.action == "translate"
+    assert (planned.reason == MOVED) == is_told
+    assert bool(planned.study.notes) == is_told
 
 
 @pytest.mark.parametrize("status", [None, "failed"])
