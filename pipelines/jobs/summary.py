@@ -28,6 +28,8 @@ def report_of(rows: Sequence[JobRow]) -> BatchReport:
     starts = [row.started for row in rows if row.started]
     ends = [row.ended for row in rows if row.ended]
     wall = max(ends) - min(starts) if starts and ends else 0.0
+    # SQLite's clock tells whole seconds, in which a study's own work may have no length.
+    wall = max([wall, *(study.seconds for study in ended)])
     return BatchReport(
         model=ModelName(
             Path(first.model).stem, Path(first.model), first.model_sha256, rows[0].established

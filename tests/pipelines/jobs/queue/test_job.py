@@ -133,6 +133,15 @@ def test_the_summary_of_a_batch_knows_what_was_asked() -> None:
     assert report.options.precision is None
 
 
+def test_a_batch_takes_no_less_than_its_longest_study() -> None:
+    """Its jobs may begin and end in one second of the queue's clock."""
+    done = {"status": "translated", "stages": {"read": 0.5, "infer": 1.75}, "seconds": 2.25}
+    ended_at_once = replace(row(STORED, row=done), ended=1.0)
+    report = report_of([ended_at_once])
+    assert report.seconds == report.use.wall == report.studies[0].seconds > 2
+    assert report.use.computing_share < 1
+
+
 def test_a_row_that_cannot_be_read_is_a_failure_that_names_the_field() -> None:
     [study] = report_of([row(STORED, row={"status": "translated", "tiles": "8"})]).studies
     assert study.failure
