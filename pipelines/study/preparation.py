@@ -13,7 +13,7 @@ from ...io.volume import AnyArray, Empty, Volume
 from ..errors import PreparationError
 from .plan import StudyPlan
 from .voxels.input_figures import InputFigures, input_figures
-from .voxels.intensity import fit
+from .voxels.intensity import check_told_apart, fit
 from .voxels.orientation import memory_order
 from .voxels.planes import Slab, rows, slabs
 from .voxels.resampling import Resampling
@@ -57,9 +57,12 @@ def prepare(
     volumes: nothing where voxels are taken as they are stored; else the array from `empty`, 4 bytes
     a voxel of the model's grid and channel, and a few slabs.
 
-    Raises PreparationError if a scan is constant, flat or not finite.
+    Raises PreparationError if a scan is constant, flat or not finite, or 32-bit floats cannot tell
+    its values apart.
     """
     ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
+    for intensity, measured in zip(card.maps_in, ranges, strict=True):
+        check_told_apart(intensity, measured)
     inward = [
         fit(intensity, volume, measured, card.input_range)
         for intensity, volume, measured in zip(card.maps_in, volumes, ranges, strict=True)

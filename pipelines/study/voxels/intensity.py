@@ -24,7 +24,7 @@ def fit(
     """A card's map with the numbers that it takes from a study, measured on the scan's own grid.
 
     measured: the study's `study_range`. onto: the network's range. Raises PreparationError if the
-    asked percentiles are equal, or if values that go in as they are would be rounded to each other.
+    asked percentiles are equal.
     """
     match intensity:
         case Window(low, high):
@@ -43,7 +43,6 @@ def fit(
             mean, deviation = mean_and_deviation(volume)
             return Scaling(mean, deviation * spread)
         case Identity():
-            _tell_apart(measured)
             return Scaling()
 
 
@@ -51,7 +50,10 @@ FEWEST_STEPS = 255
 """Steps of 32-bit floats that a scan's values span at least where no map brings them near 0."""
 
 
-def _tell_apart(measured: Range) -> None:
+def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
+    """Raise PreparationError if values that go in as they are would be rounded to each other."""
+    if not isinstance(intensity, Identity):
+        return
     largest = np.float32(max(abs(measured.low), abs(measured.high)))
     if measured.high - measured.low < FEWEST_STEPS * float(np.spacing(largest)):
         raise PreparationError(

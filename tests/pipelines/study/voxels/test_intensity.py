@@ -20,7 +20,7 @@ from cuda_cyclegan.engine.model.card import (
 from cuda_cyclegan.engine.scaling import Scaling
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.study.voxels.intensity import fit
+from cuda_cyclegan.pipelines.study.voxels.intensity import check_told_apart, fit
 from cuda_cyclegan.pipelines.study.voxels.statistics import study_range
 
 TYPES = ["uint8", "int8", "int16", "uint16", ">i2", "int32", "float32", ">f4", "float64"]
@@ -134,9 +134,11 @@ def test_a_study_that_holds_nothing_is_refused(voxels: Any, reason: str) -> None
 
 def test_values_that_no_map_brings_near_zero_must_be_told_apart_by_the_network() -> None:
     values = np.arange(1000, dtype=np.uint32).reshape(10, 10, 10)
-    fitted(Identity(), volume(values + np.uint32(30_000_000)))
+    check_told_apart(Identity(), study_range(volume(values + np.uint32(30_000_000))))
+    far = study_range(volume(values + np.uint32(3_000_000_000)))
+    check_told_apart(MinMax(), far)
     with pytest.raises(PreparationError, match="from 3000000000 to 3000000999, which the 32-bit"):
-        fitted(Identity(), volume(values + np.uint32(3_000_000_000)))
+        check_told_apart(Identity(), far)
 
 
 def test_equal_percentiles_are_refused() -> None:
