@@ -63,10 +63,7 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     outcome = ", ".join(parts)
     yield f"{counted(total, 'study', 'studies')} in {seconds(report.seconds)} s: {outcome}"
     if report.translated() or report.count("up to date"):
-        one = report.studies[0].output if len(report.studies) == 1 else None
-        yield (
-            f"Result: {printable(str(one))}" if one else f"Results: {printable(str(report.output))}"
-        )
+        yield _where(report)
     yield from left_out(report.skipped, "plan")
     if report.peak_memory and report.peak_memory.of_run:
         yield "Peak RAM counts from the start of the program: this system keeps only one mark."
