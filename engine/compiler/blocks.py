@@ -6,8 +6,10 @@ from math import lcm, prod
 
 from ..network.layers import Triple
 
-_LONGEST, _STEP = 128, 16
-"""Extent of a block at most, and of what it is a multiple, unless the network's stride is more."""
+_LONGEST, _STEPS = 128, (16, 20)
+"""Extent of a block at most, and of which of two it is a multiple, unless the network's stride is
+more. What blocks reach past a volume is computed for nothing: with both, a few percent of it.
+"""
 
 _SHORTEST = 32
 """Of a block, where the volume is not shorter itself; smaller ones do not fill a card."""
@@ -88,8 +90,9 @@ def grid_of(extents: Triple, stride: Triple) -> BlockGrid:
 
 
 def _block_extent(extent: int, stride: int) -> int:
-    step = lcm(stride, _STEP)
-    offered = range(step, max(_LONGEST, step) + 1, step)
+    steps = [lcm(stride, step) for step in _STEPS]
+    longest = max(_LONGEST, steps[0])
+    offered = {block for step in steps for block in range(step, longest + 1, step)}
 
     def cost(block: int) -> tuple[int, int]:
         return -(-extent // block) * (block + _BORDER), -block

@@ -29,16 +29,16 @@ from .steps import conclude, launches, measure, scratch_bytes
 
 
 def partial_bytes(step: Statistics, card: CardProperties) -> int:
-    """Bytes of the partial sums of one block."""
-    return scratch_bytes(replace(step, source=_of_blocks(step.source, 1)), card)
+    """Bytes of the partial sums of one block; how it is measured does not depend on a run's rest."""
+    return scratch_bytes(step, card) // step.source.tensor.batch
 
 
 def measured_volume(
     step: Statistics, at: Addresses, card: CardProperties, partials: int, blocks: int
 ) -> Launch:
     """Joins the partial sums of all blocks, in their order; partials: address of the first ones."""
-    step = replace(step, source=_of_blocks(step.source, 1))
     chunks = measure(step, at, card, partials, None).grid[0]
+    step = replace(step, source=_of_blocks(step.source, 1))
     return conclude(step, at, partials, chunks * blocks)
 
 
@@ -75,7 +75,7 @@ def block_launches(
             levels = step.extents, step.source.extents
             blocks = [_blocks(grid, level, first) for level in levels]
         case Statistics(source=source):
-            launch = measure(replace(step, source=_of_blocks(source, 1)), at, card, scratch, None)
+            launch = measure(step, at, card, scratch, None)
             level = source.tensor.extents if source.shuffled else source.extents
             launch = replace(launch, grid=(*launch.grid[:2], count))
             return [_in_blocks(launch, [_blocks(grid, level, first)])]
