@@ -87,32 +87,62 @@ def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
 
 
 def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
-    """All maps on the card if it has room for so many bytes; else the largest in host memory.
+    """All maps on the card if it has room for so many bytes; else some in host memory.
 
-    Raises DeviceMemoryError, which names the least that would do.
+    The largest leave first, and none for which there is room beside what has to stay. Raises
+    DeviceMemoryError, which names the least that would do.
     """
-    maps = maps_of(wanted.lowered, wanted.passes)
-    alive = [*_ends(wanted), *_tensors(wanted, maps), *_scratches(wanted)]
-    made_in = _passes_that_make(wanted, maps)
-    may_leave = [one for one in alive if one.name in made_in or one.name in (PATCHES, TRANSLATED)]
-    constants = constants_of(wanted.lowered)[1]
-    least = 0
-    for count in range(len(may_leave) + 1):
-        ordered = sorted(may_leave, key=lambda one: (-one.bytes, one.first, one.name))
-        gone = {one.name: one for one in ordered[:count]}
-        stages = [stage for name in gone for stage in _stages(name, made_in, maps)]
-        device = arrange([*(one for one in alive if one.name not in gone), *stages])
-        host = arrange(gone.values())
-        memory = VolumeMemory(
-            device.offsets, device.bytes, host.offsets, host.bytes, maps, constants
-        )
+    choice = _Choice(wanted)
+    away: tuple[Lifetime, ...] = ()
+    memory = choice.memory(away)
+    least = memory.device_bytes
+    for one in choice.may_leave:
         if memory.device_bytes <= room:
-            return memory
-        least = min(least or memory.device_bytes, memory.device_bytes)
-    raise DeviceMemoryError(
-        f"The network needs {-(-least >> 20)} MiB of device memory for blocks of "
+            break
+        away = *away, one
+        memory = choice.memory(away)
+        least = min(least, memory.device_bytes)
+    if memory.device_bytes > room:
+        raise _too_little(wanted, least, room)
+    for one in away:
+        others = tuple(other for other in away if other != one)
+        with_it = choice.memory(others)
+        if with_it.device_bytes <= room:
+            away, memory = others, with_it
+    return memory
+
+
+class _Choice:
+    """What a volume's memory may look like. may_leave: the card for host memory, largest first."""
+
+    def __init__(self, wanted: VolumeRequest) -> None:
+        self._maps = maps_of(wanted.lowered, wanted.passes)
+        self._alive = [*_ends(wanted), *_tensors(wanted, self._maps), *_scratches(wanted)]
+        self._made_in = _passes_that_make(wanted, self._maps)
+        self._constants = constants_of(wanted.lowered)[1]
+        names = self._made_in.keys() | {PATCHES, TRANSLATED}
+        self.may_leave = sorted(
+            (one for one in self._alive if one.name in names),
+            key=lambda one: (-one.bytes, one.first, one.name),
+        )
+
+    def memory(self, away: Sequence[Lifetime]) -> VolumeMemory:
+        """With some maps in host memory."""
+        gone = {one.name for one in away}
+        stages = [stage for name in gone for stage in _stages(name, self._made_in, self._maps)]
+        device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
+        host = arrange(away)
+        return VolumeMemory(
+            device.offsets, device.bytes, host.offsets, host.bytes, self._maps, self._constants
+        )
+
+
+def _too_little(wanted: VolumeRequest, least: int, room: int) -> DeviceMemoryError:
+    mib = -(-least >> 20)
+    return DeviceMemoryError(
+        f"The network needs {mib} MiB of device memory for blocks of "
         f"{times(wanted.grid.block)}, but {max(0, room) >> 20} MiB may be used; use a setting "
-        f"vram-limit of at least {-(-least >> 20)} MiB, or setting inference=patches.",
+        f"vram-limit of at least {mib} MiB, or setting inference=patches.",
         wanted=least,
         free=max(0, room),
     )

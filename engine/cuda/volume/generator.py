@@ -49,6 +49,7 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
 
     Raises PatchShapeError if the network cannot take it, and DeviceMemoryError if the card cannot.
     """
+    _check_form(network.graph)
     grid = _grid(network.graph, extents)
     with open_card(options.device, options.precision, options.cache) as card:
         without = refused_kernels(card.cache, card.kernels)
@@ -62,7 +63,6 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
 
 
 def _grid(graph: Graph, extents: Triple) -> BlockGrid:
-    _check_form(graph)
     return grid_of(padded_extents(graph, extents), graph.stride)
 
 

@@ -17,6 +17,7 @@ from ...compiler.launches.sliding_window import store_voxels
 from ...compiler.launches.volume_voxels import MemoryOrder, rows_into_volume, rows_of_volume
 from ...compiler.steps import PATCHES, TRANSLATED
 from ...compiler.volume.memory import VOXELS_IN, VOXELS_OUT
+from ...cores import beside_each_other
 from ...network.layers import Triple
 from ...scaling import Stored, VoxelArray
 from ..driver import CudaEvent, PinnedBuffer
@@ -73,7 +74,7 @@ def bring_in(placed: PlacedVolume, source: Stored, slots: PinnedSlots) -> None:
     for number, (channel, rows) in enumerate(_pieces(seen, order, slots.voxels)):
         slot = slots.free(number % 2)
         staged = _staged(slot, (len(rows), *order.extents[1:]), seen.dtype)
-        staged[...] = seen[channel, rows.start : rows.stop]
+        _copy(staged, seen[channel, rows.start : rows.stop])
         stored = placed.at(VOXELS_IN)
         program.stream.upload(stored, staged.ctypes.data, staged.nbytes)
         slots.used(number % 2).record(program.stream)
@@ -125,4 +126,18 @@ def _staged(slot: PinnedBuffer, shape: tuple[int, ...], voxel: "np.dtype[Any]") 
 
 def _put(copied: CudaEvent, staged: VoxelArray, target: VoxelArray) -> None:
     copied.wait()
-    target[...] = staged
+    _copy(target, staged)
+
+
+_SHARE = 1 << 20
+"""Bytes of a copy between arrays of the host that are worth a thread."""
+
+
+def _copy(target: VoxelArray, source: VoxelArray) -> None:
+    """Some rows of the slowest axis at a time, on several cores."""
+    rows = max(1, len(target) * _SHARE // max(1, target.nbytes))
+
+    def copy_from(first: int) -> None:
+        target[first : first + rows] = source[first : first + rows]
+
+    beside_each_other(copy_from, range(0, len(target), rows))
