@@ -58,7 +58,8 @@ class DryRow:
     tiles lie, None if it is not due. failure: None if nothing is in its way. again: tiles to be
     computed a second time, on the CPU. back: where tiles of the way back lie, if there is one.
     passes: how many times each tile is translated. voxels: of the scan. volume: how it is
-    translated at once, if it is; then there are tiles only where their borders would be.
+    translated at once, if it is, and volume_back its result; then there are tiles only where their
+    borders would be.
     """
 
     planned: PlannedStudy
@@ -73,6 +74,7 @@ class DryRow:
     passes: int = 1
     voxels: int = 0
     volume: WholeVolume | None = None
+    volume_back: WholeVolume | None = None
 
     @property
     def tiles(self) -> int:
@@ -179,7 +181,7 @@ class _Foresight:
             notes = *notes, *study.notes
             grid = window_grid(study.prepared.given.values, plan.tiling)
             back, peak = self._way_back(scans.volumes[0], plan)
-            volume = self._at_once(plan, back)
+            volume, volume_back = self._at_once(plan, back)
             again_bytes = self._again_bytes(plan)
         except Exception as error:  # as in a batch, a study's trouble is its own
             return DryRow(planned, notes, failure=failure_of(error, watch.stage))
@@ -191,25 +193,28 @@ class _Foresight:
             planned,
             notes,
             grid,
-            peak + (volume.host_bytes if volume else 0) + again_bytes,
-            _on_a_card(volume) if volume else self._on_card(grid, back),
+            peak + _in_memory(volume, volume_back) + again_bytes,
+            _on_a_card(volume, volume_back) if volume else self._on_card(grid, back),
             again=again,
             back=back,
             passes=job.options.passes,
             voxels=scans.volumes[0].voxels.size,
             volume=volume,
+            volume_back=volume_back,
         )
         return replace(row, work=self._work(row))
 
-    def _at_once(self, plan: StudyPlan, back: "PatchGrid | None") -> WholeVolume | None:
-        """How a study is translated at once, there and back; of both what takes more memory."""
+    def _at_once(
+        self, plan: StudyPlan, back: "PatchGrid | None"
+    ) -> tuple[WholeVolume | None, WholeVolume | None]:
+        """How a study is translated at once, there and back."""
         if plan.inference == "patches":
-            return None
-        plans = [self._volume(self._job.model, plan.tiling.extents)]
-        if back and self._job.back:
-            d, h, w = (back.extents[back.axes.index(axis)] for axis in range(3))
-            plans.append(self._volume(self._job.back, (d, h, w)))
-        return max(plans, key=lambda each: each.host_bytes)
+            return None, None
+        there = self._volume(self._job.model, plan.tiling.extents)
+        if back is None or self._job.back is None:
+            return there, None
+        d, h, w = (back.extents[back.axes.index(axis)] for axis in range(3))
+        return there, self._volume(self._job.back, (d, h, w))
 
     def _volume(self, model: Model, extents: Triple) -> WholeVolume:
         """Worked out once for all studies of these extents: a card is opened for it."""
@@ -287,8 +292,9 @@ class _Foresight:
 
     def _of_volume(self, row: DryRow, volume: WholeVolume) -> float | None:
         """By what the card knows, or else by the last batch of the kind."""
-        if isinstance(volume, VolumePlan) and volume.seconds is not None:
-            return row.tiles * volume.seconds
+        there, back = _seconds(volume), _seconds(row.volume_back) if row.volume_back else 0.0
+        if there is not None and back is not None:
+            return row.tiles * there + row.tiles_back * back
         return row.tiles * row.voxels * self._network.tile if self._network else None
 
     def _on_device(self, row: DryRow) -> float | None:
@@ -302,8 +308,21 @@ class _Foresight:
         return row.tiles * self._network.tile if self._network else None
 
 
-def _on_a_card(volume: WholeVolume) -> int | None:
-    return volume.device_bytes if isinstance(volume, VolumePlan) else None
+def _on_a_card(*volumes: WholeVolume | None) -> int | None:
+    """Bytes of a card for a study of which each network is open at the same time."""
+    sizes = [volume.device_bytes for volume in volumes if isinstance(volume, VolumePlan)]
+    return sum(sizes) if sizes else None
+
+
+def _in_memory(*volumes: WholeVolume | None) -> int:
+    """Bytes of host memory for maps: pinned ones are kept, others are there one after another."""
+    pinned = [volume.host_bytes for volume in volumes if isinstance(volume, VolumePlan)]
+    slabs = [volume.host_bytes for volume in volumes if isinstance(volume, SlabPlan)]
+    return sum(pinned) + max(slabs, default=0)
+
+
+def _seconds(volume: WholeVolume) -> float | None:
+    return volume.seconds if isinstance(volume, VolumePlan) else None
 
 
 def _program_seconds(cards: "Sequence[DevicePlan]", tiles: int) -> float | None:

@@ -29,7 +29,7 @@ from .steps import conclude, launches, measure, scratch_bytes
 
 
 def partial_bytes(step: Statistics, card: CardProperties) -> int:
-    """Bytes of the partial sums of one block; how it is measured does not depend on a run's rest."""
+    """Bytes of the partial sums of one block, which is measured alike in any run."""
     return scratch_bytes(step, card) // step.source.tensor.batch
 
 

@@ -26,6 +26,7 @@ from cuda_cyclegan.engine.network.graph import Network
 from cuda_cyclegan.engine.network.layers import Triple
 from cuda_cyclegan.engine.options import Precision
 from cuda_cyclegan.engine.probe.cards import CudaDevice
+from cuda_cyclegan.engine.whole_volume import VolumePlan
 from cuda_cyclegan.pipelines import dry_run
 from cuda_cyclegan.pipelines.progress.rates import HostRates, RateCache, host_keys
 from cuda_cyclegan.pipelines.study.sliding_window import window_grid
@@ -128,6 +129,31 @@ def test_seconds_with_a_way_back_are_those_of_both_programs(
     found = re.search(r"Seconds in all: ([\d.]+)", told)
     assert found is not None
     assert float(found[1]) == pytest.approx(runs * 0.25, rel=0.01)
+
+
+def test_volumes_there_and_back_are_on_a_card_at_the_same_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda_cyclegan.io.volume import Study
+
+    sizes = iter([(300, 0), (500, 70)] * 2)
+
+    def plan_volume(*told: object) -> VolumePlan:
+        device, host = next(sizes)
+        extents = told[3]
+        assert isinstance(extents, tuple)
+        return VolumePlan(extents, device * MIB, host * MIB, "card", 0.5)
+
+    monkeypatch.setattr(dry_run, "with_half_the_memory", lambda device: device)
+    monkeypatch.setattr(dry_run, "plan_volume", plan_volume)
+    back = tiny_model(world._root / "back.safetensors", 1, "T2", "T1")
+    study = Study(Path("any.nii"), (Path("any.nii"),), "nifti")  # type: ignore[arg-type]
+    cache = RateCache(world._root / "cache" / "cuda-cyclegan")
+    cache.put(HostRates(0.0, 0.0), *host_keys(study, "another model", "same"))
+    told = world.plan(PLAN, CARD, "--inference", "volume", "--cycle-check", str(back))
+    assert re.search(r"a\.nii +volume +(7\d) MiB +800 MiB", told)
+    assert "Cycle check: 3 volumes on the way back" in told
+    assert re.search(r"Seconds in all: 3\.00$", told, re.MULTILINE)
 
 
 def test_seconds_are_those_of_the_program_once_such_files_were_read(world: World) -> None:
