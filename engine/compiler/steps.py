@@ -336,7 +336,8 @@ class Pointwise:
     extents: those of the value after sampling and before padding. Target voxel t holds the value at
     t + origin, continued past its border by mode. patches: which of the batch. first_channel: of
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
-    target holds cells of 2 x 2 x 2 voxels as 8 groups of channels.
+    target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
+    where the source holds more around each of them than it has: its first voxel from the block's.
     """
 
     source: TensorView
@@ -353,6 +354,7 @@ class Pointwise:
     after: Activation = IDENTITY
     combination: Combination = "add"
     shuffles: bool = False
+    around: Triple | None = None
 
     @property
     def target_extents(self) -> Triple:

@@ -116,14 +116,15 @@ def test_no_limit_changes_a_byte(spec: Spec, cache: Path) -> None:
         translated(generator, volume)
     least = refused.value.wanted
     assert least is not None
-    bytes_on_host: list[int] = []
-    for limit in ((least + memory.device_bytes) // 2, least):
+    found: list[str] = []
+    for limit in (memory.device_bytes - 1, (least + memory.device_bytes) // 2, least):
         with opened(network, options(cache, vram_limit=limit)) as generator:
             for _ in range(2):
                 assert np.array_equal(translated(generator, volume), wanted)
             assert generator.memory.device_bytes <= limit
-            bytes_on_host.append(generator.memory.host_bytes)
-    assert 0 < bytes_on_host[0] <= bytes_on_host[1]
+            found.append(generator.memory.residence)
+    assert found[0] == ("recomputed" if spec == RESNET else "host")
+    assert found[-1] == "host"
 
 
 def test_volumes_of_different_extents_one_after_another(cache: Path) -> None:

@@ -1,7 +1,7 @@
 """A network over a whole volume whose own kernels run on the CPU, in one block of memory."""
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     constants_of,
     volume_memory,
 )
-from cuda_cyclegan.engine.compiler.volume.passes import passes_of
+from cuda_cyclegan.engine.compiler.volume.passes import Pass, passes_of
+from cuda_cyclegan.engine.compiler.volume.recomputed import recomputed
 from cuda_cyclegan.engine.cuda.volume.program import (
     BlockProgram,
     HostCopies,
@@ -43,7 +44,14 @@ class KernelsAtOnce:
         cuda_on_cpu.run(launch, self.precision, self.folder, launch.grid)
 
 
-def convolved_by_torch(step: Convolve, places: tuple[int, int, int, int]) -> bool:
+def convolved_exactly(step: Convolve, places: tuple[int, int, int, int]) -> bool:
+    """In double precision, so that a voxel's bytes do not depend on its place in a block."""
+    return convolved_by_torch(step, places, "f8")
+
+
+def convolved_by_torch(
+    step: Convolve, places: tuple[int, int, int, int], number_of_sums: str = "f4"
+) -> bool:
     """A convolution block by block, so that no block's bytes depend on those beside it."""
     import torch
 
@@ -59,10 +67,12 @@ def convolved_by_torch(step: Convolve, places: tuple[int, int, int, int]) -> boo
         )
     )
     weights = shape.target_channels, *shape.kernel, shape.summed_channels
-    weight = torch.from_numpy(np.moveaxis(_at(places[1], weights, number), -1, 1).astype("f4"))
+    weight = torch.from_numpy(
+        np.moveaxis(_at(places[1], weights, number), -1, 1).astype(number_of_sums)
+    )
     planes = shape.target_extents[0]
     for given, made in zip(source, target, strict=True):
-        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype("f4"))[None]
+        block = torch.from_numpy(np.moveaxis(given, -1, 0).astype(number_of_sums))[None]
         result = torch.nn.functional.conv3d(
             block, weight, None, shape.stride, 0, shape.dilation, shape.groups
         )
@@ -105,15 +115,21 @@ class VolumeOnCpu:
     """A network for blocks of a grid, with its weights in memory."""
 
     program: BlockProgram
+    passes: tuple[Pass, ...]
     grid: BlockGrid
     channels: tuple[int, int]
     weights: Any
 
     def memory(self, room: int = 1 << 40) -> VolumeMemory:
         """What it takes where the card has so many bytes."""
-        lowered, passes = self.program.lowered, self.program.passes
-        wanted = VolumeRequest(lowered, passes, self.grid, self.channels, (0, 0))
+        wanted = VolumeRequest(self.program.lowered, self.passes, self.grid, self.channels, (0, 0))
         return volume_memory(wanted, room)
+
+    def memory_anew(self) -> VolumeMemory:
+        """What it takes where maps of full resolution are made anew, and all others kept."""
+        passes = recomputed(self.passes)
+        wanted = VolumeRequest(self.program.lowered, passes, self.grid, self.channels, (0, 0))
+        return replace(volume_memory(wanted, 1 << 40), is_anew=True)
 
     def __call__(
         self, volume: FloatArray, room: int = 1 << 40, memory: VolumeMemory | None = None
@@ -134,7 +150,7 @@ class VolumeOnCpu:
         given = np.ascontiguousarray(volume, np.float32)
         ctypes.memmove(placed.at(PATCHES), given.ctypes.data, given.nbytes)
         placed.queue_start()
-        for one in self.program.passes:
+        for one in memory.passes:
             placed.queue_pass(one)
         made = np.empty((self.channels[1], *self.grid.extents), np.float32)
         ctypes.memmove(made.ctypes.data, placed.at(TRANSLATED), made.nbytes)
@@ -170,11 +186,10 @@ def volume_on_cpu(
         weights[offsets[name] :][: len(content)] = np.frombuffer(content, np.uint8)
     program = BlockProgram(
         lowered,
-        passes_of(lowered),
         {name: weights.ctypes.data + offset for name, offset in offsets.items()},
         KernelsAtOnce(precision, folder),
         convolve,
         StreamAtOnce(),  # type: ignore[arg-type]
     )
     channels = network.graph.in_channels, network.graph.out_channels
-    return VolumeOnCpu(program, grid, channels, weights)
+    return VolumeOnCpu(program, passes_of(lowered), grid, channels, weights)

@@ -511,16 +511,23 @@ class BlocksArguments(Structure):
     )
 
 
-def _with(plain: type[Structure], *names: str) -> type[Structure]:
-    """A structure with blocks behind its fields, under the same name."""
-    fields = {"__slots__": (), "_fields_": tuple((name, BlocksArguments) for name in names)}
-    return type(plain.__name__, (plain,), fields)
+def _with(
+    plain: type[Structure], *names: str, others: tuple[tuple[str, type], ...] = ()
+) -> type[Structure]:
+    """A structure with blocks behind its fields, and others behind those, under the same name."""
+    told = (*((name, BlocksArguments) for name in names), *others)
+    return type(plain.__name__, (plain,), {"__slots__": (), "_fields_": told})
 
 
 IN_BLOCKS: dict[type[Structure], type[Structure]] = {
     PackArguments: _with(PackArguments, "blocks"),
     ConvolvePatchesArguments: _with(ConvolvePatchesArguments, "blocks"),
-    PointwiseArguments: _with(PointwiseArguments, "blocks", "source_blocks"),
+    PointwiseArguments: _with(
+        PointwiseArguments,
+        "blocks",
+        "source_blocks",
+        others=(("is_around", c_int), ("around", Three)),
+    ),
     MeasureArguments: _with(MeasureArguments, "blocks"),
     ConvolveToPatchesArguments: _with(ConvolveToPatchesArguments, "blocks"),
     SumTapsArguments: _with(SumTapsArguments, "blocks"),

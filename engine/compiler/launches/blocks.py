@@ -49,11 +49,13 @@ def block_launches(
     grid: BlockGrid,
     run: BlockRun,
     scratch: int = 0,
+    stored: BlockGrid | None = None,
 ) -> list[Launch]:
     """The kernels of a step for one run; none where it is for those past the last block.
 
     at: addresses of the run's first block, and of the volume that comes in and goes out. scratch:
-    of the run's first partial sums, if the step measures.
+    of the run's first partial sums, if the step measures. stored: the grid by which maps are kept,
+    if it is another one; the address of a map is then that of its first block.
     """
     region = _region(step, run)
     if region.count <= 0:
@@ -72,8 +74,9 @@ def block_launches(
             blocks = [_blocks(grid, grid.block, first)]
         case Pointwise():
             step = replace(step, patches=region)
-            levels = step.extents, step.source.extents
-            blocks = [_blocks(grid, level, first) for level in levels]
+            level = step.source.extents
+            source = _blocks(stored, level, 0) if stored else _blocks(grid, level, first)
+            blocks = [_blocks(grid, step.extents, first), source]
         case Statistics(source=source):
             launch = measure(step, at, card, scratch, None)
             level = source.tensor.extents if source.shuffled else source.extents
@@ -94,7 +97,11 @@ def block_launches(
     if isinstance(step, SumTaps | Unpack):
         channel = step.channel if isinstance(step, Unpack) else 0
         launch.arguments.translated = at(TRANSLATED) + 4 * channel * prod(grid.extents)
-    return [_in_blocks(launch, blocks)]
+    launch = _in_blocks(launch, blocks)
+    if isinstance(step, Pointwise) and step.around is not None:
+        launch.arguments.is_around = True
+        launch.arguments.around = arguments.Three(*step.around)
+    return [launch]
 
 
 def _region(step: Step, run: BlockRun) -> Region:

@@ -1,11 +1,12 @@
 """Where the maps of a volume are kept, and how many bytes that takes, before any is allocated."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...errors import DeviceMemoryError
 from ...network.layer_shapes import times
+from ...whole_volume import Residence
 from ..blocks import BlockGrid
 from ..launches.blocks import partial_bytes
 from ..launches.launch import OVERFLOW
@@ -24,6 +25,7 @@ from ..steps import (
     Unpack,
 )
 from .passes import Pass, made_by, maps_of
+from .recomputed import recomputed
 
 WORKSPACE = "workspace"
 """Name of what all convolutions may take besides their tensors, one after another."""
@@ -43,7 +45,8 @@ class VolumeRequest:
     """What runs over which volume.
 
     lowered, passes: the network. grid: of the volume's blocks. channels: of the volume and of its
-    translation. voxels: bytes of the rows on their way in, and out.
+    translation. voxels: bytes of the rows on their way in, and out. anew: whether maps of full
+    resolution may be made anew in place of being kept.
     """
 
     lowered: Lowered
@@ -51,6 +54,7 @@ class VolumeRequest:
     grid: BlockGrid
     channels: tuple[int, int]
     voxels: tuple[int, int]
+    anew: bool = True
 
     @property
     def batch(self) -> int:
@@ -64,7 +68,7 @@ class VolumeMemory:
 
     offsets, host_offsets: in each. bytes, host_bytes: of both. maps: tensors that are there for all
     blocks. constants: bytes of weights and tables, with a block of their own, which all volumes of
-    the same blocks share.
+    the same blocks share. passes: in which the network runs. is_anew: whether these make maps anew.
     """
 
     offsets: Mapping[str, int]
@@ -73,6 +77,15 @@ class VolumeMemory:
     host_bytes: int
     maps: Mapping[str, Tensor]
     constants: int
+    passes: Sequence[Pass]
+    is_anew: bool
+
+    @property
+    def residence(self) -> Residence:
+        """Where maps are kept."""
+        if self.host_bytes:
+            return "host"
+        return "recomputed" if self.is_anew else "card"
 
     @property
     def device_bytes(self) -> int:
@@ -87,12 +100,30 @@ def constants_of(lowered: Lowered) -> tuple[Mapping[str, int], int]:
 
 
 def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
-    """All maps on the card if it has room for so many bytes; else some in host memory.
+    """All maps on the card if it has room for so many bytes; else some made anew, or on the host.
 
-    The largest leave first, and none for which there is room beside what has to stay. Raises
-    DeviceMemoryError, which names the least that would do.
+    To make them anew takes less time than to bring them back. Raises DeviceMemoryError, which names
+    the least that would do.
     """
-    choice = _Choice(wanted)
+    kept = _Choice(wanted)
+    if (memory := kept.memory(())).device_bytes <= room:
+        return memory
+    passes = recomputed(wanted.passes)
+    if not wanted.anew or passes == tuple(wanted.passes):
+        return _with_maps_on_the_host(kept, room)
+    anew = _Choice(replace(wanted, passes=passes), is_anew=True)
+    try:
+        return _with_maps_on_the_host(anew, room)
+    except DeviceMemoryError as error:
+        least = error.wanted
+    try:
+        return _with_maps_on_the_host(kept, room)
+    except DeviceMemoryError as error:
+        raise _too_little(wanted, min(error.wanted or 0, least or 0), room) from error
+
+
+def _with_maps_on_the_host(choice: "_Choice", room: int) -> VolumeMemory:
+    """The largest leave first, and none for which there is room beside what has to stay."""
     away: tuple[Lifetime, ...] = ()
     memory = choice.memory(away)
     least = memory.device_bytes
@@ -103,7 +134,7 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
         memory = choice.memory(away)
         least = min(least, memory.device_bytes)
     if memory.device_bytes > room:
-        raise _too_little(wanted, least, room)
+        raise _too_little(choice.wanted, least, room)
     for one in away:
         others = tuple(other for other in away if other != one)
         with_it = choice.memory(others)
@@ -115,7 +146,9 @@ def volume_memory(wanted: VolumeRequest, room: int) -> VolumeMemory:
 class _Choice:
     """What a volume's memory may look like. may_leave: the card for host memory, largest first."""
 
-    def __init__(self, wanted: VolumeRequest) -> None:
+    def __init__(self, wanted: VolumeRequest, is_anew: bool = False) -> None:
+        self.wanted = wanted
+        self._is_anew = is_anew
         self._maps = maps_of(wanted.lowered, wanted.passes)
         self._alive = [*_ends(wanted), *_tensors(wanted, self._maps), *_scratches(wanted)]
         self._made_in = _passes_that_make(wanted, self._maps)
@@ -133,7 +166,14 @@ class _Choice:
         device = arrange([*(one for one in self._alive if one.name not in gone), *stages])
         host = arrange(away)
         return VolumeMemory(
-            device.offsets, device.bytes, host.offsets, host.bytes, self._maps, self._constants
+            device.offsets,
+            device.bytes,
+            host.offsets,
+            host.bytes,
+            self._maps,
+            self._constants,
+            self.wanted.passes,
+            self._is_anew,
         )
 
 
@@ -174,7 +214,7 @@ def _passes_that_make(wanted: VolumeRequest, maps: Mapping[str, Tensor]) -> dict
 
 def _ends(wanted: VolumeRequest) -> Iterator[Lifetime]:
     """What comes in and goes out, and what is there all the time."""
-    before, behind = -1, len(wanted.lowered.steps)
+    before, behind = -1, wanted.passes[-1].last + 1
     last = max((one.last for one in wanted.passes if _any(one.steps, _READERS)), default=0)
     first = min(one.first for one in wanted.passes if _any(one.steps, _WRITERS))
     given, made = (count * prod(wanted.grid.extents) * 4 for count in wanted.channels)

@@ -7,6 +7,7 @@ a step needs more than its own blocks: voxels of others, or statistics of the vo
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ...network.layers import Triple
 from ..memory.plan import touched
 from ..steps import (
     AddPatches,
@@ -31,12 +32,14 @@ from ..steps import (
 class Pass:
     """Steps [first, first + len(steps)) of a program.
 
-    first: number of the first step. steps: in order.
+    first: number of the first step. steps: in order. block: extents of its blocks, None for those
+    of the volume's grid.
     is_whole: whether its one step is for the volume as one array, and not for blocks.
     """
 
     first: int
     steps: tuple[Step, ...]
+    block: Triple | None = None
 
     @property
     def last(self) -> int:
@@ -106,7 +109,9 @@ def _needed_whole(step: Step) -> Iterator[str]:
 
 
 def sees_neighbours(step: Pointwise) -> bool:
-    """Whether a pass over voxels looks past its own block."""
+    """Whether a pass over voxels looks past its own block, into a map."""
+    if step.around is not None:
+        return False
     is_bordered = step.origin != (0, 0, 0) or step.target.extents != step.extents
     return step.sampling is not None or is_bordered
 

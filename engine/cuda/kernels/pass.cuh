@@ -50,6 +50,8 @@ struct Pointwise {
 #ifdef IN_BLOCKS
     Blocks blocks;            // of the sampled value
     Blocks source_blocks;     // of the source and the residual
+    int is_around;           // whether the source holds more around each block than it has,
+    int around[3];            // and its first voxel, from the block's
 #endif
 };
 
@@ -111,10 +113,22 @@ struct Channels {
         }
     }
 
+#ifdef IN_BLOCKS
+    // The number of the source's block with a voxel of the volume, which becomes that of the block.
+    // What it does not hold is never used.
+    __device__ __forceinline__ Index source_block(int& d, int& h, int& w) const {
+        if (!p.is_around) return p.source_blocks.within(d, h, w);
+        const Start start = p.blocks.start(blockIdx.z);
+        d = min(max(d - start.at[0] - p.around[0], 0), p.source_extents[0] - 1);
+        h = min(max(h - start.at[1] - p.around[1], 0), p.source_extents[1] - 1);
+        w = min(max(w - start.at[2] - p.around[2], 0), p.source_extents[2] - 1);
+        return blockIdx.z;
+    }
+#endif
+
     __device__ __forceinline__ Vector source_at(int d, int h, int w) const {
 #ifdef IN_BLOCKS
-        const Element* source =
-            this->source + p.source_blocks.within(d, h, w) * p.source_strides.patch;
+        const Element* source = this->source + source_block(d, h, w) * p.source_strides.patch;
 #endif
         if (!p.shuffled) {
             return load(source + d * p.source_strides.plane + h * p.source_strides.row +

@@ -1,7 +1,7 @@
 """A network compiled for the blocks of volumes: steps, passes, and plans that were checked."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,11 +30,10 @@ from .transfer import slot_voxels
 class CompiledBlocks:
     """For blocks of one size on one card.
 
-    lowered, passes: its steps. algorithms: by the convolution's shape.
+    lowered: its steps. algorithms: by the convolution's shape.
     """
 
     lowered: Lowered
-    passes: tuple[Pass, ...]
     algorithms: Mapping[Convolution, Algorithm]
 
     def serves(self, grid: BlockGrid) -> bool:
@@ -47,13 +46,13 @@ class CompiledBlocks:
         """Offsets of weights and tables, and their bytes in all."""
         return constants_of(self.lowered)
 
-    @cached_property
-    def costs(self) -> list[float]:
-        """What each pass costs beside the others, by the products of its convolutions."""
-        return [
-            1e6 + sum(_products(step.shape) for step in one.steps if isinstance(step, Convolve))
-            for one in self.passes
-        ]
+
+def costs_of(passes: Sequence[Pass]) -> list[float]:
+    """What each pass costs beside the others, by the products of its convolutions."""
+    return [
+        1e6 + sum(_products(step.shape) for step in one.steps if isinstance(step, Convolve))
+        for one in passes
+    ]
 
 
 def _products(shape: Convolution) -> float:
@@ -77,12 +76,19 @@ def lowered_blocks(
     return lower(network, replace(fastest, in_blocks=True), card)
 
 
-def memory_of(lowered: Lowered, grid: BlockGrid, graph: Graph, room: int) -> VolumeMemory:
-    """Memory of a grid where the card has so many bytes. Raises DeviceMemoryError."""
+def memory_of(
+    lowered: Lowered, grid: BlockGrid, graph: Graph, room: int, anew: bool = True
+) -> VolumeMemory:
+    """Memory of a grid where the card has so many bytes. Raises DeviceMemoryError.
+
+    anew: whether maps of full resolution may be made anew.
+    """
     slot = slot_voxels(grid.extents)
     channels = graph.in_channels, graph.out_channels
-    wanted = VolumeRequest(lowered, passes_of(lowered), grid, channels, (4 * slot, 8 * slot))
-    return volume_memory(wanted, room)
+    rows = 4 * slot, 8 * slot
+    return volume_memory(
+        VolumeRequest(lowered, passes_of(lowered), grid, channels, rows, anew), room
+    )
 
 
 def compiled_blocks(
@@ -104,10 +110,10 @@ def compiled_blocks(
                 None,
             )
             continue
-        return CompiledBlocks(lowered, passes_of(lowered), algorithms)
+        return CompiledBlocks(lowered, algorithms)
 
 
 def time_key(lowered: Lowered, memory: VolumeMemory) -> str:
     """Under which the milliseconds of a block are kept."""
-    parts = repr((lowered.layout, lowered.steps, bool(memory.host_bytes)))
+    parts = repr((lowered.layout, lowered.steps, memory.residence))
     return f"volume {hashlib.sha256(parts.encode()).hexdigest()[:24]}"

@@ -9,8 +9,9 @@ from time import perf_counter
 
 from ...compiler.blocks import BlockGrid, grid_of
 from ...compiler.memory.fitting import MemoryBudget
-from ...compiler.steps import Convolve
+from ...compiler.steps import Convolution, Convolve
 from ...compiler.volume.memory import VolumeMemory
+from ...compiler.volume.recomputed import convolutions_anew
 from ...errors import CudaError, PatchShapeError, PrecisionOverflowError
 from ...network.graph import Graph, Network
 from ...network.layers import Triple
@@ -22,7 +23,15 @@ from ..driver import CapturedGraph, CudaEvent, DeviceBuffer, PinnedBuffer, Strea
 from ..generator import OpenCard, open_card
 from ..kernel_check import refused_kernels
 from ..plan_search import SearchSettings
-from .compiled import CompiledBlocks, compiled_blocks, lowered_blocks, memory_of, time_key
+from .compiled import (
+    CompiledBlocks,
+    compiled_blocks,
+    costs_of,
+    lowered_blocks,
+    memory_of,
+    time_key,
+)
+from .place_check import gives_the_same_anywhere
 from .program import BlockProgram, HostCopies, PlacedVolume
 from .transfer import PinnedSlots, bring_in, open_slots, slot_voxels, take_out
 
@@ -58,8 +67,9 @@ def planned_volume(network: Network, options: CudaVolumeOptions, extents: Triple
         memory = memory_of(lowered, grid, network.graph, room)
         milliseconds = card.cache.time(time_key(lowered, memory))
     seconds = None if milliseconds is None else milliseconds * grid.blocks / 1000
-    residence = "host" if memory.host_bytes else "card"
-    return VolumePlan(grid.extents, memory.device_bytes, memory.host_bytes, residence, seconds)
+    return VolumePlan(
+        grid.extents, memory.device_bytes, memory.host_bytes, memory.residence, seconds
+    )
 
 
 def _grid(graph: Graph, extents: Triple) -> BlockGrid:
@@ -131,6 +141,7 @@ class CudaVolumeGenerator:
         self._turn = threading.Lock()
         self._compiled: CompiledBlocks | None = None
         self._constants: dict[str, int] = {}
+        self._same_anywhere: dict[Convolution, bool] = {}
         self._ready: _Ready | None = None
         self._is_warm = False
 
@@ -182,9 +193,9 @@ class CudaVolumeGenerator:
 
     def _compute(self, ready: _Ready, on_share: Callable[[float], None], opened: ExitStack) -> None:
         """Queue all passes; the host stays one pass ahead of the card, to tell how far it is."""
-        stream, passes = self._card.stream, ready.compiled.passes
-        shares, total = ready.compiled.costs, sum(ready.compiled.costs)
-        done, before = 0.0, None
+        stream, passes = self._card.stream, ready.placed.memory.passes
+        shares = costs_of(passes)
+        total, done, before = sum(shares), 0.0, None
         ready.placed.queue_start()
         for number, one in enumerate(passes):
             if ready.graphs:
@@ -216,27 +227,54 @@ class CudaVolumeGenerator:
         self._ready = None
         self._held.graphs.close()
         compiled = self._compiled_for(grid)
-        memory = memory_of(compiled.lowered, grid, self.graph, self._room)
+        placed = self._placed(compiled, grid, anew=True)
+        if placed.memory.is_anew and not self._is_same_anywhere(placed):
+            placed = self._placed(compiled, grid, anew=False)
         slots = self._held.slots_for(slot_voxels(grid.extents))
+        self._ready = _Ready(compiled, placed, slots)
+        return self._ready
+
+    def _placed(self, compiled: CompiledBlocks, grid: BlockGrid, anew: bool) -> PlacedVolume:
+        """The program with its memory; anew: whether maps may be made anew."""
+        memory = memory_of(compiled.lowered, grid, self.graph, self._room, anew)
         base = self._held.device_for(memory.bytes)
         host = self._held.host_for(memory.host_bytes)
         program = BlockProgram(
             compiled.lowered,
-            compiled.passes,
             self._constants,
             self._card.kernels,
             self._convolve,
             self._card.stream,
         )
         copies = HostCopies(self._copies, *self._held.marks)
-        placed = PlacedVolume(program, grid, memory, base, host, copies)
-        self._ready = _Ready(compiled, placed, slots)
-        return self._ready
+        return PlacedVolume(program, grid, memory, base, host, copies)
+
+    def _is_same_anywhere(self, placed: PlacedVolume) -> bool:
+        """Whether plans for blocks that lie elsewhere than measured give the same bytes there."""
+        for step in convolutions_anew(placed.memory.passes):
+            if step.shape not in self._same_anywhere:
+                places = placed.places_of(step)
+                self._same_anywhere[step.shape] = self._is_own(step.shape) or (
+                    gives_the_same_anywhere(
+                        step.shape,
+                        places[0],
+                        places[2],
+                        lambda step=step, places=places: self._convolve(step, places),
+                        self._card.stream,
+                    )
+                )
+        return all(
+            self._same_anywhere[step.shape] for step in convolutions_anew(placed.memory.passes)
+        )
+
+    def _is_own(self, shape: Convolution) -> bool:
+        """Whether the own kernel does a convolution, which knows no place."""
+        return self._compiled is not None and self._compiled.algorithms[shape].plans is None
 
     def _captured(self, ready: _Ready) -> list[CapturedGraph]:
         """Each pass as one launch: a volume like the one before costs the host next to nothing."""
         graphs: list[CapturedGraph] = []
-        for one in ready.compiled.passes:
+        for one in ready.placed.memory.passes:
             graph = CapturedGraph(self._card.stream, lambda one=one: ready.placed.queue_pass(one))
             graphs.append(self._held.graphs.enter_context(graph))
         return graphs
@@ -246,6 +284,7 @@ class CudaVolumeGenerator:
         if self._compiled is not None and self._compiled.serves(grid):
             return self._compiled
         self._compiled = None
+        self._same_anywhere.clear()
         self._held.release()
         compiled = compiled_blocks(self._network, self._card, grid, self.options.search)
         offsets, size = compiled.constants

@@ -36,12 +36,11 @@ class Launcher(Protocol):
 class BlockProgram:
     """A network for blocks, whose weights are on the card at the addresses `constants`.
 
-    lowered, passes: its steps. kernels: what queues own kernels. convolve: what cuDNN does of it.
+    lowered: its steps. kernels: what queues own kernels. convolve: what cuDNN does of it.
     stream: in which all is computed.
     """
 
     lowered: Lowered
-    passes: tuple[Pass, ...]
     constants: Mapping[str, int]
     kernels: Launcher
     convolve: PlacedConvolution
@@ -84,6 +83,12 @@ class PlacedVolume:
             return self.host_base + self.memory.host_offsets[name]
         return self.base + self.memory.offsets[name]
 
+    def places_of(self, step: Convolve) -> tuple[int, int, int, int]:
+        """Addresses of a convolution's source, weight, target and workspace, which no map is."""
+        names = step.source.name, step.weight, step.target.name, WORKSPACE
+        source, weight, target, workspace = (self.at(name) for name in names)
+        return source, weight, target, workspace
+
     def queue_start(self) -> None:
         """Queue what comes before the first pass."""
         self.program.stream.fill(self.at(OVERFLOW), 0, 4)
@@ -93,9 +98,10 @@ class PlacedVolume:
         lowered = self.program.lowered
         made = {name for step in one.steps for name in made_by(step)}
         leaving = sorted(made & self.memory.maps.keys() & self.memory.host_offsets.keys())
-        batch = self.grid.blocks if one.is_whole else lowered.layout.batch
-        for number, run in enumerate(self.grid.runs(batch)):
-            placed = _PlacedRun(self, run, number % STAGES, leaving)
+        grid = BlockGrid(self.grid.extents, one.block) if one.block else self.grid
+        batch = grid.blocks if one.is_whole else lowered.layout.batch
+        for number, run in enumerate(grid.runs(batch)):
+            placed = _PlacedRun(self, run, number % STAGES, leaving, grid)
             if leaving:
                 self._wait_for_copy(number % STAGES)
             for step_number, step in enumerate(one.steps, one.first):
@@ -107,7 +113,7 @@ class PlacedVolume:
             self._wait_for_copy(stage)
         for number, step in one.measured:
             if self._is_measured_at_once(step, leaving):
-                everything = _PlacedRun(self, BlockRun(0, self.grid.blocks), 0, ())
+                everything = _PlacedRun(self, BlockRun(0, grid.blocks), 0, (), grid)
                 self._queue_step(number, step, everything)
             partials = self.at(scratch_name(number))
             self._launch(measured_volume(step, self.at, lowered.card, partials, self.grid.blocks))
@@ -149,7 +155,8 @@ class PlacedVolume:
         scratch = 0
         if isinstance(step, Statistics):
             scratch = self.at(scratch_name(number)) + run.first * partial_bytes(step, card)
-        for launch in block_launches(step, placed.at, card, self.grid, run, scratch):
+        stored = None if placed.grid == self.grid else self.grid
+        for launch in block_launches(step, placed.at, card, placed.grid, run, scratch, stored):
             self._launch(launch)
 
     def _convolved(self, step: Convolve, placed: "_PlacedRun") -> bool:
@@ -166,19 +173,23 @@ class PlacedVolume:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedRun:
-    """Where a run finds its blocks. leaving: maps that it makes for host memory, in a stage."""
+    """Where a run finds its blocks. leaving: maps that it makes for host memory, in a stage.
+
+    grid: of its blocks.
+    """
 
     volume: PlacedVolume
     run: BlockRun
     stage: int
     leaving: Sequence[str]
+    grid: BlockGrid
 
     def at(self, name: str) -> int:
-        """Address of the run's first block."""
+        """Address of the run's first block; of maps by another grid, of their first one."""
         volume = self.volume
         if name in self.leaving:
             return volume.base + volume.memory.offsets[staged_name(name, self.stage)]
         address = volume.at(name)
-        if name not in volume.memory.maps:
+        if name not in volume.memory.maps or self.grid != volume.grid:
             return address
         return address + self.run.first * volume.block_bytes(name)

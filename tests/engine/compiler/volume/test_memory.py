@@ -1,6 +1,7 @@
 """Passes of a network over blocks, and where what they make is kept at which limit."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from cuda_cyclegan.engine.compiler.steps import (
     TRANSLATED,
     AddPatches,
     Convolve,
+    ConvolveToPatches,
     Layout,
     Pointwise,
     Statistics,
@@ -30,6 +32,7 @@ from cuda_cyclegan.engine.compiler.volume.memory import (
     volume_memory,
 )
 from cuda_cyclegan.engine.compiler.volume.passes import made_by, passes_of, sees_neighbours
+from cuda_cyclegan.engine.compiler.volume.recomputed import convolutions_anew, recomputed
 from cuda_cyclegan.engine.errors import DeviceMemoryError
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.network.layers import Triple
@@ -37,14 +40,16 @@ from cuda_cyclegan.engine.network.layers import Triple
 NETWORKS = {
     "resnet": zero_network(build(ResNetSpec(1, 1, 32, 2))),
     "sum": zero_network(build(ResNetSpec(1, 1, 32, 1, adds_input=True))),
+    "plain": zero_network(build(ResNetSpec(1, 1, 32, 2, norm="stored"))),
     "unet": zero_network(build(UNetSpec(1, 1, 16, 4))),
 }
 
 
-def request(name: str, extents: Triple) -> VolumeRequest:
+def request(name: str, extents: Triple, *, matrix_kernels: bool = False) -> VolumeRequest:
     network = NETWORKS[name]
     grid = grid_of(extents, network.graph.stride)
-    lowered = lower(network, Layout(grid.block, grid.batch, "fp16", in_blocks=True), H200)
+    layout = Layout(grid.block, grid.batch, "fp16", matrix_kernels=matrix_kernels, in_blocks=True)
+    lowered = lower(network, layout, H200)
     return VolumeRequest(lowered, passes_of(lowered), grid, (1, 1), (1 << 24, 1 << 25))
 
 
@@ -57,10 +62,10 @@ def least(wanted: VolumeRequest) -> int:
 
 def alive(wanted: VolumeRequest, memory: VolumeMemory, number: int) -> Mapping[str, int]:
     """Bytes of what lies on the card and holds something while a pass runs."""
-    one, batch = wanted.passes[number], wanted.batch
+    one, batch = memory.passes[number], wanted.batch
     stored = wanted.grid.stored_blocks(batch)
-    before = {t for p in wanted.passes[:number] for t in _tensors(p.steps)}
-    later = {t for p in wanted.passes[number:] for t in _tensors(p.steps)}
+    before = {t for p in memory.passes[:number] for t in _tensors(p.steps)}
+    later = {t for p in memory.passes[number:] for t in _tensors(p.steps)}
     sizes = {
         name: tensor.bytes // batch * stored
         for name, tensor in memory.maps.items()
@@ -103,17 +108,18 @@ def test_a_pass_waits_for_neighbours_and_for_statistics(name: str) -> None:
     st.sampled_from(sorted(NETWORKS)),
     st.tuples(*[st.integers(1, 16).map(lambda n: 32 * n)] * 3),
     st.floats(0, 1),
+    st.booleans(),
 )
 def test_a_limit_is_kept_and_nothing_lies_on_something_else(
-    name: str, extents: Triple, share: float
+    name: str, extents: Triple, share: float, matrix_kernels: bool
 ) -> None:
-    wanted = request(name, extents)
+    wanted = request(name, extents, matrix_kernels=matrix_kernels)
     fewest, most = least(wanted), volume_memory(wanted, 1 << 50).device_bytes
     assert fewest <= most
     memory = volume_memory(wanted, int(fewest + share * (most - fewest)))
     assert memory.device_bytes <= int(fewest + share * (most - fewest))
     assert set(memory.host_offsets) <= memory.maps.keys() | {PATCHES, TRANSLATED}
-    for number in range(len(wanted.passes)):
+    for number in range(len(memory.passes)):
         places = sorted(
             (memory.offsets[one], memory.offsets[one] + size)
             for one, size in alive(wanted, memory, number).items()
@@ -125,6 +131,42 @@ def test_a_limit_is_kept_and_nothing_lies_on_something_else(
 def test_all_is_on_the_card_where_that_has_room() -> None:
     memory = volume_memory(request("resnet", (256, 256, 192)), 40 << 30)
     assert (memory.host_bytes, memory.host_offsets) == (0, {})
+
+
+def test_maps_of_full_resolution_are_made_anew_before_any_leaves() -> None:
+    wanted = request("resnet", (512, 512, 192), matrix_kernels=True)
+    everything = volume_memory(wanted, 40 << 30)
+    memory = volume_memory(wanted, everything.device_bytes - 1)
+    assert (everything.residence, memory.residence) == ("card", "recomputed")
+    assert memory.device_bytes < everything.device_bytes / 2
+    assert volume_memory(replace(wanted, anew=False), everything.device_bytes - 1).host_bytes
+    numbers = [one.first for one in memory.passes]
+    assert numbers == [sum(len(p.steps) for p in memory.passes[:n]) for n in range(len(numbers))]
+
+
+def test_blocks_made_anew_share_what_the_last_layer_sees_of_their_neighbours() -> None:
+    wanted = request("resnet", (512, 512, 192), matrix_kernels=True)
+    [anew] = [one for one in recomputed(wanted.passes) if one.block is not None]
+    *_, reading, last = anew.steps
+    assert isinstance(reading, Pointwise)
+    assert isinstance(last, ConvolveToPatches)
+    assert reading.around is not None
+    held = reading.source.extents
+    for axis, block in enumerate(anew.block or ()):
+        first = reading.around[axis]
+        assert first <= reading.origin[axis] < 0
+        assert first + held[axis] >= reading.origin[axis] + reading.target.extents[axis]
+        assert last.extents[axis] == block
+    assert {step.shape for step in convolutions_anew(recomputed(wanted.passes))} <= {
+        step.shape for one in wanted.passes for step in one.steps if isinstance(step, Convolve)
+    }
+
+
+@pytest.mark.parametrize("name", ["unet", "plain"])
+def test_other_networks_keep_their_maps(name: str) -> None:
+    """Those of other forms of the outermost layers, or without the own kernels for them."""
+    wanted = request(name, (256, 256, 192), matrix_kernels=name == "unet")
+    assert recomputed(wanted.passes) == wanted.passes
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])

@@ -1,0 +1,175 @@
+"""Passes that make their largest operands anew around each block, in place of maps that are kept.
+
+Of full resolution are what the first convolution makes, and what the last one reads. A voxel is the
+same wherever in a launch it is made, so that no byte of the result changes; of a plan of cuDNN that
+has to be found out on the card.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...network.layers import Triple
+from ..memory.plan import touched
+from ..steps import (
+    Convolve,
+    ConvolvePatches,
+    ConvolveToPatches,
+    Pointwise,
+    Statistics,
+    Step,
+    Tensor,
+    TensorView,
+)
+from .passes import Pass
+
+
+def recomputed(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """The passes without maps of full resolution; as they are where that cannot be."""
+    found: list[Pass] = []
+    for one in _with_last_anew(_with_first_anew(passes)):
+        first = found[-1].last + 1 if found else 0
+        found.append(replace(one, first=first))
+    return tuple(found)
+
+
+def convolutions_anew(passes: Sequence[Pass]) -> Iterator[Convolve]:
+    """Convolutions whose blocks lie elsewhere than where they were measured."""
+    for one in passes:
+        if one.block is not None:
+            yield from (step for step in one.steps if isinstance(step, Convolve))
+
+
+def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
+    """The first layer's result is made with the voxels around a block that its reader sees."""
+    maker, *others = passes
+    conv = maker.steps[0]
+    if not isinstance(conv, ConvolvePatches) or conv.stride != 1:
+        return passes
+    found = _only_reader(passes, maker, conv.target)
+    if found is None:
+        return passes
+    reader, step = found
+    around = _anew(conv.target, step.target.extents)
+    again = replace(conv, target=around, origin=_sum(conv.origin, step.origin))
+    reading = replace(step, source=TensorView(around, around.extents), around=step.origin)
+    steps = again, *(reading if one is step else one for one in reader.steps)
+    replaced = [replace(reader, steps=steps) if one is reader else one for one in others]
+    return [*_measuring(maker), *replaced]
+
+
+def _with_last_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
+    """What the last layer reads is made in blocks that share their borders."""
+    reader = next((one for one in passes if isinstance(one.steps[-1], ConvolveToPatches)), None)
+    if reader is None or len(reader.steps) != 2:
+        return passes
+    read, last = reader.steps
+    assert isinstance(last, ConvolveToPatches)
+    if not isinstance(read, Pointwise):
+        return passes
+    maker = next((one for one in passes if _makes(one, read.source.tensor)), None)
+    if maker is None or _only_reader(passes, maker, read.source.tensor) is None:
+        return passes
+    anew = _blocks_anew(maker, read, last)
+    if anew is None:
+        return passes
+    kept = [[] if one is reader else _measuring(one) if one is maker else [one] for one in passes]
+    kept[list(passes).index(reader)] = [anew]
+    return [one for some in kept for one in some]
+
+
+def _makes(one: Pass, tensor: Tensor) -> bool:
+    """Whether a pass writes operands, and by one convolution of them a tensor."""
+    *before, conv = (step for step in one.steps if not isinstance(step, Statistics))
+    if not isinstance(conv, Convolve) or conv.target != tensor or conv.shape.stride != (1, 1, 1):
+        return False
+    is_plain = all(
+        isinstance(step, Pointwise) and step.around is None and step.target == conv.source
+        for step in before
+    )
+    return is_plain and len({step.extents for step in before if isinstance(step, Pointwise)}) == 1
+
+
+def _blocks_anew(maker: Pass, read: Pointwise, last: ConvolveToPatches) -> Pass | None:
+    """All that the last layer needs, for blocks that are smaller by what lies around them."""
+    writing = [step for step in maker.steps if isinstance(step, Pointwise)]
+    level, target = writing[0].extents, read.target.extents
+    scale = tuple(extent // own for extent, own in zip(read.extents, level, strict=True))
+    reach = (
+        max(-origin, size + origin - extent)
+        for origin, size, extent in zip(read.origin, target, read.extents, strict=True)
+    )
+    coarse = _triple(-(-size // each) for size, each in zip(reach, scale, strict=True))
+    fine = _triple(size * each for size, each in zip(coarse, scale, strict=True))
+    block = _without(read.extents, fine)
+    if min(block) <= 0:
+        return None
+    conv = next(step for step in maker.steps if isinstance(step, Convolve))
+    operand, made = (_anew(one, one.extents) for one in (conv.source, conv.target))
+    bordered = _anew(read.target, _without(target, fine))
+    steps = (
+        *(
+            replace(
+                step,
+                target=operand,
+                extents=_without(level, coarse),
+                origin=_difference(step.origin, coarse),
+            )
+            for step in writing
+        ),
+        replace(conv, source=operand, target=made),
+        replace(
+            read,
+            source=replace(read.source, tensor=made),
+            target=bordered,
+            extents=block,
+            around=_difference((0, 0, 0), fine),
+        ),
+        replace(last, source=TensorView(bordered, bordered.extents), extents=block),
+    )
+    return Pass(0, steps, block)
+
+
+def _only_reader(
+    passes: Sequence[Pass], maker: Pass, tensor: Tensor
+) -> tuple[Pass, Pointwise] | None:
+    """The one pass over voxels that reads a map, where it can read it around its own block."""
+    readers = [(one, step) for one in passes for step in one.steps if one is not maker]
+    found = [(one, step) for one, step in readers if _touches(step, tensor)]
+    if len(found) != 1:
+        return None
+    [(one, step)] = found
+    if not isinstance(step, Pointwise) or step.source.tensor != tensor:
+        return None
+    is_plain = step.residual is None and step.sampling is None and not step.shuffles
+    return (one, step) if is_plain else None
+
+
+def _touches(step: Step, tensor: Tensor) -> bool:
+    return any(item.name == tensor.name for item in touched(step))
+
+
+def _measuring(one: Pass) -> list[Pass]:
+    """A pass whose map is made anew elsewhere, if it measures that."""
+    return [one] if any(isinstance(step, Statistics) for step in one.steps) else []
+
+
+def _anew(tensor: Tensor, extents: Triple) -> Tensor:
+    return replace(tensor, name=f"{tensor.name} anew", extents=extents)
+
+
+def _sum(one: Triple, other: Triple) -> Triple:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _difference(one: Triple, other: Triple) -> Triple:
+    return one[0] - other[0], one[1] - other[1], one[2] - other[2]
+
+
+def _without(extents: Triple, border: Triple) -> Triple:
+    """What is left of extents between two borders."""
+    return _difference(_difference(extents, border), border)
+
+
+def _triple(numbers: Iterator[int]) -> Triple:
+    depth, height, width = numbers
+    return depth, height, width

@@ -1,0 +1,42 @@
+"""Whether a plan gives the same bytes for a voxel wherever in a block it lies."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...compiler.steps import NUMBER_BYTES, Convolution
+from ...network.layers import Triple
+from ..driver import Stream
+
+
+def gives_the_same_anywhere(
+    shape: Convolution, source: int, target: int, run: Callable[[], None], stream: Stream
+) -> bool:
+    """Compare what it makes of noise with what it makes of the same noise moved on.
+
+    source, target: addresses of its tensors, whose content is lost. run: queues it. Waits.
+    """
+    number = {2: np.float16, 4: np.float32}[NUMBER_BYTES[shape.precision]]
+    given = (shape.batch, *shape.source_extents, shape.source_channels)
+    made = (shape.batch, *shape.target_extents, shape.target_channels)
+    noise = np.random.default_rng(0).uniform(-1, 1, given).astype(number)
+    by = _moves(shape)
+    results: list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]] = []
+    for content in (noise, np.roll(noise, by, (1, 2, 3))):
+        stream.upload_now(source, content.tobytes())
+        run()
+        result = np.empty((*made, number().itemsize), np.uint8)
+        stream.download(result.ctypes.data, target, result.nbytes)
+        stream.wait()
+        results.append(result)
+    here = tuple(slice(None, -step or None) for step in by)
+    there = tuple(slice(step, None) for step in by)
+    return np.array_equal(results[0][:, *here], results[1][:, *there])
+
+
+def _moves(shape: Convolution) -> Triple:
+    """Voxels along each axis, of which some are no multiple of any tile."""
+    depth, height, width = (
+        min(step, extent - 1) for step, extent in zip((1, 2, 3), shape.target_extents, strict=True)
+    )
+    return depth, height, width
