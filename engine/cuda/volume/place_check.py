@@ -10,7 +10,7 @@ from ..driver import Stream
 
 
 def gives_the_same_anywhere(
-    shape: Convolution, source: int, target: int, run: Callable[[], None], stream: Stream
+    shape: Convolution, source: int, target: int, run: Callable[[], object], stream: Stream
 ) -> bool:
     """Compare what it makes of noise with what it makes of the same noise moved on.
 

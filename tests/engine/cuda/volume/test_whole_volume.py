@@ -129,7 +129,7 @@ OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel
     "changes",
     [
         {"down_padding": "reflect"},
-        {"norm": "stored", "padding": "zero", "upsampling": "nearest", "last_kernel": 3},
+        {"norm": "stored", "padding": "zero", "upsampling": "nearest"},
     ],
     ids=["reflect", "stored norm, nearest"],
 )
