@@ -18,6 +18,9 @@ from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import Graph, Network
 from cuda_cyclegan.engine.scaling import Stored
 
+WIDE = random_network(build(ResNetSpec(1, 1, 32, 1)), seed=0)
+"""Whose outermost layers own kernels do."""
+
 NETWORK = random_network(build(ResNetSpec(1, 1, 8, 1)), seed=0)
 EXTENTS = (131, 258, 302)
 
@@ -28,6 +31,7 @@ def main() -> None:
     from cuda_cyclegan.engine.cuda import kernel_images
     from cuda_cyclegan.engine.cuda.driver import Context
     from cuda_cyclegan.engine.cuda.volume.generator import (
+        CudaVolumeGenerator,
         CudaVolumeOptions,
         open_cuda_volume_generator,
         planned_volume,
@@ -41,8 +45,8 @@ def main() -> None:
         def held() -> int:
             return (70 << 30) - context.memory[0]
 
-        def translated(options: Any, name: str) -> None:
-            with open_cuda_volume_generator(NETWORK, options) as generator:
+        def translated(options: Any, name: str, network: Network = NETWORK) -> None:
+            with open_cuda_volume_generator(network, options) as generator:
                 opened = held()
                 shares: list[float] = []
                 runs = [run(generator, EXTENTS, shares) for _ in range(3)]
@@ -58,6 +62,7 @@ def main() -> None:
                     "again": held(),
                     "bytes": memory.device_bytes,
                     "host": memory.host_bytes,
+                    "residence": memory.residence,
                     "parts": sorted({timing.part for timings in runs for timing in timings}),
                     "shares": [shares == sorted(shares), *shares[-1:]],
                 }
@@ -67,6 +72,13 @@ def main() -> None:
         translated(options, "card")
         limit = found["card"]["bytes"] * 4 // 5
         translated(CudaVolumeOptions(cache=cache, vram_limit=limit), "host")
+        translated(options, "wide", WIDE)
+        less = CudaVolumeOptions(cache=cache, vram_limit=found["wide"]["bytes"] - 1)
+        translated(less, "anew", WIDE)
+        monkeypatch = pytest.MonkeyPatch()
+        with monkeypatch.context() as patched:
+            patched.setattr(CudaVolumeGenerator, "_is_same_anywhere", lambda *_: False)
+            translated(less, "elsewhere", WIDE)
         for name, chosen in (
             ("card", options),
             ("host", CudaVolumeOptions(cache=cache, vram_limit=limit)),
