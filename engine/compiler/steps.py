@@ -164,7 +164,8 @@ class Pack:
 class ConvolvePatches:
     """The first layer straight from the patches, by an own kernel for matrix units.
 
-    weight: `weight_layout.matrix_operands`, for stride 2 `strided_operands`. Target voxel v reads
+    weight: `weight_layout.matrix_operands`, for stride 2 `strided_operands`, with wgmma
+    `row_operands`. wgmma: whether by warp groups, for a 7^3 kernel. Target voxel v reads
     the patch from stride * v + origin on. statistics: of the target, if it measures that too; with
     stride 1. layer: its name. channels: of a patch. extents: (D, H, W) of a patch. mode: how it
     goes on past its border. kernel: extents (D, H, W). stride: along all axes, 2 for 4^3 alone.
@@ -180,13 +181,15 @@ class ConvolvePatches:
     weight: str
     statistics: "Statistics | None" = None
     stride: int = 1
+    wgmma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolveToPatches:
     """The last layer, to the translated patches, by the own kernel for matrix units; stride 1.
 
-    weight: `weight_layout.column_operands`; bias: name of a float32 constant [C]. layer: its name.
+    weight: `weight_layout.column_operands`, with wgmma `turned_operands`. wgmma: whether by warp
+    groups. bias: name of a float32 constant [C]. layer: its name.
     source: of the last feature maps. origin, mode: as in Pointwise. kernel, extents: (D, H, W), of
     the kernel and of a patch. channels: of a translated patch. activation: of the result.
     """
@@ -201,6 +204,7 @@ class ConvolveToPatches:
     extents: Triple
     bias: str | None
     activation: Activation
+    wgmma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +461,8 @@ class Layout:
     """The shape of the work, and the choices that do not change its result beyond rounding.
 
     slab_bytes: bound of the tensors between the steps of an outermost layer, which goes through the
-    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used.
+    depth in slabs. matrix_kernels: whether own kernels for the matrix units may be used;
+    wgmma: and those for warp groups, which only compute capability 9.0 has.
     transposed, strided: form of transposed and of strided convolutions by layer. split_fp16:
     whether a float program does convolutions on split fp16 where their input allows it
     (`split_fp16.scales`). patch: (D, H, W). batch: patches in one run. precision: of its
@@ -470,6 +475,7 @@ class Layout:
     precision: Precision
     slab_bytes: int = 112 << 20
     matrix_kernels: bool = False
+    wgmma: bool = False
     transposed: Mapping[str, TransposedForm] = field(default_factory=dict[str, TransposedForm])
     strided: Mapping[str, StridedForm] = field(default_factory=dict[str, StridedForm])
     split_fp16: bool = False

@@ -117,6 +117,48 @@ def strided_operands(weight: FloatArray) -> LaidWeight:
     return matrix_operands(weight.reshape(*weight.shape[:3], 2, 8))
 
 
+def row_operands(weight: FloatArray) -> LaidWeight:
+    """[K, 1, 7, 7, 7] -> [K / n, 7, 4, 4, 32, 8]: first operands of m64n*k16, in registers.
+
+    n, of K, is 64, or 32 where K is no multiple of that; the 64 rows of an operand are the outputs
+    for one row of the target, or for two. The operands go by the kernel plane and by pairs of the 8
+    input rows that those see, whose 8 taps each are the depth. Lane 4 g + t of warp w holds, of
+    rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first input row, then the second.
+    """
+    outputs = weight.shape[0]
+    each = 64 if outputs % 64 == 0 else 32
+    shape = outputs // each, 7, 4, 4, 32, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs // each, 64 // each, each, 7, 8, 8), np.float32)
+        for row in range(64 // each):
+            filled[:, row, :, :, row : row + 7, :7] = weight.reshape(-1, each, 7, 7, 7)
+        split = filled.reshape(-1, 4, 2, 8, 7, 4, 2, 4, 2)
+        return split.transpose(0, 4, 5, 1, 3, 7, 6, 2, 8).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
+def turned_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
+    """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 16, 2, 15, 8, 8]: operands of m64n*k16.
+
+    Of each kernel plane and half of 16 channels, one piece of 8 kernel columns and 8 channels after
+    the other: those of the kernel rows 0, 7, 6, ... 0, 7, ... 2, so that an operand of 8 rows may
+    begin with any of them. Row 7 is 0.
+    """
+    outputs, _, depth, height, width = weight.shape
+    shape = outputs, depth, source // 16, 2, 15, 8, 8
+
+    def lay_out() -> FloatArray:
+        filled = np.zeros((outputs, source, depth, 8, 8), np.float32)
+        filled[:, list(slots), :, :height, :width] = weight
+        turned = filled[:, :, :, -np.arange(15) % 8]
+        split = turned.reshape(outputs, source // 16, 2, 8, depth, 15, 8)
+        return split.transpose(0, 4, 1, 2, 5, 6, 3).reshape(shape)
+
+    return LaidWeight(weight, shape, lay_out)
+
+
 def column_operands(weight: FloatArray, slots: Slots, source: int) -> LaidWeight:
     """[K, C, kD, kH <= 7, kW <= 8] -> [K, kD, source / 32, 4, 2, 32, 8]: operands of m16n8k16.
 

@@ -49,8 +49,10 @@ from ..compiler.weight_layout import (
     encoded,
     forward,
     matrix_operands,
+    row_operands,
     strided_operands,
     transposed,
+    turned_operands,
 )
 from ..errors import DeviceMemoryError
 from ..network.layers import FloatArray, Triple
@@ -124,10 +126,12 @@ def check_outer_layers(
 
 def _source(step: OuterStep) -> str:
     match step:
+        case ConvolvePatches(wgmma=True):
+            return "convolve_patches_wgmma"
         case ConvolvePatches(stride=stride):
             return "convolve_patches" if stride == 1 else "convolve_strided_patches"
-        case ConvolveToPatches():
-            return "convolve_to_patches"
+        case ConvolveToPatches(wgmma=wgmma):
+            return "convolve_to_patches_wgmma" if wgmma else "convolve_to_patches"
         case ConvTransposeToPatches():
             return "conv_transpose_to_patches"
 
@@ -344,6 +348,7 @@ def _first_layer(step: ConvolvePatches) -> _LayerTrial:
     seen = _grown(target.extents, step.kernel, step.stride)
     packed = Tensor("packed", target.batch, seen, channels, target.precision)
     laid = matrix_operands if step.stride == 1 else strided_operands
+    laid = row_operands if step.wgmma else laid
     whole = Region(0, target.batch)
     pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
     stride = (step.stride,) * 3
@@ -387,7 +392,8 @@ def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
     pad = Pointwise(view, padded, whole, view.extents, step.origin, step.mode)
     bare = replace(step, weight=_STORED, bias=None, activation=IDENTITY)
     shape = _plain_shape(padded, made, step.kernel)
-    return _to_patches(bare, (source,), (pad,), shape, forward, column_operands)
+    stored = turned_operands if step.wgmma else column_operands
+    return _to_patches(bare, (source,), (pad,), shape, forward, stored)
 
 
 def _transposed_last_layer(step: ConvTransposeToPatches) -> _LayerTrial:

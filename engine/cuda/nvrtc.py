@@ -18,6 +18,9 @@ nvrtc: Any = import_module(
 )  # the package's types are generated and incomplete
 pathfinder: Any = import_module("cuda.pathfinder")
 
+_ARCH_OF_WGMMA = 90
+"""Whose machine code of its own, sm_90a, has wgmma."""
+
 FOLDER = Path(__file__).parent / "kernels"
 
 
@@ -74,8 +77,9 @@ def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bo
             f"capability {capability[0]}.{capability[1]}; use setting device=cpu."
         )
     kind = "sm" if wanted in known else "compute"
+    own = "a" if wanted == _ARCH_OF_WGMMA and kind == "sm" else ""
     return [
-        f"--gpu-architecture={kind}_{max(fitting)}",
+        f"--gpu-architecture={kind}_{max(fitting)}{own}",
         f"-DELEMENT_{ELEMENTS[precision]}",
         "--std=c++17",
         *(["-DIN_BLOCKS"] if in_blocks else []),

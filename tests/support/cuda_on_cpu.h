@@ -186,6 +186,82 @@ inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned
     warp().all.arrive_and_wait();
 }
 
+// Row 8 m + r of an operand at a depth, where its descriptor puts them: the layout without a swizzle as
+// the PTX manual gives it.
+inline float described(unsigned long long operand, int row, int depth) {
+    const auto bytes = [&](int bit) { return (operand >> bit & 0x3FFF) << 4; };
+    __half value;
+    memcpy(&value, block->shared.data() + bytes(0) + row / 8 * bytes(32) + depth / 8 * bytes(16) +
+                       row % 8 * 16 + depth % 8 * 2, 2);
+    return value;
+}
+
+// The layout of wgmma.m64n*k16 as the PTX manual gives it; a(row of the warp, depth).
+template <int COUNT, class Left>
+void multiply_add_by_rows(float (&sums)[COUNT], const Left& a, unsigned long long b) {
+    const int lane = thread % 32;
+    for (int i = 0; i < COUNT; ++i) {
+        const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) sums[i] += a(row, k) * described(b, column, k);
+    }
+}
+
+template <int COUNT>
+void multiply_add_of_group(float (&sums)[COUNT], const uint4& a, unsigned long long b) {
+    memcpy(warp().words[thread % 32], &a, sizeof a);
+    warp().all.arrive_and_wait();
+    const auto left = [](int row, int k) {
+        return half_of(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2);
+    };
+    multiply_add_by_rows(sums, left, b);
+    warp().all.arrive_and_wait();
+}
+
+template <int COUNT>
+void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned long long b) {
+    const int first = thread % 128 / 32 * 16;
+    multiply_add_by_rows(
+        sums, [&](int row, int k) { return described(a, first + row, k); }, b
+    );
+}
+
+// Lane 4 g + t gets of rows 2 t and 2 t + 1 the column g.
+inline unsigned transposed_matrix(unsigned word) {
+    const int lane = thread % 32;
+    warp().words[lane][0] = word;
+    warp().all.arrive_and_wait();
+    unsigned found = 0;
+    for (int half = 0; half < 2; ++half) {
+        const int row = lane % 4 * 2 + half, column = lane / 4;
+        const unsigned from = warp().words[row * 4 + column / 2][0];
+        found |= (from >> column % 2 * 16 & 0xFFFF) << half * 16;
+    }
+    warp().all.arrive_and_wait();
+    return found;
+}
+
+// An mbarrier: how many it expects, how many are missing, and phases that are over.
+struct Phases {
+    short expected, missing;
+    unsigned over;
+};
+
+inline void expect(void* signal, int count) {
+    const Phases phases = {(short)count, (short)count, 0};
+    memcpy(signal, &phases, sizeof phases);
+}
+
+inline void tell(void* signal) {
+    Phases& phases = *static_cast<Phases*>(signal);
+    if (--phases.missing == 0) phases.missing = phases.expected, ++phases.over;
+}
+
+inline bool is_over(void* signal, unsigned parity) {
+    const Phases& phases = *static_cast<Phases*>(signal);
+    if (phases.over % 2 == parity) wait();
+    return phases.over % 2 != parity;
+}
+
 constexpr int STACK = 256 << 10;
 
 struct Lane {
@@ -267,6 +343,8 @@ void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, P
 }  // namespace on_cpu
 
 inline void __syncthreads() { on_cpu::block->all.arrive_and_wait(); }
+
+inline void __syncwarp() { on_cpu::warp().all.arrive_and_wait(); }
 
 inline unsigned __cvta_generic_to_shared(const void* pointer) {
     return static_cast<const char*>(pointer) - on_cpu::block->shared.data();

@@ -22,10 +22,20 @@ ASSEMBLY = re.compile(r'asm(?: volatile)?\s*\((?:"(?:[^"\\]|\\.)*"|[^"])*?\)\s*;
 INSTEAD = {
     "atom.add": "before = on_cpu::add(barrier, added);",
     "ld.acquire": "now = on_cpu::read(barrier);",
+    "mbarrier.init": "on_cpu::expect(signal, count);",
+    "mbarrier.arrive": "on_cpu::tell(signal);",
+    "mbarrier.try_wait": "over = on_cpu::is_over(signal, parity);",
     "cp.async.ca": "on_cpu::copy(target, source, is_inside);",
+    "cp.async.cg": "on_cpu::copy(target, source, is_inside);",
     "cp.async.": ";",
     "ldmatrix": "words = on_cpu::load_matrices(row);",
     "bar.sync": "on_cpu::wait_for_some(plane + 1, PARTS * 32);",
+    "movmatrix": "word = on_cpu::transposed_matrix(word);",
+    "wgmma.mma_async": "on_cpu::multiply_add_of_group(sums, a, b);",
+    "wgmma.": ";",
+    "fence.proxy": ";",
+    "setmaxnreg": ";",
+    'asm volatile(""': ";",
     "mma.sync": "on_cpu::multiply_add(sums, a, b0, b1);",
 }
 ENTRY = """
@@ -65,6 +75,7 @@ def run(
 ) -> None:
     """Carry out a launch whose addresses are those of host memory; folder: that of libraries."""
     defines = [f"-DELEMENT_{ELEMENTS[precision]}", "-D__CUDA_ARCH__=900"]
+    defines.append("-D__CUDA_ARCH_FEAT_SM90_ALL")
     if launch.in_blocks:
         defines.append("-DIN_BLOCKS")
     library = _opened(launch.source, tuple(defines), folder)

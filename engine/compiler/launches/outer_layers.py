@@ -39,6 +39,14 @@ layer has the same form on all cards with matrix units of m16n8k16: each gives a
 _RING, _COLUMNS, _PITCH = 8, 128, 144  # of convolve_patches.cu
 _STRIDED_PLANES, _STRIDED_ROWS, _STRIDED_COLUMNS = 2, 8, 64  # of convolve_strided_patches.cu
 _PLANES, _PARTS_OF_PLANE, _TILES, _WIDTH = 4, 3, 3, 64  # of convolve_to_patches.cu
+WARP_GROUP_CHANNELS = 32, 64
+"""Of the source of convolve_to_patches_wgmma.cu."""
+
+_GROUP, _WARP_GROUP_COLUMNS = 128, (128, 96, 64)
+"""Threads of a warp group, and columns of its blocks of the outer layers; the wider costs less."""
+
+_GROUP_ROWS, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
+_BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
 """Walks through the depth at once on a multiprocessor at most; of what their number on a card is a
@@ -100,7 +108,31 @@ class _Walk:
     shared: int
 
 
+def _warp_group_columns(width: int) -> int:
+    """Columns of a block that leave the least of its last one empty."""
+    return min(_WARP_GROUP_COLUMNS, key=lambda columns: -(-width // columns) * columns)
+
+
+def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
+    target = step.target
+    depth, height, width = target.extents
+    columns, outputs = _warp_group_columns(width), _outputs_of_groups(step)
+    lines = _GROUP_ROWS + 8 - 64 // outputs
+    numbers = _GROUP_RING * lines * columns * _TAPS
+    shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
+    blocks = -(-width // columns) * -(-height // _GROUP_ROWS)
+    parts = target.batch * target.channels // outputs
+    planes = _fastest_planes(depth, blocks * parts, card.multiprocessors, _BEGINNING)
+    return _Walk((blocks, -(-depth // planes), parts), _GROUP_ROWS, planes, shared)
+
+
+def _outputs_of_groups(step: ConvolvePatches) -> int:
+    return 64 if step.target.channels % 64 == 0 else 32
+
+
 def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
+    if step.wgmma:
+        return _walk_of_groups(step, card)
     target = step.target
     depth, height, width = target.extents
     outputs = _outputs(step)
@@ -127,6 +159,11 @@ def _planes(depth: int, beside: int, at_once: int, border: int) -> int:
     even = max(1, at_once // _WALKS_EVEN) * _WALKS_EVEN
     if even >= (1 - _MOST_IDLE) * at_once:
         return max(_FEWEST_PLANES, -(-depth * beside // even))
+    return _fastest_planes(depth, beside, at_once, border)
+
+
+def _fastest_planes(depth: int, beside: int, at_once: int, border: int) -> int:
+    """As `_planes`; border: planes that take as long as what a walk takes besides its own."""
 
     def seconds(planes: int) -> int:
         """As if a plane took one, with all walks that do not fit at once behind the others."""
@@ -176,6 +213,12 @@ def convolve_patches(
         rows=walk.rows,
         planes=walk.planes,
     )
+    if step.wgmma:
+        name = (
+            f"convolve_patches_{_outputs_of_groups(step)}_{_warp_group_columns(target.extents[2])}"
+        )
+        block = 3 * _GROUP, 1, 1
+        return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
     name = f"convolve_patches_{_outputs(step)}"
     return Launch("convolve_patches", name, walk.grid, (BLOCK, 1, 1), walk.shared, values)
 
@@ -213,7 +256,8 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     view = step.source
     depth, height, width = step.extents
     repeats = view.tensor.batch * step.channels
-    columns, planes = -(-width // _WIDTH), -(-depth // _PLANES)
+    wide = _warp_group_columns(width) if step.wgmma else _WIDTH
+    columns, planes = -(-width // wide), -(-depth // _PLANES)
 
     def cost(rows: int) -> tuple[int, int]:
         waves = -(-columns * planes * repeats * -(-height // rows) // card.multiprocessors)
@@ -239,6 +283,11 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
         activation=activation_of(step.activation, at),
     )
     grid = columns * -(-height // rows), planes, repeats
+    if step.wgmma:
+        name = f"convolve_to_patches_{view.channels}_{wide}"
+        shared = _last_of_groups_shared(step.kernel, view.channels, wide)
+        block = (_PLANES + 1) * _GROUP, 1, 1
+        return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
     kernel = f"{name}_zero" if step.mode == "zero" else name
@@ -250,6 +299,14 @@ def last_layer_shared(kernel: Triple, channels: int) -> int:
     operands = kernel[0] * channels // 32
     sums = 2 * 8 * (_PARTS_OF_PLANE * _TILES * 8 + 4)
     return operands * 4 * 2 * 32 * 16 + _PLANES * (sums + operands + 2) * 4
+
+
+def _last_of_groups_shared(kernel: Triple, channels: int, columns: int) -> int:
+    weights = 7 * channels // 16 * 2 * 15 * 64 * 2
+    width, stages = columns + _TAPS, 10 if channels == 32 else 5
+    stored = stages * channels // 8 * (width + 2) * 16
+    sums = _PLANES * 8 * (width + 4) * 4
+    return weights + stored + sums + 16 * stages + 4 * (width + _PLANES + kernel[0])
 
 
 def conv_transpose_to_patches(

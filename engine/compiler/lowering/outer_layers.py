@@ -7,7 +7,12 @@ from math import prod
 from ...network.graph import Node
 from ...network.layers import Constant, Conv3d, ConvTranspose3d, Pad, Triple
 from .. import weight_layout
-from ..launches.outer_layers import cells_shared, last_layer_shared, most_shared
+from ..launches.outer_layers import (
+    WARP_GROUP_CHANNELS,
+    cells_shared,
+    last_layer_shared,
+    most_shared,
+)
 from ..steps import (
     IDENTITY,
     NUMBER_BYTES,
@@ -40,6 +45,9 @@ _MOST_PARTS = 2
 
 _ZERO: Triple = (0, 0, 0)
 _ONE: Triple = (1, 1, 1)
+_USUAL: Triple = (7, 7, 7)
+"""The kernel of convolve_patches_wgmma.cu."""
+
 _STRIDED = (2, 2, 2), (4, 4, 4)
 """Stride and kernel of what convolve_strided_patches.cu takes."""
 
@@ -120,11 +128,18 @@ def _fits_strided_kernel(writer: Writer, conv: Conv3d) -> bool:
     return not writer.layout.in_blocks and (conv.stride, conv.kernel) == _STRIDED
 
 
+def _fits_first_of_groups(writer: Writer, conv: Conv3d) -> bool:
+    """Whether a first layer is of the form of convolve_patches_wgmma.cu."""
+    is_usual = (conv.stride, conv.kernel) == (_ONE, _USUAL)
+    return writer.layout.wgmma and is_usual and conv.out_channels % 32 == 0
+
+
 def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
     pad = writer.padded_inputs[node.inputs[0]] or Pad("zero", conv.padding, conv.padding)
     target = writer.tensor(node.name, writer.shapes[node.name].extents, conv.out_channels)
-    is_strided = conv.stride != _ONE
-    lay = weight_layout.strided_operands if is_strided else weight_layout.matrix_operands
+    is_strided, wgmma = conv.stride != _ONE, _fits_first_of_groups(writer, conv)
+    lay = weight_layout.row_operands if wgmma else weight_layout.matrix_operands
+    lay = weight_layout.strided_operands if is_strided else lay
     laid = lay(writer.weights[conv.weight])
     key = writer.weight(f"{node.name}.stored", laid)
     origin = negative(pad.before)
@@ -140,6 +155,7 @@ def _convolve_directly(writer: Writer, node: Node, conv: Conv3d) -> Value:
             conv.kernel,
             key,
             stride=conv.stride[0],
+            wgmma=wgmma,
         )
     )
     return biased(writer, node, whole(target), conv.bias)
@@ -221,7 +237,9 @@ def _convolve_to_patches(
         source, origin, mode = whole(bordered), _ZERO, "replicate"
     else:
         source = _expressed(writer, node.name, value.parts[0])
-    laid = weight_layout.column_operands(writer.weights[conv.weight], value.slots, value.stored)
+    wgmma = writer.layout.wgmma and value.stored in WARP_GROUP_CHANNELS
+    lay = weight_layout.turned_operands if wgmma else weight_layout.column_operands
+    laid = lay(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(
         ConvolveToPatches(
             node.name,
@@ -234,6 +252,7 @@ def _convolve_to_patches(
             writer.shapes[node.name].extents,
             bias,
             activation,
+            wgmma,
         )
     )
 

@@ -25,6 +25,8 @@ _MATRIX_KERNELS = {
     "convolve_to_patches",
     "conv_transpose_to_patches",
 }
+_WGMMA_CAPABILITY = (9, 0)
+_WGMMA_KERNELS = {"convolve_patches_wgmma", "convolve_to_patches_wgmma"}
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
 
@@ -94,6 +96,8 @@ class ProgramRequest:
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_matrix = has_matrix and not self.without & _MATRIX_KERNELS
+        has_wgmma = has_matrix and capability == _WGMMA_CAPABILITY
+        has_wgmma = has_wgmma and not self.without & _WGMMA_KERNELS
         split_fp16 = (
             split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without
         )
@@ -101,7 +105,13 @@ class ProgramRequest:
         while batch:
             for slab_bytes in _SLABS:
                 yield Layout(
-                    self.patch, batch, self.precision, slab_bytes, has_matrix, split_fp16=split_fp16
+                    self.patch,
+                    batch,
+                    self.precision,
+                    slab_bytes,
+                    has_matrix,
+                    has_wgmma,
+                    split_fp16=split_fp16,
                 )
             batch //= 2
 

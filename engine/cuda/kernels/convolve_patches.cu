@@ -12,27 +12,8 @@
 // 7^3, 1 to 32 channels, 128^3 voxels, fp16, H200: 0.180 ms, with statistics 0.202 ms (in a pass of
 // their own 0.228 ms). With the taps packed as channels and cuDNN's best plan it took 0.44 ms.
 
-#include "blocks.cuh"
+#include "convolve_patches.cuh"
 #include "matrix.cuh"
-#include "moments.cuh"
-
-struct ConvolvePatches {
-    const float* patches;
-    const Element* weights;    // as mma operands: [steps][K / 8][32 lanes][4]
-    Element* target;
-    Moments* partials;         // [N][blocks of a patch][K], or null
-    int patch_channels, extents[3];
-    int target_extents[3];
-    int kernel[2];             // planes and rows
-    int origin[3], limit[3];   // first position that the target sees on each axis, and its end
-    int border;
-    int steps;                 // of two lines each
-    int outputs;               // K
-    int rows, planes;          // of the target, a block
-#ifdef IN_BLOCKS
-    Blocks blocks;
-#endif
-};
 
 constexpr int RING = 8;        // planes in shared memory; the kernel has at most 7
 constexpr int COLUMNS = 128;   // of the target, a block

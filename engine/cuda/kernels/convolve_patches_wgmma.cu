@@ -1,0 +1,284 @@
+// The first layer of one input channel and a 7^3 kernel, straight from the patches, by wgmma.
+//
+// patches float [N, 1, D, H, W] -> target [N, D', H', W', K], stride 1, K a multiple of 32.
+// Reads 4 bytes and writes 2 K bytes a voxel. The matrix product has outputs as M, 64 channels of one
+// row of the target or 32 of two rows; voxels of a row as N; and as its depth the 8 input rows that
+// those see, 8 taps each, of the 7 planes: 448 for 343. The weights stay in registers for all of a
+// block's walk through the depth. Each input row lies in shared memory as what its voxels see, 8
+// numbers a voxel, so that it is an operand as it is, for each kernel plane and row.
+//
+// Two groups of four warps take turns: one has the matrix units while the other writes what it has.
+// A third one loads the planes.
+
+#include "convolve_patches.cuh"
+#include "matrix.cuh"
+#include "wgmma.cuh"
+
+#if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+constexpr int KERNEL = 7, TAPS = 8;
+constexpr int RING = 8;   // planes in shared memory
+constexpr int ROWS = 4;   // of the target, a block
+constexpr int PAIRS = 4;  // of input rows that a row of the target, or two of them, see
+constexpr int GROUP = 128, THREADS = 3 * GROUP;
+constexpr int LOADER_REGISTERS = 56, OTHER_REGISTERS = 224;
+
+// Loads input planes; each warp of a group every fourth line of them.
+template <int COLUMNS, int LINES>
+class Loader {
+    static constexpr int PARTS = COLUMNS / 32, COUNT = (LINES + 3) / 4;
+    const ConvolvePatches& p;
+    const float* patch;
+    int first_z, first_row, first_y;  // of the block, in the patch and in the volume
+    int places[PARTS + 1];            // of this lane's voxels in a row; -1 where it is 0
+    float voxels[COUNT][PARTS + 1];
+
+public:
+    __device__ __forceinline__ Loader(
+        const ConvolvePatches& p, const float* patch, const Start& start, int row, int column
+    ) : p(p), patch(patch), first_z(start.at[0]), first_row(row + threadIdx.x % GROUP / 32),
+        first_y(start.at[1]) {
+#pragma unroll
+        for (int part = 0; part <= PARTS; ++part) {
+            const int own = column + part * 32 + threadIdx.x % 32;
+            places[part] = -1;
+            if (own < p.limit[2]) {
+                places[part] = continued(own + start.at[2], p.extents[2], p.border);
+            }
+        }
+    }
+
+    // Into registers.
+    __device__ __forceinline__ void fetch(int d) {
+        const int z = d < p.limit[0] ? continued(d + first_z, p.extents[0], p.border) : -1;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const int row = first_row + 4 * i;
+            int y = -1;
+            if (row < p.limit[1]) y = continued(row + first_y, p.extents[1], p.border);
+            const float* line = patch + ((Index)z * p.extents[1] + y) * p.extents[2];
+#pragma unroll
+            for (int part = 0; part <= PARTS; ++part) {
+                voxels[i][part] = 0.0f;
+                if (z >= 0 && y >= 0 && places[part] >= 0) voxels[i][part] = line[places[part]];
+            }
+        }
+    }
+
+    // To shared memory, of each voxel it and the 7 right of it.
+    __device__ __forceinline__ void store(Element* plane) const {
+        const int warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            if (warp + 4 * i >= LINES) break;
+            Element* line = plane + ((warp + 4 * i) * COLUMNS + lane) * TAPS;
+            unsigned pairs[PARTS + 1];  // of each voxel and the one right of it
+#pragma unroll
+            for (int part = 0; part <= PARTS; ++part) {
+                float right = __shfl_sync(~0u, voxels[i][part], (lane + 1) % 32);
+                if (part < PARTS) {
+                    const float beyond = __shfl_sync(~0u, voxels[i][part + 1], 0);
+                    if (lane == 31) right = beyond;
+                }
+                pairs[part] = pair(voxels[i][part], right);
+            }
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) {
+                unsigned words[4] = {pairs[part]};
+#pragma unroll
+                for (int k = 1; k < 4; ++k) {
+                    const unsigned given = lane < 2 * k ? pairs[part + 1] : pairs[part];
+                    words[k] = __shfl_sync(~0u, given, (lane + 2 * k) % 32);
+                }
+                *reinterpret_cast<uint4*>(line + part * 32 * TAPS) =
+                    make_uint4(words[0], words[1], words[2], words[3]);
+            }
+        }
+    }
+};
+
+// Running sums of one channel's numbers, about the first of them.
+struct Sums {
+    float shift, sum, squares;
+
+    __device__ __forceinline__ void add(float value) {
+        const float deviation = value - shift;
+        sum += deviation;
+        squares = fmaf(deviation, deviation, squares);
+    }
+
+    __device__ __forceinline__ Moments moments(int count) const {
+        if (!count) return {0.0f, 0.0f, 0.0f};
+        const float offset = sum / count;
+        return {(float)count, shift + offset, squares - offset * sum};
+    }
+};
+
+__device__ __forceinline__ Moments of_four_lanes(Moments moments) {
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+        moments.join({__shfl_xor_sync(~0u, moments.count, distance),
+                      __shfl_xor_sync(~0u, moments.mean, distance),
+                      __shfl_xor_sync(~0u, moments.squares, distance)});
+    }
+    return moments;
+}
+
+template <int OUTPUTS, int COLUMNS>
+__device__ __forceinline__ void convolve(const ConvolvePatches& p) {
+    constexpr int TILE_ROWS = 64 / OUTPUTS, TILES = ROWS / TILE_ROWS;
+    constexpr int LINES = ROWS + 2 * PAIRS - TILE_ROWS;
+    constexpr int LINE = COLUMNS * TAPS, PLANE = LINES * LINE;
+    extern __shared__ char shared[];
+    Element* ring = reinterpret_cast<Element*>(shared);             // [RING][LINES][COLUMNS][TAPS]
+    Signal* loaded = reinterpret_cast<Signal*>(ring + RING * PLANE);  // of each slot of the ring
+    Signal* left = loaded + RING;                                   // the planes of each slot
+    Signal* turn = left + RING;                                     // of each group
+    Moments* joined = reinterpret_cast<Moments*>(turn + 2);         // [8 warps][16]
+
+    const int blocks_w = (p.target_extents[2] + COLUMNS - 1) / COLUMNS;
+    const int first_w = blockIdx.x % blocks_w * COLUMNS, first_h = blockIdx.x / blocks_w * ROWS;
+    const int first_d = blockIdx.y * p.planes;
+    const int planes = min(p.planes, p.target_extents[0] - first_d);
+    const int group = threadIdx.x / GROUP, warp = threadIdx.x % GROUP / 32;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int parts = p.outputs / OUTPUTS, part = blockIdx.z % parts, number = blockIdx.z / parts;
+    const Start start = start_of(p, number);
+    const float* patch =
+        p.patches + (Index)(ARE_BLOCKS ? 0 : number) * p.extents[0] * p.extents[1] * p.extents[2];
+    const int d = first_d + p.origin[0], h = first_h + p.origin[1], w = first_w + p.origin[2];
+
+    if (threadIdx.x < RING) {
+        loaded[threadIdx.x].expect(4);
+        left[threadIdx.x].expect(8);
+    }
+    if (threadIdx.x < 2) turn[threadIdx.x].expect(4);
+    Loader<COLUMNS, LINES> loader(p, patch, start, h, w);
+    for (int i = group; i < KERNEL; i += 3) {
+        loader.fetch(d + i);
+        loader.store(ring + i * PLANE);
+    }
+    publish();
+    __syncthreads();
+
+    if (group == 2) {
+        give_registers<LOADER_REGISTERS>();
+        for (int i = KERNEL; i < planes + KERNEL - 1; ++i) {
+            loader.fetch(d + i);
+            if (i >= RING) left[i % RING].wait(i / RING - 1);
+            loader.store(ring + i % RING * PLANE);
+            publish();
+            __syncwarp();
+            if (lane == 0) loaded[i % RING].tell();
+        }
+    } else {
+        take_registers<OTHER_REGISTERS>();
+        uint4 weights[KERNEL * PAIRS];
+        const uint4* from = reinterpret_cast<const uint4*>(p.weights) +
+                            part * KERNEL * PAIRS * GROUP + threadIdx.x % GROUP;
+#pragma unroll
+        for (int i = 0; i < KERNEL * PAIRS; ++i) weights[i] = from[i * GROUP];
+        if (group == 1 && lane == 0) turn[0].tell();
+
+        const int own_row = 16 * warp / OUTPUTS, channel = 16 * warp % OUTPUTS;
+        const int inside = p.target_extents[2] - first_w;
+        const unsigned long long first = described(ring, LINE * 2, 128);
+        Sums low{0.0f, 0.0f, 0.0f}, high{0.0f, 0.0f, 0.0f};
+        int count = 0;  // of voxels that this lane has measured
+        for (int o = 0, turns = 0; o < planes; ++o) {
+            if (o) loaded[(o + KERNEL - 1) % RING].wait((o - 1) / RING);
+#pragma unroll 1
+            for (int tile = group; tile < TILES; tile += 2, ++turns) {
+                float sums[COLUMNS / 2];
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0.0f;
+                turn[group].wait(turns);
+                hold(sums);
+                begin_products();
+#pragma unroll
+                for (int i = 0; i < KERNEL; ++i) {
+                    const int place = (o + i) % RING * PLANE + tile * TILE_ROWS * LINE;
+#pragma unroll
+                    for (int j = 0; j < PAIRS; ++j) {
+                        multiply_add(
+                            sums, weights[i * PAIRS + j], first + (place + j * 2 * LINE) / 8
+                        );
+                    }
+                }
+                end_batch();
+                if (lane == 0) turn[1 - group].tell();
+                hold(sums);
+                wait_for_products<0>();
+                hold(sums);
+                if (tile + 2 >= TILES) {
+                    __syncwarp();
+                    if (lane == 0) left[o % RING].tell();
+                }
+
+                const int row = first_h + tile * TILE_ROWS + own_row;
+                if (row >= p.target_extents[1]) continue;
+                if (p.partials) {
+                    if (!count) low.shift = sums[0], high.shift = sums[2];
+#pragma unroll
+                    for (int i = 0; i < COLUMNS / 2; i += 4) {
+#pragma unroll
+                        for (int odd = 0; odd < 2; ++odd) {
+                            if (i * 2 + 2 * t + odd >= inside) continue;
+                            low.add(sums[i + odd]);
+                            high.add(sums[i + 2 + odd]);
+                            ++count;
+                        }
+                    }
+                }
+                Element* line = p.target + part * OUTPUTS + channel + t % 2 * 8 +
+                                ((((Index)number * p.target_extents[0] + first_d + o) *
+                                      p.target_extents[1] + row) * p.target_extents[2] + first_w) *
+                                    p.outputs;
+#pragma unroll
+                for (int i = 0; i < COLUMNS / 2; i += 8) {
+                    unsigned words[4];
+#pragma unroll
+                    for (int k = 0; k < 4; ++k) {
+                        words[k] =
+                            transposed_matrix(pair(sums[i + 2 * k], sums[i + 2 * k + 1]));
+                    }
+                    const uint4 own = transposed(words[0], words[1], words[2], words[3], t);
+                    const int voxel = i * 2 + t / 2 * 8 + g;
+                    if (voxel < inside) {
+                        *reinterpret_cast<uint4*>(line + (Index)voxel * p.outputs) = own;
+                    }
+                }
+            }
+        }
+        if (p.partials) {
+            const Moments lower = of_four_lanes(low.moments(count));
+            const Moments upper = of_four_lanes(high.moments(count));
+            Moments* own = joined + (group * 4 + warp) * 16;
+            if (t == 0) own[g] = lower, own[8 + g] = upper;
+        }
+    }
+    if (!p.partials) return;
+    __syncthreads();
+    if (threadIdx.x >= OUTPUTS) return;
+    Moments moments{0.0f, 0.0f, 0.0f};
+    for (int other = threadIdx.x / 16; other < 8; other += OUTPUTS / 16) {
+        moments.join(joined[other * 16 + threadIdx.x % 16]);
+    }
+    const Index block = ((Index)number * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    p.partials[block * p.outputs + part * OUTPUTS + threadIdx.x] = moments;
+}
+
+#define CONVOLVE_PATCHES(outputs, columns)                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                       \
+        convolve_patches_##outputs##_##columns(ConvolvePatches p) {                \
+        convolve<outputs, columns>(p);                                             \
+    }
+
+CONVOLVE_PATCHES(32, 64)
+CONVOLVE_PATCHES(32, 96)
+CONVOLVE_PATCHES(32, 128)
+CONVOLVE_PATCHES(64, 64)
+CONVOLVE_PATCHES(64, 96)
+CONVOLVE_PATCHES(64, 128)
+
+#endif
