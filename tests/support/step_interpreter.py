@@ -56,6 +56,15 @@ def continued(positions: np.ndarray, extent: int, mode: PadMode) -> tuple[np.nda
     return np.clip(positions, 0, extent - 1), outside if is_constant else outside & False
 
 
+def of_rows(
+    operands: np.ndarray, outputs: int, output: int, plane: int, row: int, tap: int
+) -> np.ndarray:
+    """A weight of `weight_layout.row_operands`, of the first of its rows of the target."""
+    part, own = divmod(output, outputs // len(operands))
+    lane, place = own % 8 * 4 + tap // 2, (row % 2 * 2 + own % 16 // 8) * 2 + tap % 2
+    return operands[part, plane, row // 2, own // 16, lane, place]
+
+
 class _Memory:
     def __init__(
         self,
@@ -170,8 +179,11 @@ class _Memory:
                 window = taken(self.patches[:, c, ..., None], places, step.mode)[..., 0]
                 assert window.shape[3] == width
                 for output in range(step.target.channels):
-                    lane = output % 8 * 4 + tap // 2
-                    weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
+                    if step.wgmma:
+                        weight = of_rows(operands, step.target.channels, output, i, j, tap)
+                    else:
+                        lane = output % 8 * 4 + tap // 2
+                        weight = operands[number // 2, output // 8, lane, number % 2 * 2 + tap % 2]
                     target[..., output] += weight * window
 
     def convolve_to_patches(self, step: ConvolveToPatches) -> None:
@@ -186,7 +198,11 @@ class _Memory:
             for channel in range(window.shape[-1]):
                 lane, half = tap[2] * 4 + channel % 32 // 8, channel % 8 // 4
                 place = channel % 4 // 2 * 4 + tap[1] % 2 * 2 + channel % 2
-                weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
+                if step.wgmma:
+                    chunk = channel // 16, channel % 16 // 8
+                    weight = operands[:, tap[0], *chunk, -tap[1] % 8, tap[2], channel % 8]
+                else:
+                    weight = operands[:, tap[0], channel // 32, tap[1] // 2, half, lane, place]
                 total += window[..., channel, None] * weight
         bias = self.lowered.constants[step.bias] if step.bias else np.zeros(step.channels)
         self.translated[...] = np.moveaxis(activated(total + bias, step.activation), -1, 1)

@@ -45,7 +45,7 @@ WARP_GROUP_CHANNELS = 32, 64
 _GROUP, _WARP_GROUP_COLUMNS = 128, (128, 96, 64)
 """Threads of a warp group, and columns of its blocks of the outer layers; the wider costs less."""
 
-_GROUP_ROWS, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
+_GROUP_TILES, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
 _MOST_WALKS, _WALKS_EVEN, _MOST_IDLE = 2, 16, 0.2
@@ -117,13 +117,14 @@ def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
     columns, outputs = _warp_group_columns(width), _outputs_of_groups(step)
-    lines = _GROUP_ROWS + 8 - 64 // outputs
+    rows = _GROUP_TILES * 64 // outputs
+    lines = rows + 8 - 64 // outputs
     numbers = _GROUP_RING * lines * columns * _TAPS
     shared = numbers * NUMBER_BYTES[target.precision] + 8 * (2 * _GROUP_RING + 2) + 12 * 128
-    blocks = -(-width // columns) * -(-height // _GROUP_ROWS)
+    blocks = -(-width // columns) * -(-height // rows)
     parts = target.batch * target.channels // outputs
     planes = _fastest_planes(depth, blocks * parts, card.multiprocessors, _BEGINNING)
-    return _Walk((blocks, -(-depth // planes), parts), _GROUP_ROWS, planes, shared)
+    return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
 
 
 def _outputs_of_groups(step: ConvolvePatches) -> int:

@@ -48,6 +48,9 @@ _ONE: Triple = (1, 1, 1)
 _USUAL: Triple = (7, 7, 7)
 """The kernel of convolve_patches_wgmma.cu."""
 
+_NARROW = 64
+"""Columns up to which convolve_to_patches.cu is no slower than with warp groups."""
+
 _STRIDED = (2, 2, 2), (4, 4, 4)
 """Stride and kernel of what convolve_strided_patches.cu takes."""
 
@@ -237,7 +240,9 @@ def _convolve_to_patches(
         source, origin, mode = whole(bordered), _ZERO, "replicate"
     else:
         source = _expressed(writer, node.name, value.parts[0])
-    wgmma = writer.layout.wgmma and value.stored in WARP_GROUP_CHANNELS
+    extents = writer.shapes[node.name].extents
+    is_wide = extents[2] > _NARROW and value.stored in WARP_GROUP_CHANNELS
+    wgmma = writer.layout.wgmma and is_wide
     lay = weight_layout.turned_operands if wgmma else weight_layout.column_operands
     laid = lay(writer.weights[conv.weight], value.slots, value.stored)
     writer.steps.append(
@@ -249,7 +254,7 @@ def _convolve_to_patches(
             conv.kernel,
             writer.weight(f"{node.name}.stored", laid),
             conv.out_channels,
-            writer.shapes[node.name].extents,
+            extents,
             bias,
             activation,
             wgmma,

@@ -12,6 +12,10 @@
 //
 // Each of four groups of four warps owns a plane of the target; a fifth one loads input rows, each
 // once for all of them.
+//
+// 32 / 64 channels to 1, fp16, H200: 128^3 0.197 / 0.381 ms (by mma.sync 0.209 / 0.424), 96^3 0.104 / 0.206
+// (0.152 / 0.314), 256x256x180 0.99 / 2.12 (1.19 / 2.42). The matrix units are busy for 41 % of it; what
+// holds them up is the cache, of which the copies to shared memory take 87 %.
 
 #include "convolve_to_patches.cuh"
 #include "wgmma.cuh"

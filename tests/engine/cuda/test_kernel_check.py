@@ -14,13 +14,14 @@ pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed
 
 from support import cuda_on_cpu
 from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
-from support.described_cards import H200
+from support.described_cards import CARDS, H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
     ConvolvePatches,
+    ConvolveToPatches,
     ConvTransposeToPatches,
     ExpressedView,
     Layout,
@@ -69,6 +70,8 @@ MEASURED = replace(
         "shift",
     ),
 )
+WIDE = (7, 7, 7)
+OF_GROUPS = replace(STEP, kernel=WIDE, origin=(-3, 0, -3), wgmma=True)
 LOWERED = Lowered(Layout(EXTENTS, 2, "fp16", matrix_kernels=True), H200, (STEP,), {}, {})
 
 
@@ -85,7 +88,7 @@ class LaneKernels(HostKernels):
         self.first_layers = []
 
     def launch(self, _stream, launch) -> None:
-        if launch.source in ("convolve_patches", "convolve_strided_patches"):
+        if launch.source.endswith(("_patches", "_wgmma")):
             self.first_layers.append(launch)
         cuda_on_cpu.run(launch, "fp16", self._folder, launch.grid)
 
@@ -93,8 +96,14 @@ class LaneKernels(HostKernels):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 @pytest.mark.parametrize(
     ("step", "grid"),
-    [(STEP, None), (STRIDED, None), (STEP, BlockGrid(EXTENTS, EXTENTS))],
-    ids=["dense", "strided", "in blocks"],
+    [
+        (STEP, None),
+        (STRIDED, None),
+        (STEP, BlockGrid(EXTENTS, EXTENTS)),
+        (OF_GROUPS, None),
+        (OF_GROUPS, BlockGrid(EXTENTS, EXTENTS)),
+    ],
+    ids=["dense", "strided", "in blocks", "warp groups", "warp groups in blocks"],
 )
 def test_the_first_layer_is_right_and_found_wrong_when_it_is(
     step, grid, folder, monkeypatch, cache
@@ -191,6 +200,29 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, m
     assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+@pytest.mark.parametrize(("channels", "shuffled", "width"), [(32, True, 10), (64, False, 70)])
+def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
+    channels, shuffled, width, folder, monkeypatch, cache
+):
+    monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
+    monkeypatch.setattr(kernel_check, "RUNS", 2)
+    extents = 6, 4, width
+    cells = Tensor("source", 1, (3, 2, width // 2), 8 * channels, "fp16")
+    tensor = cells if shuffled else Tensor("source", 1, extents, channels, "fp16")
+    source = TensorView(tensor, extents, shuffled=shuffled)
+    step = ConvolveToPatches(
+        "last", source, (-3, -3, -3), "reflect", WIDE, "weight", 1, extents, None, IDENTITY, True
+    )
+    kernels, stream = LaneKernels(folder), HostStream()
+    check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
+    assert list(cache.kernels.values()) == [""]
+    right = kernel_check._last_layer(step)
+    wrong = replace(right, step=replace(right.step, mode="replicate"))
+    monkeypatch.setattr(kernel_check, "_last_layer", lambda _: wrong)
+    assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
+
+
 def test_each_layer_is_checked_once_and_with_one_patch_where_memory_is_short(cache, monkeypatch):
     asked = []
 
@@ -219,17 +251,27 @@ def test_a_wrong_kernel_is_left_out_until_it_is_compiled_anew(cache, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("without", "precision", "matrix", "split"),
+    ("without", "precision", "matrix", "wgmma", "split"),
     [
-        (set(), "fp16", True, False),
-        ({"convolve_patches"}, "fp16", False, False),
-        ({"convolve_strided_patches"}, "fp16", False, False),
-        ({"convolve_to_patches"}, "bf16", False, False),
-        ({SPLIT_KERNEL}, "fp16", True, False),
-        (set(), "fp32", False, True),
-        ({SPLIT_KERNEL}, "tf32", False, False),
+        (set(), "fp16", True, True, False),
+        ({"convolve_patches"}, "fp16", False, False, False),
+        ({"convolve_strided_patches"}, "fp16", False, False, False),
+        ({"convolve_to_patches"}, "bf16", False, False, False),
+        ({"convolve_patches_wgmma"}, "fp16", True, False, False),
+        ({"convolve_to_patches_wgmma"}, "bf16", True, False, False),
+        ({SPLIT_KERNEL}, "fp16", True, True, False),
+        (set(), "fp32", False, False, True),
+        ({SPLIT_KERNEL}, "tf32", False, False, False),
     ],
 )
-def test_a_program_does_without_what_is_wrong(without, precision, matrix, split):
+def test_a_program_does_without_what_is_wrong(without, precision, matrix, wgmma, split):
     wanted = ProgramRequest((32, 32, 32), 1, precision, H200, frozenset(without))
-    assert {(one.matrix_kernels, one.split_fp16) for one in wanted.layouts()} == {(matrix, split)}
+    chosen = {(one.matrix_kernels, one.wgmma, one.split_fp16) for one in wanted.layouts()}
+    assert chosen == {(matrix, wgmma, split)}
+
+
+def test_only_cards_that_have_wgmma_get_kernels_for_warp_groups():
+    for card in CARDS.values():
+        wanted = ProgramRequest((32, 32, 32), 1, "fp16", card)
+        has_wgmma = card.capability == (9, 0)
+        assert {one.wgmma for one in wanted.layouts()} == {has_wgmma}

@@ -15,7 +15,8 @@ from cuda_cyclegan.engine.errors import CudaError
 
 KERNELS = [path.stem for path in sorted(FOLDER.glob("*.cu"))]
 IN_BLOCKS = [name for name in KERNELS if "#ifdef IN_BLOCKS" in (FOLDER / f"{name}.cu").read_text()]
-IN_BLOCKS.append("pointwise")  # by the header that only it and one more include
+IN_BLOCKS += ["pointwise", "convolve_patches"]  # by the headers that they include
+WGMMA = ["convolve_patches_wgmma", "convolve_to_patches_wgmma"]
 OLDEST, NEWEST = (7, 5), (12, 0)
 BETWEEN = [(8, 0), (8, 6), (8, 9), (10, 0)]
 """But for 9.0, for which kernels are compiled to see how their arguments are laid out."""
@@ -36,6 +37,14 @@ def test_kernels_of_blocks_compile_for_the_oldest_and_newest_chip(name, precisio
         image = compiled(name, precision, chip, in_blocks=True)
         assert image.startswith(b"\x7fELF")
         assert image != compiled(name, precision, chip)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", WGMMA)
+def test_kernels_for_warp_groups_are_there_on_the_one_chip_that_has_wgmma(name, precision):
+    for in_blocks in (False, True):
+        images = [compiled(name, precision, chip, in_blocks=in_blocks) for chip in ((9, 0), NEWEST)]
+        assert [b"_64_128" in image for image in images] == [True, False]
 
 
 @pytest.mark.parametrize("chip", BETWEEN)

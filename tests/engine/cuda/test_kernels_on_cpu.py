@@ -109,6 +109,8 @@ def test_normalise(folder, batch, channels, extents, pad, mode, precision, grid)
         (1, 2, 48, (5, 2, 9), (1, 2, 5), False),
         (1, 1, 64, (1, 9, 130), (2, 1, 8), False),
         (1, 1, 32, (2, 3, 70), (1, 1, 3), True),
+        (1, 1, 32, (5, 9, 40), (7, 7, 7), False),
+        (2, 1, 64, (2, 3, 70), (7, 7, 7), True),
     ],
 )
 def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extents, kernel, is_far):
@@ -122,12 +124,15 @@ def test_first_layer_and_its_statistics(folder, batch, channels, outputs, extent
     target = Tensor("target", batch, extents, outputs, "fp16")
     table = WeightTable("table", batch, outputs)
     statistics = Statistics(TensorView(target, extents), table, 1e-5, "scale", None)
+    wgmma = kernel == (7, 7, 7)
+    lay = weight_layout.row_operands if wgmma else weight_layout.matrix_operands
     step = ConvolvePatches(
         "first", target, channels, extents, origin, "replicate", kernel, "weight", statistics
     )
+    step = replace(step, wgmma=wgmma)
     memory = {
         PATCHES: patches,
-        "weight": weight_layout.matrix_operands(weight).numbers().astype(np.float16),
+        "weight": lay(weight).numbers().astype(np.float16),
         "target": np.full((batch, *extents, outputs), np.nan, np.float16),
         "scale": random.uniform(0.5, 2, outputs).astype(np.float32),
         "table": np.full((2, batch, outputs), np.nan, np.float32),

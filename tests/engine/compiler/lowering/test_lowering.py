@@ -15,6 +15,7 @@ from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.steps import (
     Convolve,
     ConvolvePatches,
+    ConvolveToPatches,
     ConvTransposeToPatches,
     Layout,
     Normalise,
@@ -222,6 +223,18 @@ def test_a_first_layer_that_measures_what_it_makes_agrees():
     assert isinstance(first.steps[0], ConvolvePatches)
     assert first.steps[0].statistics is not None
     check(graph, (8, 12, 16), batch=2, card=uncached, matrix_kernels=True)
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_outer_layers_by_warp_groups_agree(width):
+    graph = build(structs.replace(RESNET, width=width, downsamplings=1, blocks=0))
+    patch = 8, 8, 72
+    layout = Layout(patch, 1, "fp16", matrix_kernels=True, wgmma=True)
+    first, *_, last = lower(random_network(graph, 0), layout, H200).steps
+    assert isinstance(first, ConvolvePatches)
+    assert isinstance(last, ConvolveToPatches)
+    assert (first.wgmma, last.wgmma) == (True, True)
+    check(graph, patch, matrix_kernels=True, wgmma=True)
 
 
 def convolutions(graph, patch: Triple) -> dict[str, bool]:
