@@ -186,13 +186,20 @@ inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned
     warp().all.arrive_and_wait();
 }
 
-// Row 8 m + r of an operand at a depth, where its descriptor puts them: the layout without a swizzle as
-// the PTX manual gives it.
+// Row 8 m + r of an operand at a depth, where its descriptor puts them: the layouts without a swizzle,
+// and with those of 128 and of 64 bytes, as the PTX manual gives them.
 inline float described(unsigned long long operand, int row, int depth) {
     const auto bytes = [&](int bit) { return (operand >> bit & 0x3FFF) << 4; };
+    const int kind = operand >> 62, swizzle = kind == 1 ? 128 : kind == 2 ? 64 : 0;
+    size_t place = bytes(0) + row / 8 * bytes(32);
+    if (swizzle) {
+        place += row % 8 * swizzle + depth * 2;
+        place ^= place / 128 % (swizzle / 16) * 16;
+    } else {
+        place += depth / 8 * bytes(16) + row % 8 * 16 + depth % 8 * 2;
+    }
     __half value;
-    memcpy(&value, block->shared.data() + bytes(0) + row / 8 * bytes(32) + depth / 8 * bytes(16) +
-                       row % 8 * 16 + depth % 8 * 2, 2);
+    memcpy(&value, block->shared.data() + place, 2);
     return value;
 }
 

@@ -45,6 +45,7 @@ WARP_GROUP_CHANNELS = 32, 64
 _GROUP, _WARP_GROUP_COLUMNS = 128, (128, 96, 64)
 """Threads of a warp group, and columns of its blocks of the outer layers; the wider costs less."""
 
+_GROUPS = 4  # that have planes, of convolve_to_patches_wgmma.cu
 _GROUP_TILES, _GROUP_RING, _TAPS = 4, 8, 8  # of convolve_patches_wgmma.cu
 _BEGINNING = 3  # as many planes of the target take as long as its first ones take to load
 _CELLS, _STRIPS = 23, 8  # of conv_transpose_to_patches.cu: columns of a strip, and strips a block
@@ -257,8 +258,11 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     view = step.source
     depth, height, width = step.extents
     repeats = view.tensor.batch * step.channels
-    wide = _warp_group_columns(width) if step.wgmma else _WIDTH
-    columns, planes = -(-width // wide), -(-depth // _PLANES)
+    wide, deep = _WIDTH, _PLANES
+    if step.wgmma:
+        wide = _warp_group_columns(width)
+        deep = _planes_of_groups(wide)
+    columns, planes = -(-width // wide), -(-depth // deep)
 
     def cost(rows: int) -> tuple[int, int]:
         waves = -(-columns * planes * repeats * -(-height // rows) // card.multiprocessors)
@@ -287,7 +291,7 @@ def convolve_to_patches(step: ConvolveToPatches, at: Addresses, card: CardProper
     if step.wgmma:
         name = f"convolve_to_patches_{view.channels}_{wide}"
         shared = _last_of_groups_shared(step.kernel, view.channels, wide)
-        block = (_PLANES + 1) * _GROUP, 1, 1
+        block = (_GROUPS + 1) * _GROUP, 1, 1
         return Launch("convolve_to_patches_wgmma", name, grid, block, shared, values)
     shared = last_layer_shared(step.kernel, view.channels)
     name = "convolve_to_patches"
@@ -305,9 +309,15 @@ def last_layer_shared(kernel: Triple, channels: int) -> int:
 def _last_of_groups_shared(kernel: Triple, channels: int, columns: int) -> int:
     weights = 7 * channels // 16 * 2 * 15 * 64 * 2
     width, stages = columns + _TAPS, 10 if channels == 32 else 5
-    stored = stages * channels // 8 * (width + 2) * 16
-    sums = _PLANES * 8 * (width + 4) * 4
-    return weights + stored + sums + 16 * stages + 4 * (width + _PLANES + kernel[0])
+    stored = stages * channels * width * 2
+    sums = _GROUPS * 8 * (width + 4) * 4
+    planes = _planes_of_groups(columns) + kernel[0]
+    return weights + stored + sums + 16 * stages + 4 * (width + planes)
+
+
+def _planes_of_groups(columns: int) -> int:
+    """Planes of the target of a block of the last layer's warp groups."""
+    return 2 * _GROUPS if columns == 64 else _GROUPS
 
 
 def conv_transpose_to_patches(

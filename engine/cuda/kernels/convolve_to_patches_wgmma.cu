@@ -10,23 +10,19 @@
 // rows for each, so that the sums stay where they are. The target's row that is complete takes no
 // more part; its 8 columns are summed, each shifted by its tap, and it begins anew.
 //
-// Each of four groups of four warps owns a plane of the target; a fifth one loads input rows, each
+// Each of four groups of four warps owns a plane of the target, or two; a fifth one loads input rows, each
 // once for all of them.
-//
-// 32 / 64 channels to 1, fp16, H200: 128^3 0.197 / 0.381 ms (by mma.sync 0.209 / 0.424), 96^3 0.104 / 0.206
-// (0.152 / 0.314), 256x256x180 0.99 / 2.12 (1.19 / 2.42). The matrix units are busy for 41 % of it; what
-// holds them up is the cache, of which the copies to shared memory take 87 %.
 
 #include "convolve_to_patches.cuh"
 #include "wgmma.cuh"
 
 #if !defined(ELEMENT_FLOAT) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-constexpr int PLANES = 4;              // of the target, a block
+constexpr int GROUPS = 4;              // that have planes of the target
 constexpr int ROWS = 8, TAPS = 8;      // of the target that are under way, and of its columns
 constexpr int KERNEL = 7, TURNED = 2 * ROWS - 1;
 constexpr int PIECE = ROWS * TAPS;     // numbers of 8 rows of an operand, 8 of the depth
-constexpr int GROUP = 128, THREADS = (PLANES + 1) * GROUP;
+constexpr int GROUP = 128, THREADS = (GROUPS + 1) * GROUP;
 constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 104;
 constexpr int NOTHING = -2147483647 - 1;  // in place of an offset: a plane or row of zeros
 
@@ -34,8 +30,8 @@ constexpr int NOTHING = -2147483647 - 1;  // in place of an offset: a plane or r
 template <int CHANNELS, int COLUMNS>
 struct Stage {
     static constexpr int COUNT = CHANNELS == 32 ? 10 : 5;  // at once
-    static constexpr int WIDTH = COLUMNS + TAPS, PITCH = WIDTH + 2;  // which is in different banks
-    static constexpr int CHUNKS = CHANNELS / 8, NUMBERS = CHUNKS * PITCH * 8;
+    static constexpr int WIDTH = COLUMNS + TAPS, VOXEL = CHANNELS * 2;  // bytes
+    static constexpr int CHUNKS = CHANNELS / 8, BYTES = WIDTH * VOXEL;
 };
 
 __device__ __forceinline__ void copy(unsigned target, const void* source, bool is_inside) {
@@ -81,27 +77,27 @@ __device__ __forceinline__ int row_offset(const ConvolveToPatches& p, int row) {
 template <int CHANNELS, int COLUMNS>
 __device__ __forceinline__ void load_rows(
     const ConvolveToPatches& p, const Element* source, const int* voxels, const int* planes,
-    int plane_count, Element* stages, Signal* loaded, Signal* left, int first_h, int rows
+    int plane_count, char* stages, Signal* loaded, Signal* left, int first_h, int rows
 ) {
     using Row = Stage<CHANNELS, COLUMNS>;
     constexpr int WARPS = GROUP / 32, STEP = 32 / Row::CHUNKS;
     const int warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32;
     const int chunk = lane % Row::CHUNKS, first = lane / Row::CHUNKS;
-    const unsigned own = (chunk * Row::PITCH + first) * 16;
     int slot = warp, round = 0, plane = warp, row = first_h;
     while (plane >= plane_count) plane -= plane_count, ++row;
     while (row < first_h + rows) {
         const int of_row = row_offset(p, row), of_plane = planes[plane];
         const bool is_inside = of_row != NOTHING && of_plane != NOTHING;
         const Element* from = source + (is_inside ? of_row + of_plane : 0) + chunk * 8;
-        const unsigned to = __cvta_generic_to_shared(stages + slot * Row::NUMBERS) + own;
+        const unsigned to = __cvta_generic_to_shared(stages + slot * Row::BYTES);
         if (round) left[slot].wait(round - 1);
 #pragma unroll 4
         for (int i = 0; i < (Row::WIDTH + STEP - 1) / STEP; ++i) {
-            if (first + i * STEP >= Row::WIDTH) break;
-            const int place = voxels[first + i * STEP];
+            const int voxel = first + i * STEP, piece = swizzled<Row::VOXEL>(voxel, chunk);
+            if (voxel >= Row::WIDTH) break;
+            const int place = voxels[voxel];
             const bool is_there = is_inside && place != NOTHING;
-            copy(to + i * STEP * 16, from + (is_there ? place : 0), is_there);
+            copy(to + voxel * Row::VOXEL + piece * 16, from + (is_there ? place : 0), is_there);
         }
         loaded[slot].tell_when_copied();
         slot += WARPS;
@@ -114,15 +110,17 @@ __device__ __forceinline__ void load_rows(
 template <int CHANNELS, int COLUMNS>
 __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     using Row = Stage<CHANNELS, COLUMNS>;
+    constexpr int EACH = COLUMNS == 64 ? 2 : 1, PLANES = GROUPS * EACH;  // of a group, of a block
     constexpr int STEPS = CHANNELS / 16;
     constexpr int OPERAND = 2 * TURNED * PIECE;  // of 16 channels of one kernel plane
     constexpr int SUMS = Row::WIDTH / 2, SUMS_PITCH = Row::WIDTH + 4;  // which is in different banks
     extern __shared__ char shared[];
     const int depth = p.kernel[0], plane_count = PLANES + depth - 1;
-    Element* weights = reinterpret_cast<Element*>(shared);  // [depth][STEPS][2][TURNED][ROWS][8]
-    Element* stages = weights + KERNEL * STEPS * OPERAND;   // [COUNT][CHUNKS][PITCH][8]
-    float* complete = reinterpret_cast<float*>(stages + Row::COUNT * Row::NUMBERS);
-    Signal* loaded = reinterpret_cast<Signal*>(complete + PLANES * TAPS * SUMS_PITCH);
+    char* stages = shared;  // [COUNT][WIDTH][CHUNKS], swizzled
+    Element* weights = reinterpret_cast<Element*>(stages + Row::COUNT * Row::BYTES);
+    // [GROUPS][TAPS][SUMS_PITCH], behind [depth][STEPS][2][TURNED][ROWS][8].
+    float* complete = reinterpret_cast<float*>(weights + KERNEL * STEPS * OPERAND);
+    Signal* loaded = reinterpret_cast<Signal*>(complete + GROUPS * TAPS * SUMS_PITCH);
     Signal* left = loaded + Row::COUNT;
     int* voxels = reinterpret_cast<int*>(left + Row::COUNT);  // offsets within the source
     int* planes = voxels + Row::WIDTH;
@@ -153,12 +151,12 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     find_planes(p, planes, first_d, plane_count);
     if (threadIdx.x < Row::COUNT) {
         loaded[threadIdx.x].expect(32);
-        left[threadIdx.x].expect(PLANES * 4);
+        left[threadIdx.x].expect(GROUPS * 4);
     }
     publish();
     __syncthreads();
 
-    if (group == PLANES) {
+    if (group == GROUPS) {
         give_registers<LOADER_REGISTERS>();
         const Element* source = p.source + patch * p.source_strides.patch;
         load_rows<CHANNELS, COLUMNS>(
@@ -167,14 +165,20 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         return;
     }
     take_registers<OTHER_REGISTERS>();
-    const int d = first_d + group;
-    const bool is_used = d < inside[0];
-    float sums[SUMS];  // of 8 rows of the target, one each of 8 lanes and two of each warp
+    const int own_d = first_d + group * EACH;
+    const bool is_used = own_d < inside[0];
+    float sums[EACH][SUMS];  // of 8 rows of the target, one each of 8 lanes and two of each warp
 #pragma unroll
-    for (int i = 0; i < SUMS; ++i) sums[i] = 0.0f;
+    for (int plane = 0; plane < EACH; ++plane)
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i) sums[plane][i] = 0.0f;
+    auto hold_all = [&] {
+#pragma unroll
+        for (int plane = 0; plane < EACH; ++plane) hold(sums[plane]);
+    };
     float* own_complete = complete + group * TAPS * SUMS_PITCH;
     const unsigned long long first_weights = described(weights, TURNED * PIECE * 2, PIECE * 2);
-    const unsigned long long first_voxels = described(stages, Row::PITCH * 16, 128);
+    const unsigned long long first_voxels = described_rows<Row::VOXEL>(stages);
     const float bias = p.bias ? p.bias[output] : 0.0f;
     bool finite = true;
     int slot = 0, round = 0, read = -1;
@@ -193,7 +197,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
         }
     };
     // Of the target's row that is complete the sums of its columns; its place begins anew.
-    auto finish = [&](int done) {
+    auto finish = [&](int done, int d, float (&sums)[SUMS]) {
         const bool odd = done & 1;
 #pragma unroll
         for (int i = 0; i < SUMS; i += 4) {
@@ -206,7 +210,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
             }
         }
         __syncwarp();
-        if (done >= 0) {
+        if (done >= 0 && d < inside[0]) {
             for (int column = lane; column < COLUMNS; column += 32) {
                 if (first_w + column >= inside[2]) break;
                 float value = bias;
@@ -234,36 +238,61 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
             pass(plane_count);
             continue;
         }
-        pass(group);
+        pass(group * EACH);
         const int turned = -row & (ROWS - 1);  // the weights' row for the first of the sums
-        unsigned long long a = first_weights + turned * PIECE / 8;
-        hold(sums);
-#pragma unroll 1
-        for (int i = 0; i < depth; ++i) {
-            loaded[slot].wait(round);
-            begin_products();
-            const unsigned long long b = first_voxels + slot * Row::NUMBERS / 8;
+        const unsigned long long a = first_weights + turned * PIECE / 8;
+        hold_all();
+        auto add = [&](float (&sums)[SUMS], int of_kernel, unsigned long long b) {
+            const unsigned long long own = a + of_kernel * STEPS * OPERAND / 8;
 #pragma unroll
             for (int step = 0; step < STEPS; ++step) {
-                multiply_add(sums, a + step * (OPERAND / 8), b + step * 2 * Row::PITCH);
+                multiply_add(sums, own + step * OPERAND / 8, b + step * 2);
             }
+        };
+        auto begin = [&] {
+            loaded[slot].wait(round);
+            begin_products();
+            return first_voxels + slot * Row::BYTES / 16;
+        };
+        auto end = [&] {
             end_batch();
-            a += STEPS * OPERAND / 8;
             if (read >= 0) {
                 wait_for_products<1>();
                 leave(read);
             }
             read = slot;
             step_on();
+        };
+        if constexpr (EACH == 1) {
+#pragma unroll 1
+            for (int i = 0; i < depth; ++i) {
+                add(sums[0], i, begin());
+                end();
+            }
+        } else {
+            add(sums[0], 0, begin());
+            end();
+#pragma unroll 1
+            for (int i = 1; i < depth; ++i) {
+                const unsigned long long b = begin();
+                add(sums[0], i, b);
+                add(sums[1], i - 1, b);
+                end();
+            }
+            add(sums[1], depth - 1, begin());
+            end();
         }
         wait_for_products<0>();
-        hold(sums);
+        hold_all();
         leave(read);
         read = -1;
 
         const int done = row - (KERNEL - 1);  // the target's row that has seen all its input rows
-        if (warp == (done & (ROWS - 1)) / 2) finish(done);
-        pass(PLANES - 1 - group);
+        if (warp == (done & (ROWS - 1)) / 2) {
+#pragma unroll
+            for (int plane = 0; plane < EACH; ++plane) finish(done, own_d + plane, sums[plane]);
+        }
+        pass(PLANES - EACH - group * EACH);
     }
     if (!finite) *p.overflow = 1;
 }

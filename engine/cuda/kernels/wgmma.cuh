@@ -13,6 +13,21 @@ __device__ __forceinline__ unsigned long long described(const void* first, int b
            (unsigned long long)(below >> 4) << 32;
 }
 
+// An operand of whole rows of 64 or 128 bytes, one behind the other, each with its 16-byte pieces
+// where `swizzled` puts them; from a multiple of 8 rows on.
+template <int ROW>
+__device__ __forceinline__ unsigned long long described_rows(const void* first) {
+    static_assert(ROW == 64 || ROW == 128);
+    const unsigned long long kind = ROW == 128 ? 1 : 2;
+    return described(first, 16, 8 * ROW) | kind << 62;
+}
+
+// Place of a row's piece, so that pieces of 8 rows lie in different banks.
+template <int ROW>
+__device__ __forceinline__ int swizzled(int row, int piece) {
+    return ROW == 128 ? piece ^ (row & 7) : piece ^ (row >> 1 & 3);
+}
+
 // Whether the products that were begun may still read shared memory: at most so many batches.
 template <int BATCHES>
 __device__ __forceinline__ void wait_for_products() {
