@@ -83,7 +83,7 @@ MAY_IMPORT = {
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
-        "engine.benchmark engine.cuda engine.network engine.options pipelines.bench "
+        "engine.benchmark engine.network engine.options pipelines.bench "
         "pipelines.config pipelines.errors"
     ),
     "cli.commands.queue": (
@@ -120,7 +120,7 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
     "engine.benchmark": (
-        "engine.compiler engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
+        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
         "engine.options engine.probe"
     ),
     "engine.checkpoint": "",

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from ..compiler.launches.variants import variant_name
 from ..compiler.steps import (
     NUMBER_BYTES,
     AddPatches,
@@ -43,6 +44,8 @@ def layer_times(
         layer = layer_of(step)
         share = _computed(step) / voxels[layer] if voxels[layer] else 0.0
         how = plan(step.shape) if isinstance(step, Convolve) else OWN
+        if chosen := variant_name(step):
+            how = f"{how}, {chosen}"
         arithmetic = round(flops.get(layer, 0) * share)
         rows.append(LayerTime(layer, described(step), how, seconds, arithmetic, least_bytes(step)))
     return tuple(rows)

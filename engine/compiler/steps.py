@@ -225,7 +225,8 @@ class ConvTransposeToPatches:
 
     By the own kernel for matrix units. parts: one or two, whose channels follow each other. weight:
     `weight_layout.cell_operands`; bias: name of a float32 constant [C]. layer: its name. channels,
-    extents: of a translated patch. activation: of the result.
+    extents: of a translated patch. activation: of the result. rows: of cells that a block walks
+    over; None as is usual on the card.
     """
 
     layer: str
@@ -235,6 +236,7 @@ class ConvTransposeToPatches:
     extents: Triple
     bias: str | None
     activation: Activation
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,8 @@ class Convolve:
 
     weight: [K, kD, kH, kW, C / groups], C the forward input's. scale: 1 but for split fp16, of
     which it takes the powers of two away. layer: its name. shape: extents and channels of a run.
-    source: read whole.
+    source: read whole. outputs: channels of the target that a block of the own kernel makes; None
+    as is usual.
     """
 
     layer: str
@@ -297,6 +300,7 @@ class Convolve:
     region: Region
     weight: str
     scale: float = 1.0
+    outputs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +334,19 @@ class Statistics:
 
 
 @dataclass(frozen=True, slots=True)
+class PassTile:
+    """How a pass over voxels is cut into blocks and threads, which changes no bit of its result.
+
+    rows: of the target, one after another in a block. columns: of threads in a block, along a row.
+    run: neighbouring voxels of a row that a thread makes, where it samples between voxels.
+    """
+
+    rows: int
+    columns: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pointwise:
     """An expression over voxels, sampled and padded -> channels of target.
 
@@ -342,6 +359,7 @@ class Pointwise:
     the target. table: None without a normalisation. sampling: None without. shuffles: whether the
     target holds cells of 2 x 2 x 2 voxels as 8 groups of channels. around: of blocks of a volume,
     where the source holds more around each of them than it has: its first voxel from the block's.
+    tile: None as is usual on the card.
     """
 
     source: TensorView
@@ -359,6 +377,7 @@ class Pointwise:
     combination: Combination = "add"
     shuffles: bool = False
     around: Triple | None = None
+    tile: PassTile | None = None
 
     @property
     def target_extents(self) -> Triple:
@@ -498,10 +517,14 @@ class Lowered:
 
     def encoded_constants(self) -> Iterator[tuple[str, bytes]]:
         """Each constant and weight by its name, as the device stores it, laid out one by one."""
-        for name, array in self.constants.items():
-            yield name, encoded(array, "fp32")
-        for name, weight in self.weights.items():
-            yield name, encoded(weight.numbers(), self.layout.precision)
+        for name in (*self.constants, *self.weights):
+            yield name, self.encoded_constant(name)
+
+    def encoded_constant(self, name: str) -> bytes:
+        """A constant or weight as the device stores it."""
+        if name in self.constants:
+            return encoded(self.constants[name], "fp32")
+        return encoded(self.weights[name].numbers(), self.layout.precision)
 
     def constant_bytes(self) -> Mapping[str, int]:
         """Bytes of each constant and weight on the device."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -32,6 +32,7 @@ from .kernel_check import (
     refused_kernels,
 )
 from .kernel_images import Kernels
+from .launch_search import LaunchSearch
 from .plan_cache import TuningCache
 from .plan_search import Algorithm, PlanSearch, SearchSettings
 from .program import Program, open_program
@@ -172,6 +173,7 @@ def _fitted(
 ) -> Fitted[Algorithm]:
     """The program of plans and own kernels that were checked on this card."""
     search = PlanSearch(card.library, card.kernels, card.stream, card.cache)
+    launches = LaunchSearch(card.kernels, card.stream, card.cache)
     while True:
         try:
             fitted = fit(
@@ -180,6 +182,8 @@ def _fitted(
                 room,
                 lambda shapes, workspace: search.algorithms(shapes, workspace, options.search),
             )
+            lowered = launches.tuned(fitted.lowered, fitted.algorithms, options.search)
+            fitted = replace(fitted, lowered=lowered)
             check_outer_layers(fitted.lowered, card.kernels, card.stream, card.cache)
             return fitted
         except WrongKernelError as error:

@@ -77,27 +77,33 @@ class PlanBench:
             self._stream.fill(places.workspace, _NAN, workspace)
 
     def time(self, queue: Callable[[], None], best: float) -> float:
-        """Microseconds of one run, median; fewer runs where it is far from the best.
+        """Microseconds of one run, median; fewer runs where it is far from the best."""
+        return run_time(self._stream, queue, best)
 
-        Short ones are launched as one graph, as a program is: one by one they would take as long as
-        the host needs to launch them.
-        """
-        queue()
-        self._stream.wait()
-        first = self._timed(queue, 1)
-        if first > max(2 * best, _SHORT):
-            return first
-        repeats = int(min(20, max(3, 1000 // max(first, 1))))
-        if first > _SHORT:
-            return median(self._timed(queue, repeats) for _ in range(3))
-        with CapturedGraph(self._stream, partial(_repeat, queue, repeats)) as graph:
-            graph.launch()
-            return median(self._timed(graph.launch, 1) for _ in range(3)) / repeats
 
-    def _timed(self, queue: Callable[[], None], repeats: int) -> float:
-        with self._stream.timed() as elapsed:
-            _repeat(queue, repeats)
-        return elapsed[0] / repeats * 1000
+def run_time(stream: Stream, queue: Callable[[], None], best: float) -> float:
+    """Microseconds of one run, median; fewer runs where it is far from the best.
+
+    Short ones are launched as one graph, as a program is: one by one they would take as long as the
+    host needs to launch them.
+    """
+    queue()
+    stream.wait()
+    first = _timed(stream, queue, 1)
+    if first > max(2 * best, _SHORT):
+        return first
+    repeats = int(min(20, max(3, 1000 // max(first, 1))))
+    if first > _SHORT:
+        return median(_timed(stream, queue, repeats) for _ in range(3))
+    with CapturedGraph(stream, partial(_repeat, queue, repeats)) as graph:
+        graph.launch()
+        return median(_timed(stream, graph.launch, 1) for _ in range(3)) / repeats
+
+
+def _timed(stream: Stream, queue: Callable[[], None], repeats: int) -> float:
+    with stream.timed() as elapsed:
+        _repeat(queue, repeats)
+    return elapsed[0] / repeats * 1000
 
 
 def _repeat(queue: Callable[[], None], repeats: int) -> None:

@@ -110,7 +110,7 @@ class CudnnTask:
 
     def run(self) -> Rival:
         """Measure it in this process, which must not have loaded cuDNN yet."""
-        from ...engine.cuda.cudnn_library import check_cudnn, use_cudnn
+        from ...engine.benchmark.cudnn_library import check_cudnn, use_cudnn
 
         use_cudnn(self.folder)
         budget = replace(self.bench.budget, layers=False)

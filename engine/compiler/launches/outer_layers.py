@@ -337,7 +337,7 @@ def conv_transpose_to_patches(
         waves = -(-blocks * repeats * -(-(height + 1) // rows) // at_once)
         return waves * (rows + 1), rows
 
-    rows = min(range(1, height + 2), key=cost)
+    rows = step.rows or min(range(1, height + 2), key=cost)
     parts = (_part(first, at), *(_part(part, at) for part in others))
     values = arguments.ConvTransposeToPatchesArguments(
         parts=(arguments.PartArguments * 2)(*parts),

@@ -20,6 +20,7 @@ from ..steps import (
     ConvTransposeToPatches,
     Normalise,
     Pack,
+    PassTile,
     Pointwise,
     Sampling,
     Statistics,
@@ -51,6 +52,7 @@ from .outer_layers import (
     sum_taps,
     unpack,
 )
+from .tiles import usual_tile
 
 _MEASURING, _MEASURERS = 2, 512
 """Blocks for each multiprocessor that a pass of statistics is spread over, and their threads."""
@@ -62,13 +64,9 @@ _MOMENTS_BYTES, _SUMS_BYTES = 12, 8  # of moments.cuh, and of normalise.cu
 _COMBINATIONS: dict[Combination, int] = {"add": 0, "subtract": 1, "multiply": 2, "gate": 3}
 """The `Combination` of pass.cuh."""
 
-_ROW_BLOCKS = 32
-"""Blocks for each multiprocessor that the rows of a pass over voxels are spread over, at most."""
-
 _JOINED, _ACROSS, _LEAST_SHARE = 512, 4, 64  # of normalise.cu: threads, and voxels that pay
 _RUN = 4  # voxels of a thread of convolve_depthwise.cu
 _STAGES, _PIECE_BYTES = 3, 128  # of convolve_split_fp16.cu
-_WIDE_BLOCK, _AT_ONCE = 320, 2  # of pointwise.cu: threads, and voxels that each reads at once
 
 
 def scratch_bytes(step: Step, card: CardProperties) -> int:
@@ -239,7 +237,7 @@ def _normalise(step: Normalise, at: Addresses, card: CardProperties, scratch: in
     columns, shares = _columns_and_shares(step, card)
     lanes = VECTOR_BYTES // NUMBER_BYTES[tensor.precision]
     values = arguments.NormaliseArguments(
-        pointwise=_pass(replace(step.pointwise, table=None), at, 0),
+        pointwise=_pass(replace(step.pointwise, table=None), at, None),
         partials=scratch,
         scale=at(statistics.scale) if statistics.scale else None,
         shift=at(statistics.shift) if statistics.shift else None,
@@ -262,18 +260,16 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
     view, target = step.source, step.target
     across, _ = block_shape(view.channels, target.precision)
     columns = -(-vectors(view.channels, target.precision) // across)
-    depth, height, width = step.target_extents
-    rows = depth * height
-    per_block = -(-rows // (_ROW_BLOCKS * card.multiprocessors))
-    sampling = step.sampling
-    kernel = "pointwise_residual" if step.residual else "pointwise"
+    depth, height, _ = step.target_extents
+    tile, sampling = step.tile or usual_tile(step, card), step.sampling
+    kernel = f"pointwise_{_sampled(sampling)}" if sampling else "pointwise"
     if not _is_linear(step):
-        kernel = "pointwise_general"
-    if sampling is not None:
-        kernel = f"pointwise_{_sampled(sampling)}"
-    grid = -(-rows // per_block), columns, step.patches.count
-    block = across, _columns(across, width), 1
-    return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, per_block))
+        kernel += "_general"
+    elif step.residual:
+        kernel += "_residual"
+    grid = -(-depth * height // tile.rows), columns, step.patches.count
+    block = across, tile.columns, 1
+    return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, tile))
 
 
 def _is_linear(step: Pointwise) -> bool:
@@ -320,7 +316,7 @@ def _filter(sampling: Sampling | None) -> arguments.FilterArguments:
     return arguments.FilterArguments(taps=sampling.taps, border=border, border_value=value, row=row)
 
 
-def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArguments:
+def _pass(step: Pointwise, at: Addresses, tile: PassTile | None) -> arguments.PointwiseArguments:
     view, target, sampling = step.source, step.target, step.sampling
     size, first = NUMBER_BYTES[target.precision], step.patches.first
     factor, summand, stride = table_addresses(step.table, at)
@@ -348,7 +344,8 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         origin=arguments.Three(*step.origin),
         factors=arguments.Three(*_factors(sampling)),
         border=border,
-        rows=rows,
+        rows=tile.rows if tile else 0,
+        run=tile.run if tile else 0,
         shuffled=view.shuffled,
         source_origin=arguments.Three(*view.origin),
         target_cell=target.channels // 8 if step.shuffles else 0,
@@ -356,7 +353,6 @@ def _pass(step: Pointwise, at: Addresses, rows: int) -> arguments.PointwiseArgum
         residual_unit=_unit(step.residual),
         target_scale=target.scale or 0.0,
         combination=_COMBINATIONS[step.combination],
-        general=not _is_linear(step),
         activation=activation_of(step.activation, at),
         after=activation_of(step.after, at),
         border_value=border_value,
@@ -370,14 +366,6 @@ def _unit(view: TensorView | None) -> float:
     return 1 / view.tensor.scale if view and view.tensor.scale else 0.0
 
 
-def _columns(across: int, width: int) -> int:
-    """Columns of a block such that whole blocks cover a row with little to spare."""
-    turns = 1
-    while (columns := -(-width // (_AT_ONCE * turns))) * across > _WIDE_BLOCK:
-        turns += 1
-    return max(columns, 64 // across)
-
-
 def _convolve(step: Convolve, at: Addresses) -> Launch:
     if step.shape.split_fp16:
         return _convolve_split_fp16(step, at)
@@ -385,7 +373,7 @@ def _convolve(step: Convolve, at: Addresses) -> Launch:
 
 
 def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
-    shape, width = step.shape, _outputs_of_a_block(step)
+    shape, width = step.shape, step.outputs or usual_outputs(step)
     tile = 64 if width == 128 else 128
     border = "_border" if any(shape.before + shape.after) else ""
     return Launch(
@@ -399,7 +387,7 @@ def _convolve_split_fp16(step: Convolve, at: Addresses) -> Launch:
 
 
 def _convolve_plainly(step: Convolve, at: Addresses) -> Launch:
-    width = _outputs_of_a_block(step)
+    width = step.outputs or usual_outputs(step)
     kind = "gradient" if step.shape.transposed else "convolve"
     values = arguments.ConvolveArguments(
         **_convolved(step, at),
@@ -425,7 +413,8 @@ def _convolve_depthwise(step: Convolve, at: Addresses) -> Launch:
     return Launch("convolve_depthwise", f"{kind}_depthwise", grid, block, 0, values)
 
 
-def _outputs_of_a_block(step: Convolve) -> int:
+def usual_outputs(step: Convolve) -> int:
+    """Channels that a block of the own kernel makes."""
     outputs = step.shape.target_channels // step.shape.groups
     return next((width for width in (32, 64) if outputs <= width), 128)
 

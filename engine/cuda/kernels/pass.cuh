@@ -36,12 +36,12 @@ struct Pointwise {
     int target_extents[3];
     int origin[3];            // of the target, in the sampled value
     int factors[3];           // of the sampling
-    int border, rows;
+    int border;
+    int rows, run;            // of a block, and of a thread that samples: see PassTile
     int shuffled, source_origin[3];  // whether the source holds cells, and the view's first voxel
     int target_cell;          // channels of a voxel where the target holds cells, otherwise 0
     float source_unit, residual_unit, target_scale;  // of split fp16; 0 for numbers kept as such
     int combination;          // of the expression and the residual
-    int general;              // whether it takes the GENERAL form
     Activation activation;
     Activation after;
     float border_value;       // of CONSTANT

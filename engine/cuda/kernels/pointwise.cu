@@ -2,13 +2,13 @@
 // + may be - or *.
 //
 // source, residual [patches, D, H, W, C] -> channels of target [patches, D', H', W', C'].
-// Moves the source and the residual once and the target once; padding reads border voxels again,
-// trilinear sampling reads 8 neighbours, which mostly come from the cache, the binomial filter, which
-// shrinks, taps^3 for each voxel that it makes, and pooling the voxels of its window.
+// Moves the source and the residual once and the target once; padding reads border voxels again, pooling
+// the voxels of its window. Trilinear sampling and the binomial filter, which shrinks, see the 4 or taps^2
+// voxels of each column that a voxel lies in, which mostly come from the cache.
 
 #include "pass.cuh"
 
-enum Sampling { NEAREST, TRILINEAR, TRILINEAR_CORNERS, BINOMIAL, LARGEST, MEAN };
+enum Sampling { NEAREST, LARGEST, MEAN };
 
 template <Form FORM>
 __device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel) {
@@ -18,14 +18,17 @@ __device__ __forceinline__ Channels<FORM> scaled(const Pointwise& p, int channel
     return channels;
 }
 
-// Voxels of an axis between which a sampled position lies, and the share of the second.
+// Positions of an axis that a sampled one sees, and the weight of each: the two between which it lies.
+template <bool CORNERS>
 struct Between {
+    static constexpr int AT_ONCE = 2;
     int low, high;
-    float share;
+    float share;  // of the second
 
-    __device__ __forceinline__ Between(int position, int extent, int factor, bool corners) {
+    __device__ __forceinline__ Between(const Pointwise& p, int position, int axis) {
+        const int extent = sampled_extents(p)[axis], factor = p.factors[axis];
         float place;
-        if (corners) {
+        if (CORNERS) {
             const int last = extent * factor - 1;
             place = last ? position * ((float)(extent - 1) / last) : 0.0f;
         } else {
@@ -35,38 +38,94 @@ struct Between {
         high = min(low + 1, extent - 1);
         share = place - low;
     }
+    __device__ __forceinline__ static constexpr int count() { return 2; }
+    __device__ __forceinline__ int at(int index) const { return index ? high : low; }
+    __device__ __forceinline__ float weight(int index) const { return index ? share : 1.0f - share; }
 };
 
-// The low-pass filter around voxel (d, h, w) * factors, over the expression continued past its ends.
-template <Form FORM>
-__device__ __forceinline__ void filter(
-    const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
-) {
-    const Pointwise& p = channels.p;
-    const Filter& f = p.filter;
-    const int before = (f.taps - 1) / 2;
+// The same of the low-pass filter, over the expression continued past its ends.
+struct Filtered {
+    static constexpr int AT_ONCE = 3;
+    const Filter& filter;
+    int first, extent;
+
+    __device__ __forceinline__ Filtered(const Pointwise& p, int position, int axis)
+        : filter(p.filter), first(position * p.factors[axis] - (p.filter.taps - 1) / 2),
+          extent(sampled_extents(p)[axis]) {}
+    __device__ __forceinline__ int count() const { return filter.taps; }
+    __device__ __forceinline__ int at(int index) const {
+        return continued(first + index, extent, filter.border);
+    }
+    __device__ __forceinline__ float weight(int index) const { return filter.row[index]; }
+};
+
+// Columns of the source, summed over the planes and rows that a row of the target sees. The last two
+// are kept, as neighbours in a row see the same ones.
+template <class Axis, Form FORM>
+struct Columns {
+    static constexpr int NONE = -2;
+    const Channels<FORM>& channels;
+    const Axis depth, height;
+    int newer = NONE, older = NONE;
+    float sums[LANES], older_sums[LANES];
+
+    __device__ __forceinline__ Columns(const Channels<FORM>& channels, int d, int h)
+        : channels(channels), depth(channels.p, d, 0), height(channels.p, h, 1) {}
+
+    // Adds column x times the weight.
+    __device__ __forceinline__ void add(int x, float weight, float (&values)[LANES]) {
+        const bool is_older = x == older;
+        if (!is_older && x != newer) {
+            older = newer;
+            newer = x;
 #pragma unroll
-    for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
-    for (int i = 0; i < f.taps; ++i) {
-        const int z = continued(d * p.factors[0] - before + i, sampled_extents(p)[0], f.border);
-        for (int j = 0; j < f.taps; ++j) {
-            const int y = continued(h * p.factors[1] - before + j, sampled_extents(p)[1], f.border);
-            for (int k = 0; k < f.taps; ++k) {
-                const int x =
-                    continued(w * p.factors[2] - before + k, sampled_extents(p)[2], f.border);
-                const float weight = f.row[i] * f.row[j] * f.row[k];
-                float one[LANES];
+            for (int lane = 0; lane < LANES; ++lane) older_sums[lane] = sums[lane];
+            sum_up(x);
+        }
 #pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) one[lane] = f.border_value;
-                if ((z | y | x) >= 0) channels.read(z, y, x, one);
+        for (int lane = 0; lane < LANES; ++lane) {
+            values[lane] = fmaf(weight, is_older ? older_sums[lane] : sums[lane], values[lane]);
+        }
+    }
+
+    // Axis::AT_ONCE rows are read at once, so that as many loads are under way.
+    __device__ __forceinline__ void sum_up(int x) {
+        constexpr int AT_ONCE = Axis::AT_ONCE;
 #pragma unroll
-                for (int lane = 0; lane < LANES; ++lane) {
-                    values[lane] = fmaf(weight, one[lane], values[lane]);
+        for (int lane = 0; lane < LANES; ++lane) sums[lane] = 0.0f;
+#pragma unroll 2
+        for (int i = 0; i < depth.count(); ++i) {
+            const int z = depth.at(i);
+            for (int first = 0; first < height.count(); first += AT_ONCE) {
+                Vector from[AT_ONCE], beside[AT_ONCE];
+                bool shows[AT_ONCE];
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; ++k) {
+                    const int y = height.at(first + k);
+                    shows[k] = first + k < height.count() && (z | y | x) >= 0;
+                    if (!shows[k]) continue;
+                    from[k] = channels.source_at(z, y, x);
+                    if (channels.has_residual()) beside[k] = channels.residual_at(z, y, x);
+                }
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; ++k) {
+                    if (first + k >= height.count()) break;
+                    const float weight = depth.weight(i) * height.weight(first + k);
+                    float one[LANES];
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        one[lane] = channels.p.filter.border_value;
+                    }
+                    if (shows[k]) channels.express(from[k], beside[k], one);
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) {
+                        sums[lane] = fmaf(weight, one[lane], sums[lane]);
+                    }
                 }
             }
         }
     }
-}
+};
 
 // The larger number. What is not finite becomes NaN and stays: no comparison with it holds.
 __device__ __forceinline__ float larger(float largest, float value) {
@@ -114,33 +173,11 @@ template <int SAMPLING, Form FORM>
 __device__ __forceinline__ void sample(
     const Channels<FORM>& channels, int d, int h, int w, float (&values)[LANES]
 ) {
-    const Pointwise& p = channels.p;
+    const int(&factors)[3] = channels.p.factors;
     if (SAMPLING == NEAREST) {
-        channels.read(d / p.factors[0], h / p.factors[1], w / p.factors[2], values);
-    } else if (SAMPLING == BINOMIAL) {
-        filter(channels, d, h, w, values);
-    } else if (SAMPLING == LARGEST || SAMPLING == MEAN) {
-        pool<SAMPLING == LARGEST>(channels, d, h, w, values);
+        channels.read(d / factors[0], h / factors[1], w / factors[2], values);
     } else {
-        constexpr bool corners = SAMPLING == TRILINEAR_CORNERS;
-        const Between depth(d, sampled_extents(p)[0], p.factors[0], corners);
-        const Between height(h, sampled_extents(p)[1], p.factors[1], corners);
-        const Between width(w, sampled_extents(p)[2], p.factors[2], corners);
-#pragma unroll
-        for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
-        for (int corner = 0; corner < 8; ++corner) {
-            const bool z = corner & 4, y = corner & 2, x = corner & 1;
-            const float weight = (z ? depth.share : 1.0f - depth.share) *
-                                 (y ? height.share : 1.0f - height.share) *
-                                 (x ? width.share : 1.0f - width.share);
-            float one[LANES];
-            channels.read(z ? depth.high : depth.low, y ? height.high : height.low,
-                          x ? width.high : width.low, one);
-#pragma unroll
-            for (int lane = 0; lane < LANES; ++lane) {
-                values[lane] = fmaf(weight, one[lane], values[lane]);
-            }
-        }
+        pool<SAMPLING == LARGEST>(channels, d, h, w, values);
     }
 }
 
@@ -242,15 +279,50 @@ __device__ __forceinline__ void sampled(const Pointwise& p) {
     }
 }
 
-#define SAMPLED(name, sampling)                                                        \
-    extern "C" __global__ void name(Pointwise p) {                                     \
-        if (p.general) return sampled<sampling, GENERAL>(p);                      \
-        p.residual ? sampled<sampling, RESIDUAL>(p) : sampled<sampling, PLAIN>(p);     \
+// Block (vectors, runs): a thread makes p.run neighbouring voxels of a row, one after another.
+template <class Axis, Form FORM>
+__device__ __forceinline__ void blended(const Pointwise& p) {
+    const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * LANES;
+    if (channel >= p.channels) return;
+    const Channels<FORM> channels = scaled<FORM>(p, channel);
+    const Start start = start_of(p, blockIdx.z);
+    const int width = p.target_extents[2], rows = p.target_extents[0] * p.target_extents[1];
+    const int last = min((int)(blockIdx.x + 1) * p.rows, rows);
+    for (int index = blockIdx.x * p.rows; index < last; ++index) {
+        const Row row(p, start, index, channel);
+        for (int first = threadIdx.y * p.run; first < width; first += blockDim.y * p.run) {
+            Columns<Axis, FORM> columns(channels, row.d, row.h);
+            for (int column = first; column < min(first + p.run, width); ++column) {
+                const int w = continued(column + p.origin[2] + start.at[2], padded_extents(p)[2], p.border);
+                float values[LANES];
+                channels.fill(values);
+                if (row.d >= 0 && row.h >= 0 && w >= 0) {
+#pragma unroll
+                    for (int lane = 0; lane < LANES; ++lane) values[lane] = 0.0f;
+                    const Axis seen(p, w, 2);
+#pragma unroll 2
+                    for (int k = 0; k < seen.count(); ++k) {
+                        columns.add(seen.at(k), seen.weight(k), values);
+                    }
+                }
+                store(row.at(p, column), vector_of(values, p.target_scale));
+            }
+        }
     }
+}
 
-SAMPLED(pointwise_nearest, NEAREST)
-SAMPLED(pointwise_trilinear, TRILINEAR)
-SAMPLED(pointwise_trilinear_corners, TRILINEAR_CORNERS)
-SAMPLED(pointwise_binomial, BINOMIAL)
-SAMPLED(pointwise_largest, LARGEST)
-SAMPLED(pointwise_mean, MEAN)
+#define IN_FORM(name, pass, how, form)                                       \
+    extern "C" __global__ void __launch_bounds__(320, 2) name(Pointwise p) { \
+        pass<how, form>(p);                                                  \
+    }
+#define IN_EACH_FORM(name, pass, how)             \
+    IN_FORM(name, pass, how, PLAIN)               \
+    IN_FORM(name##_residual, pass, how, RESIDUAL) \
+    IN_FORM(name##_general, pass, how, GENERAL)
+
+IN_EACH_FORM(pointwise_nearest, sampled, NEAREST)
+IN_EACH_FORM(pointwise_largest, sampled, LARGEST)
+IN_EACH_FORM(pointwise_mean, sampled, MEAN)
+IN_EACH_FORM(pointwise_trilinear, blended, Between<false>)
+IN_EACH_FORM(pointwise_trilinear_corners, blended, Between<true>)
+IN_EACH_FORM(pointwise_binomial, blended, Filtered)

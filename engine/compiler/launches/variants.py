@@ -1,0 +1,90 @@
+"""Ways of cutting the launch of a step into blocks, all of which come to the same bits.
+
+Sums over voxels, as those of statistics, are taken in an order that follows the blocks: they have
+no other way.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..card_properties import CardProperties
+from ..steps import Convolve, ConvTransposeToPatches, Pointwise, Step
+from .launch import Launch
+from .steps import launches, usual_outputs
+from .tiles import other_tiles, usual_tile
+
+_NARROWEST = 32
+"""Channels that a block of a convolution makes at least."""
+
+_SOMEWHERE = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchVariants:
+    """The same step in several ways.
+
+    source: the .cu file. key: by which the launch is known on a card. steps: by names that tell the
+    ways apart; the first is the step as it was, launched as is usual on the card.
+    """
+
+    source: str
+    key: str
+    steps: Mapping[str, Step]
+
+    @property
+    def usual(self) -> str:
+        """Name of the first way."""
+        return next(iter(self.steps))
+
+
+def launch_variants(step: Step, card: CardProperties) -> LaunchVariants | None:
+    """The ways of a step that is not done by a plan of cuDNN's; None where there is but one."""
+    ways = {variant_name(way): way for way in _ways(step, card)}
+    if len(ways) < 2:
+        return None
+    [launch] = launches(step, _anywhere, card)
+    ways[next(iter(ways))] = step
+    return LaunchVariants(launch.source, _key(launch), ways)
+
+
+def variant_name(step: Step) -> str:
+    """What is chosen of a step's launch; nothing where it is as usual."""
+    match step:
+        case Pointwise(tile=tile) if tile:
+            runs = f", runs of {tile.run}" if tile.run > 1 else ""
+            return f"{tile.rows} rows, {tile.columns} columns{runs}"
+        case ConvTransposeToPatches(rows=rows) if rows:
+            return f"{rows} rows"
+        case Convolve(outputs=outputs) if outputs:
+            return f"{outputs} channels"
+        case _:
+            return ""
+
+
+def _ways(step: Step, card: CardProperties) -> Iterator[Step]:
+    match step:
+        case Pointwise():
+            for tile in (usual_tile(step, card), *other_tiles(step, card)):
+                yield replace(step, tile=tile)
+        case ConvTransposeToPatches():
+            usual = launches(step, _anywhere, card)[0].arguments.rows
+            for rows in (usual, usual // 2, 2 * usual, 4 * usual):
+                if 0 < rows <= step.parts[0].source.extents[1] + 1:
+                    yield replace(step, rows=rows)
+        case Convolve(shape=shape) if not shape.is_depthwise:
+            outputs = usual_outputs(step)
+            while outputs >= _NARROWEST:
+                yield replace(step, outputs=outputs)
+                outputs //= 2
+        case _:
+            pass
+
+
+def _anywhere(_name: str) -> int:
+    return _SOMEWHERE
+
+
+def _key(launch: Launch) -> str:
+    parts = launch.kernel, launch.grid, launch.block, bytes(launch.arguments)
+    return f"{launch.source} {hashlib.sha256(repr(parts).encode()).hexdigest()[:24]}"

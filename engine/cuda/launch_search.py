@@ -1,0 +1,234 @@
+"""Finds the fastest way of launching each own kernel by trying several on the card.
+
+All ways come to the same bits, which is held against the usual way before another one is used.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import inf, prod
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..compiler.card_properties import CardProperties
+from ..compiler.checks import NOISE
+from ..compiler.launches import checks
+from ..compiler.launches.launch import OVERFLOW
+from ..compiler.launches.steps import launches
+from ..compiler.launches.variants import LaunchVariants
+from ..compiler.memory.fitting import Way
+from ..compiler.memory.plan import aligned, touched
+from ..compiler.steps import (
+    NUMBER_BYTES,
+    TRANSLATED,
+    Convolution,
+    Convolve,
+    ConvTransposeToPatches,
+    Lowered,
+    Pointwise,
+    Step,
+    Tensor,
+    WeightTable,
+)
+from ..errors import DeviceMemoryError
+from .device_plan import own_launch_variants
+from .driver import DeviceBuffer, Stream
+from .kernel_images import Kernels
+from .plan_bench import GUARD, run_time
+from .plan_cache import Candidate, Findings, Progress, TuningCache, worth_keeping
+from .plan_check import RUNS, Fingerprints
+from .plan_search import SearchSettings
+
+_VERSION = "1"
+"""Raised when the check finds more than before, so that what was kept is checked again."""
+
+_NAN = 0xFF  # every byte of one, in all precisions
+
+
+class LaunchSearch:
+    """The steps of programs as they are fastest, checked and measured where not known yet."""
+
+    def __init__(self, kernels: Kernels, stream: Stream, cache: TuningCache) -> None:
+        self._kernels = kernels
+        self._stream = stream
+        self._cache = cache
+
+    def tuned(
+        self, lowered: Lowered, algorithms: Mapping[Convolution, Way], search: SearchSettings
+    ) -> Lowered:
+        """The program with each own kernel launched as is fastest; algorithms: of convolutions."""
+        deadline = monotonic() + search.seconds
+        steps, is_told = list[Step](), False
+        for index, step in enumerate(lowered.steps):
+            variants = own_launch_variants(step, algorithms, lowered.card)
+            if variants is None:
+                steps.append(step)
+                continue
+            best = self._proven(variants)
+            if best is None and search.effort != "off" and monotonic() < deadline:
+                search.progress(f"own kernel {variants.source}", index / len(lowered.steps))
+                is_told = True
+                best = self._found(step, variants, lowered, search.progress)
+            steps.append(variants.steps[best] if best else step)
+        if is_told:
+            search.progress("", 1.0)
+        return replace(lowered, steps=tuple(steps))
+
+    def _proven(self, variants: LaunchVariants) -> str | None:
+        """The kept way, if it was checked as the kernel is compiled now."""
+        best = self._cache.get(variants.key).best(0)
+        is_there = best is not None and best.plan in variants.steps
+        return best.plan if is_there and best.proof == self._proof(variants) else None
+
+    def _proof(self, variants: LaunchVariants) -> str:
+        return f"{_VERSION} {self._kernels.image_key(variants.source)}"
+
+    def _found(
+        self, step: Step, variants: LaunchVariants, lowered: Lowered, progress: Progress
+    ) -> str | None:
+        """The fastest way that is right; None where there is no memory to try any."""
+        try:
+            with _open_bench(step, lowered, self._kernels, self._stream) as bench:
+                self._measure(variants, bench)
+                return self._checked(variants, bench, progress)
+        except DeviceMemoryError:
+            return None
+
+    def _measure(self, variants: LaunchVariants, bench: "_LaunchBench") -> None:
+        measured: list[Candidate] = []
+        for name, way in variants.steps.items():
+            best = min((one.microseconds for one in measured), default=inf)
+            measured.append(Candidate(name, 0, bench.time(way, best)))
+        self._cache.put(variants.key, Findings("full", 0, worth_keeping(measured)))
+
+    def _checked(
+        self, variants: LaunchVariants, bench: "_LaunchBench", progress: Progress
+    ) -> str | None:
+        """The fastest of the measured ways that does as the usual one; others are struck out."""
+        known, key = self._cache.get(variants.key), variants.key
+        while best := known.best(0):
+            is_usual = best.plan == variants.usual
+            wrong = 0 if is_usual else bench.wrong_runs(variants.steps[best.plan])
+            if not wrong:
+                self._cache.put(key, known.with_proof(best.plan, self._proof(variants)))
+                return best.plan
+            found = f"wrong results in {wrong} of {RUNS} runs"
+            known = known.without(best.plan, found)
+            self._cache.put(key, known)
+            progress(
+                f"The own kernel {variants.source} gave {found} with {best.plan}, and is not "
+                "launched so on this card.",
+                None,
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchBench:
+    """A step in memory of its own. places: device addresses by name. made: what it writes."""
+
+    step: Step
+    card: CardProperties
+    places: Mapping[str, int]
+    made: "_Made"
+    kernels: Kernels
+    stream: Stream
+    fingerprints: Fingerprints
+
+    def time(self, way: Step, best: float) -> float:
+        """Microseconds of a run; best: of other ways."""
+        return run_time(self.stream, lambda: self._queue(way), best)
+
+    def wrong_runs(self, way: Step) -> int:
+        """Of many, those that differ from the usual way, or write past the end."""
+        [right] = self._results(self.step, 1)
+        return int((self._results(way, RUNS) != right).sum())
+
+    def _results(self, way: Step, runs: int) -> npt.NDArray[Any]:
+        made = self.made
+        for _ in range(runs):
+            self.stream.fill(self.places[made.name], _NAN, made.fenced_bytes)
+            self._queue(way)
+            place = self.places[made.name]
+            self.fingerprints.take(place, made.fenced_bytes, made.number_bytes)
+        return self.fingerprints.read()
+
+    def _queue(self, way: Step) -> None:
+        for launch in launches(way, self.places.__getitem__, self.card):
+            self.kernels.launch(self.stream, launch)
+
+
+@contextmanager
+def _open_bench(
+    step: Step, lowered: Lowered, kernels: Kernels, stream: Stream
+) -> Generator[_LaunchBench]:
+    """Memory for all that a step reads and writes, with noise in what other steps make."""
+    made = _made_by(step, lowered)
+    with ExitStack() as opened:
+
+        def place(size: int) -> int:
+            return opened.enter_context(DeviceBuffer(aligned(size) + GUARD)).address
+
+        places = {made.name: place(made.bytes)}
+        for name in sorted(_named(step, lowered.card) & lowered.constant_bytes().keys()):
+            content = lowered.encoded_constant(name)
+            places[name] = place(len(content))
+            stream.upload_now(places[name], content)
+        for item in touched(step):
+            if item.name in places:
+                continue
+            places[item.name] = place(item.bytes)
+            if isinstance(item, Tensor):
+                fill = checks.fill_tensor(item, NOISE.source, places[item.name], lowered.card)
+                kernels.launch(stream, fill)
+            else:
+                stream.upload_now(places[item.name], _table(item))
+        places[OVERFLOW] = place(4)
+        fingerprints = Fingerprints(kernels, stream, place(8 * RUNS))
+        yield _LaunchBench(step, lowered.card, places, made, kernels, stream, fingerprints)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a step writes. bytes: of it, number_bytes: of one of its numbers."""
+
+    name: str
+    bytes: int
+    number_bytes: int
+
+    @property
+    def fenced_bytes(self) -> int:
+        """Of it and of what lies behind it, which no launch may write."""
+        return aligned(self.bytes) + GUARD
+
+
+def _made_by(step: Step, lowered: Lowered) -> _Made:
+    match step:
+        case Pointwise(target=target) | Convolve(target=target):
+            return _Made(target.name, target.bytes, NUMBER_BYTES[target.precision])
+        case ConvTransposeToPatches(channels=channels, extents=extents):
+            size = 4 * lowered.layout.batch * channels * prod(extents)
+            return _Made(TRANSLATED, size, 4)
+        case _:
+            raise ValueError(f"a {type(step).__name__} has one way")
+
+
+def _named(step: Step, card: CardProperties) -> set[str]:
+    """All that a step's launch asks for by name."""
+    names: set[str] = set()
+
+    def noted(name: str) -> int:
+        names.add(name)
+        return 0
+
+    launches(step, noted, card)
+    return names
+
+
+def _table(table: WeightTable) -> bytes:
+    """Factors and summands of both signs."""
+    random = np.random.default_rng(0)
+    return random.uniform(-1, 1, table.bytes // 4).astype(np.float32).tobytes()

@@ -1,0 +1,246 @@
+"""Own kernels are launched as is fastest on the card, and never so that a bit changes.
+
+Kernels run lane by lane on the CPU; the clock is a table.
+"""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the CUDA packages are not installed")
+
+from support import cuda_on_cpu
+from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
+from support.cudnn_stand_in import cudnn_where_there_is_none
+from support.described_cards import H200
+
+from cuda_cyclegan.engine.compiler import weight_layout
+from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
+from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
+    Activation,
+    Convolution,
+    Convolve,
+    ConvTransposeToPatches,
+    ExpressedView,
+    Layout,
+    Lowered,
+    Pointwise,
+    Region,
+    Tensor,
+    TensorView,
+    WeightTable,
+)
+from cuda_cyclegan.engine.cuda.plan_cache import OWN, Candidate, Findings, TuningCache
+from cuda_cyclegan.engine.errors import DeviceMemoryError
+from cuda_cyclegan.engine.network.layers import Downsample, Upsample
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+
+SMALL = replace(H200, multiprocessors=1)
+"""A card on which rows and runs are long, as they are for large tensors on others."""
+
+EXTENTS = (4, 6, 10)
+SOURCE = TensorView(Tensor("source", 2, EXTENTS, 16, "fp16"), EXTENTS)
+WEIGHT = np.random.default_rng(1).normal(0, 0.1, (32, 1, 4, 4, 4)).astype(np.float32)
+SPLIT_WEIGHT = np.random.default_rng(1).normal(0, 1, (64, 32, 1, 3, 3)).astype(np.float32)
+WIDE = TensorView(Tensor("source", 1, (2, 9, 3), 32, "fp16"), (2, 9, 3))
+
+
+def a_pass(sampling=None, extents=EXTENTS, **others) -> Pointwise:
+    target = tuple(extent + 2 for extent in extents)
+    return Pointwise(
+        SOURCE,
+        Tensor("target", 2, target, 16, "fp16"),
+        Region(0, 2),
+        extents,
+        (-1, -1, -1),
+        "reflect",
+        table=WeightTable("table", 2, 16),
+        activation=Activation(0.2),
+        sampling=sampling,
+        **others,
+    )
+
+
+RESIDUAL = TensorView(replace(SOURCE.tensor, name="residual"), EXTENTS)
+DOUBLED = tuple(2 * extent for extent in EXTENTS)
+PASS = a_pass()
+SPLIT = Convolution(
+    1, (2, 5, 9), 32, (2, 5, 9), 64, (1, 3, 3), (1, 1, 1), (0, 1, 1), (0, 1, 1), "fp32",
+    split_fp16=True,
+)  # fmt: skip
+STEPS = {
+    "a pass": PASS,
+    "with a residual": a_pass(residual=RESIDUAL),
+    "trilinear": a_pass(Upsample("trilinear", (2, 2, 2)), DOUBLED, residual=RESIDUAL),
+    "with its corners": a_pass(Upsample("trilinear", (2, 2, 2), align_corners=True), DOUBLED),
+    "nearest": a_pass(Upsample("nearest", (2, 2, 2)), DOUBLED),
+    "binomial": a_pass(Downsample(3, (1, 1, 2), "zero"), (4, 6, 5)),
+    "the last layer": ConvTransposeToPatches(
+        "last", (ExpressedView(WIDE, None, IDENTITY),), "weight", 1, (4, 18, 6), None, IDENTITY
+    ),
+}
+STEPS["split fp16"] = Convolve(
+    "conv",
+    SPLIT,
+    Tensor("source", 1, (2, 5, 9), 32, "fp32", 1.0),
+    Tensor("target", 1, (2, 5, 9), 64, "fp32"),
+    Region(0, 1),
+    "weight",
+)
+
+
+def program(step) -> Lowered:
+    weights, precision = {}, "fp16"
+    if isinstance(step, ConvTransposeToPatches):
+        weights["weight"] = weight_layout.cell_operands(WEIGHT, range(32), 32)
+    if isinstance(step, Convolve):
+        precision, laid = "fp32", weight_layout.forward(SPLIT_WEIGHT, range(32), 32, 64)
+        weights["weight"] = laid.split_fp16(1.0)
+    return Lowered(Layout((4, 18, 6), 1, precision), SMALL, (step,), {}, weights)
+
+
+class LaneKernels(HostKernels):
+    """All kernels, compiled for the CPU; spoils what a way of launching makes, if told which."""
+
+    card = SMALL
+    image = "image"
+
+    def __init__(self, folder, spoilt=None, precision="fp16") -> None:
+        self._folder, self._spoilt, self._precision = folder, spoilt, precision
+        self.launched = 0
+
+    def image_key(self, source) -> str:
+        return f"{self.image} of {source}"
+
+    def launch(self, _stream, launch) -> None:
+        cuda_on_cpu.run(launch, self._precision, self._folder, launch.grid)
+        if launch.source == "check":
+            return
+        self.launched += 1
+        if self._spoilt and (launch.arguments.rows, launch.block[1]) == self._spoilt:
+            at(launch.arguments.target, np.uint16, 1)[0] ^= 1
+
+
+@pytest.fixture
+def searched(monkeypatch, folder, tmp_path):
+    """Starts a search on the same card; times: microseconds by name of a way, 9 for others."""
+    with cudnn_where_there_is_none():
+        from cuda_cyclegan.engine.cuda import launch_search
+        from cuda_cyclegan.engine.cuda.plan_search import SearchSettings
+
+        monkeypatch.setattr(launch_search, "DeviceBuffer", HostBuffer)
+        monkeypatch.setattr(launch_search, "RUNS", 2)
+        told: list[str] = []
+
+        def hear(what, share):
+            if share is None:
+                told.append(what)
+
+        def start(step, times, effort="full", spoilt=None, image="image"):
+            variants = launch_variants(step, SMALL)
+            names = iter(variants.steps)
+
+            def run_time(_stream, queue, _best) -> float:
+                queue()
+                return times.get(next(names), 9.0)
+
+            monkeypatch.setattr(launch_search, "run_time", run_time)
+            kernels = LaneKernels(folder, spoilt)
+            kernels.image = image
+            cache = TuningCache(tmp_path, {"card": "host"})
+            search = launch_search.LaunchSearch(kernels, HostStream(), cache)
+            lowered = search.tuned(program(step), {}, SearchSettings(effort, progress=hear))
+            return lowered.steps[0], kernels.launched
+
+        yield start, told
+
+
+def test_the_fastest_way_is_kept_and_found_again_without_a_try(searched):
+    start, told = searched
+    variants = launch_variants(PASS, SMALL)
+    quick = list(variants.steps)[2]
+    found, launched = start(PASS, {quick: 1.0})
+    assert found == variants.steps[quick] != PASS
+    assert launched == len(variants.steps) + 3
+    assert start(PASS, {}) == (found, 0)
+    assert start(PASS, {}, effort="off") == (found, 0)
+    assert told == []
+
+
+def test_the_usual_way_stays_where_it_is_fastest_and_where_nothing_is_tuned(searched):
+    start, _ = searched
+    assert start(PASS, {}, effort="off") == (PASS, 0)
+    found, launched = start(PASS, {launch_variants(PASS, SMALL).usual: 1.0})
+    assert found == PASS
+    assert launched == len(launch_variants(PASS, SMALL).steps)
+    assert start(PASS, {}) == (PASS, 0)
+
+
+def test_a_way_that_changes_a_bit_is_struck_out_and_told(searched):
+    start, told = searched
+    variants = launch_variants(PASS, SMALL)
+    wrong, right = list(variants.steps)[1:3]
+    tile = variants.steps[wrong].tile
+    found, _ = start(PASS, {wrong: 1.0, right: 2.0}, spoilt=(tile.rows, tile.columns))
+    assert found == variants.steps[right]
+    [sentence] = told
+    assert f"wrong results in 2 of 2 runs with {wrong}" in sentence
+    assert start(PASS, {}) == (found, 0)
+
+
+def test_a_kernel_that_is_compiled_anew_is_tried_anew(searched):
+    start, _ = searched
+    first, second = list(launch_variants(PASS, SMALL).steps)[1:3]
+    start(PASS, {first: 1.0})
+    assert start(PASS, {}, effort="off", image="another") == (PASS, 0)
+    found, launched = start(PASS, {second: 1.0}, image="another")
+    assert found == launch_variants(PASS, SMALL).steps[second]
+    assert launched
+
+
+def test_without_memory_to_try_in_nothing_is_kept(searched, monkeypatch):
+    start, _ = searched
+    from cuda_cyclegan.engine.cuda import launch_search
+
+    def full(_size):
+        raise DeviceMemoryError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(launch_search, "DeviceBuffer", full)
+        assert start(PASS, {}) == (PASS, 0)
+    assert start(PASS, {})[1] > 0
+
+
+def test_findings_of_a_version_without_own_launches_are_read(searched, tmp_path):
+    start, _ = searched
+    cache = TuningCache(tmp_path, {"card": "host"})
+    found = Findings("full", 0, (Candidate(OWN, 0, 1.0),))
+    cache.put("a convolution", found)
+    start(PASS, {})
+    assert TuningCache(tmp_path, {"card": "host"}).get("a convolution") == found
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize("name", STEPS)
+def test_all_ways_of_a_step_come_to_the_same_bits(name, folder):
+    """Of each the bench finds no wrong run, and it finds what is wrong."""
+    from cuda_cyclegan.engine.cuda import launch_search
+
+    step = STEPS[name]
+    lowered = program(step)
+    kernels = LaneKernels(folder, precision=lowered.layout.precision)
+    with launch_search._open_bench(step, lowered, kernels, HostStream()) as bench:
+        ways = launch_variants(step, SMALL).steps
+        assert {name: bench.wrong_runs(way) for name, way in ways.items()} == dict.fromkeys(ways, 0)
+        assert bench.wrong_runs(WRONG[type(step)](step)) == 2
+
+
+WRONG = {
+    Pointwise: lambda step: replace(step, activation=Activation(0.3)),
+    ConvTransposeToPatches: lambda step: replace(step, activation=Activation(curve="tanh")),
+    Convolve: lambda step: replace(step, scale=0.5),
+}
