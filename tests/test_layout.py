@@ -120,8 +120,8 @@ MAY_IMPORT = {
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
     "engine.benchmark": (
-        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.errors engine.network engine.onnxruntime "
-        "engine.options engine.probe"
+        "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.errors "
+        "engine.network engine.onnxruntime engine.options engine.probe"
     ),
     "engine.checkpoint": "",
     "engine.checkpoint.onnx": "engine.checkpoint.read engine.errors engine.network",
