@@ -6,6 +6,7 @@ All ways come to the same bits, which is held against the usual way before anoth
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, prod
 from time import monotonic
 from typing import Any
@@ -80,8 +81,9 @@ class LaunchSearch:
     def _proven(self, variants: LaunchVariants) -> str | None:
         """The kept way, if it was checked as the kernel is compiled now."""
         best = self._cache.get(variants.key).best(0)
-        is_there = best is not None and best.plan in variants.steps
-        return best.plan if is_there and best.proof == self._proof(variants) else None
+        if best is None or best.plan not in variants.steps:
+            return None
+        return best.plan if best.proof == self._proof(variants) else None
 
     def _proof(self, variants: LaunchVariants) -> str:
         return f"{_VERSION} {self._kernels.image_key(variants.source)}"
@@ -140,7 +142,7 @@ class _LaunchBench:
 
     def time(self, way: Step, best: float) -> float:
         """Microseconds of a run; best: of other ways."""
-        return run_time(self.stream, lambda: self._queue(way), best)
+        return run_time(self.stream, partial(self._queue, way), best)
 
     def wrong_runs(self, way: Step) -> int:
         """Of many, those that differ from the usual way, or write past the end."""
@@ -156,8 +158,11 @@ class _LaunchBench:
             self.fingerprints.take(place, made.fenced_bytes, made.number_bytes)
         return self.fingerprints.read()
 
+    def _at(self, name: str) -> int:
+        return self.places[name]
+
     def _queue(self, way: Step) -> None:
-        for launch in launches(way, self.places.__getitem__, self.card):
+        for launch in launches(way, self._at, self.card):
             self.kernels.launch(self.stream, launch)
 
 

@@ -1,6 +1,7 @@
 """All ways of launching an own kernel come to the same bits on the card."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from support.gpu_networks import random_network
@@ -8,7 +9,7 @@ from support.gpu_networks import random_network
 from cuda_cyclegan.engine.compiler.launches.variants import launch_variants
 from cuda_cyclegan.engine.compiler.lowering.lowering import lower
 from cuda_cyclegan.engine.compiler.memory.fitting import ProgramRequest
-from cuda_cyclegan.engine.compiler.steps import Convolve
+from cuda_cyclegan.engine.compiler.steps import Convolve, Lowered
 from cuda_cyclegan.engine.network.architectures import (
     Architecture,
     Blur,
@@ -17,6 +18,9 @@ from cuda_cyclegan.engine.network.architectures import (
     build,
 )
 from cuda_cyclegan.engine.options import Precision
+
+if TYPE_CHECKING:
+    from cuda_cyclegan.engine.cuda.generator import OpenCard
 
 CASES: dict[str, tuple[Architecture, Precision]] = {
     "ResNet": (ResNetSpec(1, 1, 64, 1), "fp16"),
@@ -40,7 +44,7 @@ def test_all_ways_come_to_the_same_bits(name: str) -> None:
     assert set(wrong.values()) == {0}
 
 
-def wrong_ways(lowered, card) -> Iterator[tuple[tuple[str, str], int]]:
+def wrong_ways(lowered: Lowered, card: "OpenCard") -> Iterator[tuple[tuple[str, str], int]]:
     """Wrong runs of each way of each own launch."""
     from cuda_cyclegan.engine.cuda.launch_search import _open_bench
 
