@@ -269,7 +269,8 @@ def _pointwise(step: Pointwise, at: Addresses, card: CardProperties) -> Launch:
         kernel += "_residual"
     grid = -(-depth * height // tile.rows), columns, step.patches.count
     block = across, tile.columns, 1
-    return Launch("pointwise", kernel, grid, block, 0, _pass(step, at, tile))
+    source = "sampled" if sampling else "pointwise"
+    return Launch(source, kernel, grid, block, 0, _pass(step, at, tile))
 
 
 def _is_linear(step: Pointwise) -> bool:
