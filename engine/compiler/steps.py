@@ -183,6 +183,16 @@ class ConvolvePatches:
     stride: int = 1
     wgmma: bool = False
 
+    @property
+    def outputs_at_once(self) -> int:
+        """Of the target's channels, in a product by warp groups."""
+        return 64 if self.target.channels % 64 == 0 else 32
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows of the target in a product; a row's place among them decides how its sums round."""
+        return 64 // self.outputs_at_once if self.wgmma else 1
+
 
 @dataclass(frozen=True, slots=True)
 class ConvolveToPatches:

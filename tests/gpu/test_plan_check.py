@@ -265,4 +265,5 @@ def test_a_refused_kernel_is_left_out_and_the_result_stays(monkeypatch, tmp_path
             assert not any(isinstance(s, kernel_check.OuterStep) for s in steps)
             assert any(isinstance(s, Convolve) for s in steps)
             assert np.linalg.norm(generator(patches) - wanted) < 5e-3 * np.linalg.norm(wanted)
-    assert len(told) == 1
+    assert told
+    assert len(set(told)) == len(told)

@@ -170,7 +170,8 @@ inline float half_of(int lane, int word, int half) {
     return value;
 }
 
-// The layout of mma.m16n8k16 as the PTX manual gives it.
+// The layout of mma.m16n8k16 as the PTX manual gives it. The products of one instruction are summed
+// before they are added to what is there, as by the units: which of them go together shows in the bits.
 inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
     const int lane = thread % 32;
     const unsigned own[6] = {a.x, a.y, a.z, a.w, b0, b1};
@@ -178,10 +179,12 @@ inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned
     warp().all.arrive_and_wait();
     for (int i = 0; i < 4; ++i) {
         const int row = lane / 4, column = lane % 4 * 2 + i % 2;
+        double products = 0;
         for (int k = 0; k < 16; ++k) {
-            const float left = half_of(row * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k % 2);
-            sums[i] += left * half_of(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+            const double left = half_of(row * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k % 2);
+            products += left * half_of(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
         }
+        sums[i] += float(products);
     }
     warp().all.arrive_and_wait();
 }
@@ -209,7 +212,9 @@ void multiply_add_by_rows(float (&sums)[COUNT], const Left& a, unsigned long lon
     const int lane = thread % 32;
     for (int i = 0; i < COUNT; ++i) {
         const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 16; ++k) sums[i] += a(row, k) * described(b, column, k);
+        double products = 0;
+        for (int k = 0; k < 16; ++k) products += double(a(row, k)) * described(b, column, k);
+        sums[i] += float(products);
     }
 }
 

@@ -165,6 +165,7 @@ def volume_on_cpu(
     *,
     batch: int = 2,
     matrix_kernels: bool = False,
+    wgmma: bool = False,
     slab_bytes: int = 112 << 20,
     split_fp16: bool = False,
     convolve: PlacedConvolution = convolved_by_torch,
@@ -176,6 +177,7 @@ def volume_on_cpu(
         precision,
         slab_bytes,
         matrix_kernels,
+        wgmma,
         split_fp16=split_fp16,
         in_blocks=True,
     )

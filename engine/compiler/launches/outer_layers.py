@@ -117,7 +117,7 @@ def _warp_group_columns(width: int) -> int:
 def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     target = step.target
     depth, height, width = target.extents
-    columns, outputs = _warp_group_columns(width), _outputs_of_groups(step)
+    columns, outputs = _warp_group_columns(width), step.outputs_at_once
     rows = _GROUP_TILES * 64 // outputs
     lines = rows + 8 - 64 // outputs
     numbers = _GROUP_RING * lines * columns * _TAPS
@@ -126,10 +126,6 @@ def _walk_of_groups(step: ConvolvePatches, card: CardProperties) -> _Walk:
     parts = target.batch * target.channels // outputs
     planes = _fastest_planes(depth, blocks * parts, card.multiprocessors, _BEGINNING)
     return _Walk((blocks, -(-depth // planes), parts), rows, planes, shared)
-
-
-def _outputs_of_groups(step: ConvolvePatches) -> int:
-    return 64 if step.target.channels % 64 == 0 else 32
 
 
 def _walk(step: ConvolvePatches, card: CardProperties) -> _Walk:
@@ -216,9 +212,7 @@ def convolve_patches(
         planes=walk.planes,
     )
     if step.wgmma:
-        name = (
-            f"convolve_patches_{_outputs_of_groups(step)}_{_warp_group_columns(target.extents[2])}"
-        )
+        name = f"convolve_patches_{step.outputs_at_once}_{_warp_group_columns(target.extents[2])}"
         block = 3 * _GROUP, 1, 1
         return Launch("convolve_patches_wgmma", name, walk.grid, block, walk.shared, values)
     name = f"convolve_patches_{_outputs(step)}"

@@ -1,8 +1,9 @@
 """Passes that make their largest operands anew around each block, in place of maps that are kept.
 
 Of full resolution are what the first convolution makes, and what the last one reads. A voxel is the
-same wherever in a launch it is made, so that no byte of the result changes; of a plan of cuDNN that
-has to be found out on the card.
+same wherever in a launch it is made, so that no byte of the result changes: own kernels say which
+rows they take together, and windows begin at such a row; of a plan of cuDNN it has to be found out
+on the card.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,9 +50,14 @@ def _with_first_anew(passes: Sequence[Pass]) -> Sequence[Pass]:
     if found is None:
         return passes
     reader, step = found
-    around = _anew(conv.target, step.target.extents)
-    again = replace(conv, target=around, origin=_sum(conv.origin, step.origin))
-    reading = replace(step, source=TensorView(around, around.extents), around=step.origin)
+    rows = conv.rows_at_once
+    if conv.target.extents[1] % rows:
+        return passes
+    more = 0, step.origin[1] % rows, 0
+    start = _difference(step.origin, more)
+    around = _anew(conv.target, _sum(step.target.extents, more))
+    again = replace(conv, target=around, origin=_sum(conv.origin, start))
+    reading = replace(step, source=TensorView(around, around.extents), around=start)
     steps = again, *(reading if one is step else one for one in reader.steps)
     replaced = [replace(reader, steps=steps) if one is reader else one for one in others]
     return [*_measuring(maker), *replaced]

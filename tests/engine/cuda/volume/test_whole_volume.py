@@ -130,15 +130,22 @@ OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel
     [
         {"down_padding": "reflect"},
         {"norm": "stored", "padding": "zero", "upsampling": "nearest"},
+        {"norm": "stored", "first_kernel": 7},
     ],
-    ids=["reflect", "stored norm, nearest"],
+    ids=["reflect", "stored norm, nearest", "by warp groups"],
 )
 def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> None:
     network = random_network(build(structs.replace(OUTERMOST, **changes)), seed=1)
     grid = BlockGrid((12, 8, 10), (8, 8, 8))
     volume = noise(network.graph, grid.extents)
     made = volume_on_cpu(
-        network, grid, "fp16", folder, matrix_kernels=True, convolve=convolved_exactly
+        network,
+        grid,
+        "fp16",
+        folder,
+        matrix_kernels=True,
+        wgmma="first_kernel" in changes,
+        convolve=convolved_exactly,
     )
     kept = made.memory()
     wanted = made(volume, memory=kept)
