@@ -142,7 +142,7 @@ def searched(monkeypatch, folder, tmp_path):
 
         def start(step, times, effort="full", spoilt=None, image="image"):
             variants = launch_variants(step, SMALL)
-            names = iter(variants.steps)
+            names = iter((*variants.steps, variants.usual))
 
             def run_time(_stream, queue, _best) -> float:
                 queue()
@@ -165,7 +165,7 @@ def test_the_fastest_way_is_kept_and_found_again_without_a_try(searched):
     quick = list(variants.steps)[2]
     found, launched = start(PASS, {quick: 1.0})
     assert found == variants.steps[quick] != PASS
-    assert launched == len(variants.steps) + 3
+    assert launched == len(variants.steps) + 4
     assert start(PASS, {}) == (found, 0)
     assert start(PASS, {}, effort="off") == (found, 0)
     assert told == []
@@ -176,8 +176,15 @@ def test_the_usual_way_stays_where_it_is_fastest_and_where_nothing_is_tuned(sear
     assert start(PASS, {}, effort="off") == (PASS, 0)
     found, launched = start(PASS, {launch_variants(PASS, SMALL).usual: 1.0})
     assert found == PASS
-    assert launched == len(launch_variants(PASS, SMALL).steps)
+    assert launched == len(launch_variants(PASS, SMALL).steps) + 1
     assert start(PASS, {}) == (PASS, 0)
+
+
+def test_a_way_that_is_hardly_faster_is_not_taken(searched):
+    start, _ = searched
+    hardly, clearly = list(launch_variants(PASS, SMALL).steps)[1:3]
+    assert start(PASS, {hardly: 8.8})[0] == PASS
+    assert start(a_pass(extents=(4, 6, 8)), {hardly: 8.6, clearly: 8.7})[0] != PASS
 
 
 def test_a_way_that_changes_a_bit_is_struck_out_and_told(searched):
