@@ -91,7 +91,8 @@ struct Columns {
     }
 
     // Axis::AT_ONCE rows are read at once, so that as many loads are under way; but in the GENERAL form,
-    // which the compiler takes long for.
+    // which the compiler takes long for. So it does for branches around the loads: what is not seen
+    // is read all the same, at the border, and not shown.
     __device__ __forceinline__ void sum_up(int x) {
         constexpr int AT_ONCE = FORM == GENERAL ? 1 : Axis::AT_ONCE;
 #pragma unroll
@@ -106,14 +107,16 @@ struct Columns {
                 for (int k = 0; k < AT_ONCE; ++k) {
                     const int y = height.at(first + k);
                     shows[k] = first + k < height.count() && (z | y | x) >= 0;
-                    if (!shows[k]) continue;
-                    from[k] = channels.source_at(z, y, x);
-                    if (channels.has_residual()) beside[k] = channels.residual_at(z, y, x);
+                    const int seen[3] = {max(z, 0), max(y, 0), max(x, 0)};
+                    from[k] = channels.source_at(seen[0], seen[1], seen[2]);
+                    if (channels.has_residual()) {
+                        beside[k] = channels.residual_at(seen[0], seen[1], seen[2]);
+                    }
                 }
 #pragma unroll
                 for (int k = 0; k < AT_ONCE; ++k) {
-                    if (first + k >= height.count()) break;
-                    const float weight = depth.weight(i) * height.weight(first + k);
+                    const bool is_seen = first + k < height.count();
+                    const float weight = is_seen ? depth.weight(i) * height.weight(first + k) : 0;
                     float one[LANES];
 #pragma unroll
                     for (int lane = 0; lane < LANES; ++lane) {

@@ -22,21 +22,27 @@ BETWEEN = [(8, 0), (8, 6), (8, 9), (10, 0)]
 """But for 9.0, for which kernels are compiled to see how their arguments are laid out."""
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder for images that more than one test compiles."""
+    return tmp_path_factory.mktemp("images")
+
+
 @pytest.mark.parametrize("precision", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision):
+def test_kernels_compile_for_the_oldest_and_newest_chip(name, precision, kept):
     oldest = BETWEEN[0] if precision == "bf16" else OLDEST  # which has no bf16: engine/devices.py
     for chip in {oldest, NEWEST}:
-        assert compiled(name, precision, chip).startswith(b"\x7fELF")
+        assert compiled(name, precision, chip, kept).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("name", IN_BLOCKS)
-def test_kernels_of_blocks_compile_for_the_oldest_and_newest_chip(name, precision):
+def test_kernels_of_blocks_compile_for_the_oldest_and_newest_chip(name, precision, kept):
     for chip in (OLDEST, NEWEST):
-        image = compiled(name, precision, chip, in_blocks=True)
+        image = compiled(name, precision, chip, kept, in_blocks=True)
         assert image.startswith(b"\x7fELF")
-        assert image != compiled(name, precision, chip)
+        assert image != compiled(name, precision, chip, kept)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
