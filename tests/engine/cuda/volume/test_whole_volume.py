@@ -129,10 +129,9 @@ OUTERMOST = ResNetSpec(1, 1, 32, 0, downsamplings=1, first_kernel=5, last_kernel
     "changes",
     [
         {"down_padding": "reflect"},
-        {"norm": "stored", "padding": "zero", "upsampling": "nearest"},
-        {"norm": "stored", "first_kernel": 7},
+        {"norm": "stored", "padding": "zero", "upsampling": "nearest", "first_kernel": 7},
     ],
-    ids=["reflect", "stored norm, nearest", "by warp groups"],
+    ids=["reflect", "stored norm, nearest, by warp groups"],
 )
 def test_maps_made_anew_are_those_that_were_kept(folder: Path, changes: Any) -> None:
     network = random_network(build(structs.replace(OUTERMOST, **changes)), seed=1)
