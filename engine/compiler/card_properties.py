@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+WGMMA_CAPABILITY = (9, 0)
+"""The only compute capability with products by warp groups."""
+
 _RESERVED = 1 << 10
 """Bytes of shared memory that the driver keeps of each block, on every card that keeps any."""
 

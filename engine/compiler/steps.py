@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from ..network.layers import Downsample, FloatArray, PadMode, Pool, Triple, Upsample
 from ..options import Precision
 from .card_properties import CardProperties
-from .weight_layout import LaidWeight, encoded
+from .weight_layout import LaidWeight, encoded, outputs_of_product
 
 VECTOR_BYTES = 16
 NUMBER_BYTES: dict[Precision, int] = {"fp16": 2, "bf16": 2, "tf32": 4, "fp32": 4}
@@ -186,7 +186,7 @@ class ConvolvePatches:
     @property
     def outputs_at_once(self) -> int:
         """Of the target's channels, in a product by warp groups."""
-        return 64 if self.target.channels % 64 == 0 else 32
+        return outputs_of_product(self.target.channels)
 
     @property
     def rows_at_once(self) -> int:

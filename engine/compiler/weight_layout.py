@@ -117,16 +117,21 @@ def strided_operands(weight: FloatArray) -> LaidWeight:
     return matrix_operands(weight.reshape(*weight.shape[:3], 2, 8))
 
 
+def outputs_of_product(outputs: int) -> int:
+    """Of a first layer's outputs by warp groups, those in a product of 64 rows."""
+    return 64 if outputs % 64 == 0 else 32
+
+
 def row_operands(weight: FloatArray) -> LaidWeight:
     """[K, 1, 7, 7, 7] -> [K / n, 7, 4, 4, 32, 8]: first operands of m64n*k16, in registers.
 
-    n, of K, is 64, or 32 where K is no multiple of that; the 64 rows of an operand are the outputs
-    for one row of the target, or for two. The operands go by the kernel plane and by pairs of the 8
+    n, of K, is `outputs_of_product`; the 64 rows of an operand are the outputs for one row of the
+    target, or for two. The operands go by the kernel plane and by pairs of the 8
     input rows that those see, whose 8 taps each are the depth. Lane 4 g + t of warp w holds, of
     rows 16 w + g and 16 w + g + 8, the taps 2 t, 2 t + 1 of the first input row, then the second.
     """
     outputs = weight.shape[0]
-    each = 64 if outputs % 64 == 0 else 32
+    each = outputs_of_product(outputs)
     shape = outputs // each, 7, 4, 4, 32, 8
 
     def lay_out() -> FloatArray:

@@ -108,9 +108,12 @@ class LaunchSearch:
         for name in (*variants.steps, variants.usual):
             microseconds = bench.time(variants.steps[name], min(took.values(), default=inf))
             took[name] = min(microseconds, took.get(name, inf))
-        enough = _GAIN * took.pop(variants.usual)
-        faster = [Candidate(name, 0, each) for name, each in took.items() if each <= enough]
-        measured = [Candidate(variants.usual, 0, enough / _GAIN), *faster]
+        usual = took[variants.usual]
+        measured = [
+            Candidate(name, 0, each)
+            for name, each in took.items()
+            if name == variants.usual or each <= _GAIN * usual
+        ]
         self._cache.put(variants.key, Findings("full", 0, worth_keeping(measured)))
 
     def _checked(

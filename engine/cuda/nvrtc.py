@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..compiler.card_properties import WGMMA_CAPABILITY
 from ..compiler.steps import ELEMENTS
 from ..errors import CudaError, DeviceMemoryError, DeviceUnavailableError
 from ..options import Precision
@@ -17,9 +18,6 @@ nvrtc: Any = import_module(
     "cuda.bindings.nvrtc"
 )  # the package's types are generated and incomplete
 pathfinder: Any = import_module("cuda.pathfinder")
-
-_ARCH_OF_WGMMA = 90
-"""Whose machine code of its own, sm_90a, has wgmma."""
 
 FOLDER = Path(__file__).parent / "kernels"
 
@@ -77,7 +75,7 @@ def _options(precision: Precision, capability: tuple[int, int], *, in_blocks: bo
             f"capability {capability[0]}.{capability[1]}; use setting device=cpu."
         )
     kind = "sm" if wanted in known else "compute"
-    own = "a" if wanted == _ARCH_OF_WGMMA and kind == "sm" else ""
+    own = "a" if capability == WGMMA_CAPABILITY and kind == "sm" else ""  # sm_90a has wgmma
     return [
         f"--gpu-architecture={kind}_{max(fitting)}{own}",
         f"-DELEMENT_{ELEMENTS[precision]}",

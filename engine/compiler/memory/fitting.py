@@ -11,7 +11,7 @@ from ...network.graph import Graph, Network
 from ...network.layers import Triple
 from ...network.patches import largest_patch
 from ...options import Precision
-from ..card_properties import CardProperties
+from ..card_properties import WGMMA_CAPABILITY, CardProperties
 from ..lowering.lowering import lower
 from ..lowering.split_fp16 import split_fp16_pays
 from ..steps import Convolution, Convolve, Layout, Lowered
@@ -25,7 +25,6 @@ _MATRIX_KERNELS = {
     "convolve_to_patches",
     "conv_transpose_to_patches",
 }
-_WGMMA_CAPABILITY = (9, 0)
 _WGMMA_KERNELS = {"convolve_patches_wgmma", "convolve_to_patches_wgmma"}
 SPLIT_KERNEL = "convolve_split_fp16"
 """The own kernel, by its .cu file, for what `Layout.split_fp16` asks for."""
@@ -96,7 +95,7 @@ class ProgramRequest:
         capability = self.card.capability
         has_matrix = self.precision in ("fp16", "bf16") and capability >= _MATRIX_CAPABILITY
         has_matrix = has_matrix and not self.without & _MATRIX_KERNELS
-        has_wgmma = has_matrix and capability == _WGMMA_CAPABILITY
+        has_wgmma = has_matrix and capability == WGMMA_CAPABILITY
         has_wgmma = has_wgmma and not self.without & _WGMMA_KERNELS
         split_fp16 = (
             split_fp16_pays(self.precision, capability) and SPLIT_KERNEL not in self.without

@@ -126,6 +126,7 @@ __device__ __forceinline__ void convolve(const ConvolvePatches& p) {
                       (Index)number * p.target_extents[0] * p.target_extents[1] *
                           p.target_extents[2] * p.outputs;
 
+    // [steps][K / 8][32 lanes][4].
     const uint2* from = reinterpret_cast<const uint2*>(p.weights);
     for (int i = threadIdx.x; i < p.steps * GROUPS * 32; i += blockDim.x) {
         const int step = i / (GROUPS * 32), within = i - step * GROUPS * 32;

@@ -6,7 +6,7 @@
 
 struct ConvolvePatches {
     const float* patches;
-    const Element* weights;    // as mma operands: [steps][K / 8][32 lanes][4]
+    const Element* weights;    // operands, as each kernel takes them
     Element* target;
     Moments* partials;         // [N][blocks of a patch][K], or null
     int patch_channels, extents[3];

@@ -58,6 +58,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     const int last_h = min(first_h + p.rows, inside[1]);
     const int d = blockIdx.y * PLANES + plane;
 
+    // [K][planes][channels / 32][4][2][32 lanes], 8 numbers each.
     const uint4* from = reinterpret_cast<const uint4*>(p.weights) + (Index)output * operands;
     for (int i = threadIdx.x; i < operands; i += THREADS) weights[i] = from[i];
     for (int index = threadIdx.x % (PARTS * 32); index < each + 2; index += PARTS * 32) {

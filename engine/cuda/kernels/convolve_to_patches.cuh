@@ -5,7 +5,7 @@
 
 struct ConvolveToPatches {
     const Element* source;
-    const Element* weights;  // mma operands: [K][planes][channels / 32][4][2][32 lanes][8]
+    const Element* weights;  // operands, as each kernel takes them
     const float* bias;       // [K], or null
     float* translated;
     int* overflow;
