@@ -151,7 +151,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
-    write(result, rows)
+            write(result, rows)
 
 
 def write(result: Path, rows: list[dict[str, Any]]) -> None:
