@@ -12,6 +12,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import Any
 
 from support.gpu_networks import random_network
 
+from cuda_cyclegan.engine.compiler.steps import Convolution
 from cuda_cyclegan.engine.cuda import generator as generators
 from cuda_cyclegan.engine.cuda import nvrtc, plan_bench, plan_check
 from cuda_cyclegan.engine.cuda.cudnn import cudnn
 from cuda_cyclegan.engine.cuda.generator import CudaOptions, open_cuda_generator
+from cuda_cyclegan.engine.cuda.plan_cache import key_of
 from cuda_cyclegan.engine.cuda.plan_search import Algorithm, PlanSearch, SearchSettings
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, UNetSpec, build
 from cuda_cyclegan.engine.options import Precision
@@ -82,10 +85,11 @@ def compile_all(precisions: list[Precision], cache: Path) -> None:
                 threads.submit(nvrtc.compiled, path.stem, precision, capability, cache)
 
 
-def kept_plans(cache: Path) -> int:
-    """What is kept of all convolutions."""
+def kept_plans(cache: Path, shapes: Iterable[Convolution]) -> int:
+    """What is kept of these convolutions; ways of launching own kernels lie in the same file."""
     [known] = cache.glob("plans-*.json")
-    return sum(len(one["candidates"]) for one in json.loads(known.read_text())["findings"].values())
+    findings = json.loads(known.read_text())["findings"]
+    return sum(len(findings[key_of(shape)]["candidates"]) for shape in shapes)
 
 
 def main() -> None:
@@ -124,7 +128,8 @@ def main() -> None:
             with open_cuda_generator(network, options) as opened:
                 whole = time.perf_counter() - begin
                 batch = opened.batch
-                used = [one.plans is None for one in opened._fitted.algorithms.values()]
+                algorithms = opened._fitted.algorithms
+                used = [one.plans is None for one in algorithms.values()]
             checking = sum(watch.seconds for watch in watches[1:])
             judged = [one for given in verdicts.given for one in given]
             right = [one.error for one in judged if one.wrong is None]
@@ -137,7 +142,7 @@ def main() -> None:
                     "tried": len(timed.given),
                     "checked": len(judged),
                     "refused": told,
-                    "kept": kept_plans(cache),
+                    "kept": kept_plans(cache, algorithms),
                     "used of cuDNN": used.count(False),
                     "used of own kernels": used.count(True),
                     "largest error in bounds": round(max(right, default=0.0), 4),
