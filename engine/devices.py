@@ -1,6 +1,6 @@
 """Which device computes. Imports nothing heavy until a generator is opened."""
 
-import threading
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from .cuda.plan_cache import Progress, cache_folder, unheard
 from .errors import DeviceUnavailableError
 from .options import NO_LIMITS, CudaLimits, Precision
-from .probe.cards import (
-    OLDEST_CAPABILITY,
-    CudaDevice,
-    cuda_devices,
-    driver_library,
-    why_no_cuda,
-)
-from .probe.early_context import early_context
+from .probe.cards import OLDEST_CAPABILITY, CudaDevice, cuda_devices, why_no_cuda
 
 if TYPE_CHECKING:
     from .cuda.device_plan import DevicePlan
@@ -40,9 +33,9 @@ _CUDA_ITSELF = 640 << 20
 class Device:
     """A device that is there. note: why "auto" took it, for the user; None if it was asked for.
 
-    index: which of the CUDA devices. limits: how a CUDA device is used. kind: CPU, CUDA or another
-    execution provider of ONNX Runtime. provider: which one. default_precision, precisions: of the
-    network's arithmetic here.
+    index: which of the CUDA devices. bus: its PCI address. limits: how a CUDA device is used. kind:
+    CPU, CUDA or another execution provider of ONNX Runtime. provider: which one.
+    default_precision, precisions: of the network's arithmetic here.
     """
 
     kind: Literal["cpu", "cuda", "onnxruntime"]
@@ -52,6 +45,7 @@ class Device:
     index: int = 0
     limits: CudaLimits = NO_LIMITS
     provider: str = ""
+    bus: str = ""
 
     @property
     def name(self) -> str:
@@ -70,10 +64,13 @@ def choose_device(asked: str, limits: CudaLimits = NO_LIMITS) -> Device:
     return choose_devices(asked, limits)[0]
 
 
-def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, ...]:
+def choose_devices(
+    asked: str, limits: CudaLimits = NO_LIMITS, cards: Collection[CudaDevice] = ()
+) -> tuple[Device, ...]:
     """The devices behind "auto", "cpu", "cuda" (all usable cards), "cuda:0,1" or
     "onnxruntime:PROVIDER".
 
+    cards: that are there and can be used, where others have found them; else the driver is asked.
     Only "auto" falls back on the CPU, and it takes one card; another device that was asked for and
     cannot be used raises DeviceUnavailableError.
     """
@@ -81,56 +78,14 @@ def choose_devices(asked: str, limits: CudaLimits = NO_LIMITS) -> tuple[Device, 
         return (Device("cpu", "fp32", ("fp32",)),)
     if asked.startswith(_PROVIDER):
         return (_on_provider(asked.removeprefix(_PROVIDER)),)
-    obstacle = why_no_cuda()
+    obstacle = None if cards else why_no_cuda()
     if obstacle is None:
-        return _cuda(asked, limits)
+        return _cuda(asked, limits, cards or cuda_devices())
     if asked == "auto":
         return (Device("cpu", "fp32", ("fp32",), f"no CUDA device is used: {obstacle}"),)
     raise DeviceUnavailableError(
         f"Device {asked} cannot be used: {obstacle}; use setting device=cpu."
     )
-
-
-def several_cards(asked: str) -> tuple[str, ...]:
-    """Names of the cards behind a name, where these are more than one."""
-    kind, _, numbers = asked.partition(":")
-    if kind != "cuda":
-        return ()
-    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else _usable_cards()
-    return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
-
-
-def _usable_cards() -> list[int]:
-    return [d.index for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY]
-
-
-def context_beforehand(asked: str) -> AbstractContextManager[None]:
-    """Have the context of the card behind a name made during the block, if that is one card, and
-    the CUDA packages loaded. Several are opened by a process each.
-    """
-    return early_context(lambda: _only_card(asked), _card_opener)
-
-
-def driver_beforehand() -> None:
-    """Have the driver start in a thread; who looks at the cards later waits for what is left."""
-    threading.Thread(target=driver_library, name="driver", daemon=True).start()
-
-
-def _card_opener() -> object:
-    """What opens a network on a card; to have it loads the CUDA packages."""
-    from .cuda.generator import open_cuda_generator
-
-    return open_cuda_generator
-
-
-def _only_card(asked: str) -> int | None:
-    kind, _, numbers = asked.partition(":")
-    if kind not in ("auto", "cuda"):
-        return None
-    if numbers:
-        return int(numbers) if numbers.isdigit() else None
-    usable = _usable_cards()
-    return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None
 
 
 def other_providers() -> tuple[Device, ...]:
@@ -147,27 +102,34 @@ def _on_provider(provider: str) -> Device:
     return Device("onnxruntime", "fp32", ("fp32",), provider=provider)
 
 
-def _cuda(asked: str, limits: CudaLimits) -> tuple[Device, ...]:
-    usable = {d.index: d for d in cuda_devices() if d.capability >= OLDEST_CAPABILITY}
+def _cuda(asked: str, limits: CudaLimits, cards: Collection[CudaDevice]) -> tuple[Device, ...]:
+    usable = {card.index: card for card in cards if card.capability >= OLDEST_CAPABILITY}
     if asked == "auto":
-        first = min(usable)
-        note = f"the first usable card, {usable[first].name}"
-        return (Device("cuda", "fp16", _precisions(usable[first]), note, first, limits),)
+        first = usable[min(usable)]
+        return (_on_card(first, limits, f"the first usable card, {first.name}"),)
     _, _, numbers = asked.partition(":")
     chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else usable
     for index in chosen:
         if index not in usable:
             there = ", ".join(f"cuda:{number} ({d.name})" for number, d in usable.items())
             raise DeviceUnavailableError(f"Device cuda:{index} is not there; use {there} or cpu.")
-    return tuple(
-        Device("cuda", "fp16", _precisions(usable[index]), None, index, limits) for index in chosen
-    )
+    return tuple(_on_card(usable[index], limits) for index in chosen)
+
+
+def _on_card(card: CudaDevice, limits: CudaLimits, note: str | None = None) -> Device:
+    precisions = _precisions(card)
+    return Device("cuda", "fp16", precisions, note, card.index, limits, bus=card.bus)
 
 
 def _precisions(card: CudaDevice) -> tuple[Precision, ...]:
     if card.capability >= _ALL_PRECISIONS_FROM:
         return "fp16", "bf16", "tf32", "fp32"
     return "fp16", "fp32"
+
+
+def in_a_process_of_its_own(device: Device) -> Device:
+    """A device as a process has it that sees no other card, see `seen_alone`."""
+    return replace(device, index=0) if device.kind == "cuda" else device
 
 
 def with_half_the_memory(device: Device) -> Device:

@@ -1,6 +1,6 @@
 """What is decided before anything opens: devices by their name, and what a request leaves open."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import get_args
 
@@ -12,6 +12,7 @@ from ..engine.network.graph import Graph
 from ..engine.network.layers import Triple
 from ..engine.network.patches import largest_patch
 from ..engine.options import CudaLimits, Inference, Precision, device_name
+from ..engine.probe.cards import CudaDevice
 from .cycle.back_model import back_options
 from .errors import SettingsError
 from .host.memory import available_memory
@@ -24,14 +25,15 @@ def decided(
     limits: CudaLimits,
     options: TranslateOptions,
     back: Model | None = None,
+    cards: Collection[CudaDevice] = (),
 ) -> tuple[tuple[Device, ...], TranslateOptions]:
     """The devices behind a name, and the options with nothing left open.
 
-    device, limits: as `choose_devices` takes them. back: the model that is to lead results back,
-    on the same devices. Raises PatchShapeError, DeviceUnavailableError or SettingsError where
+    device, limits, cards: as `choose_devices` takes them. back: the model that is to lead results
+    back, on the same devices. Raises PatchShapeError, DeviceUnavailableError or SettingsError where
     models, devices and options do not fit each other.
     """
-    devices = choose_devices(_known_device(device), limits)
+    devices = choose_devices(_known_device(device), limits, cards)
     options = with_inference(model, with_precision(options, devices, device))
     check_spread(model, options)
     check_model(model, options, devices[0])

@@ -1,7 +1,7 @@
 """The main job: from input paths and a model file to a folder of results and a report."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Generator as Iterated
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -10,10 +10,11 @@ from pathlib import Path
 
 from ..engine.cores import usable_cores
 from ..engine.cuda.plan_cache import cache_folder
-from ..engine.devices import Device, with_half_the_memory
+from ..engine.devices import Device, in_a_process_of_its_own, with_half_the_memory
 from ..engine.model.card import ModelCard
 from ..engine.model.model import Model, load_model
 from ..engine.options import NO_LIMITS, CudaLimits
+from ..engine.probe.cards import CudaDevice
 from ..engine.probe.energy import EnergyMeter
 from ..io.choice import EVERYTHING, Choice
 from ..io.discovery import Discovery
@@ -178,21 +179,25 @@ def open_job(request: Request) -> Job:
 
 
 @contextmanager
-def begun_job(request: Request, read_model: Callable[[], Model]) -> Iterated[Job]:
+def begun_job(
+    request: Request, read_model: Callable[[], Model], spares: SpareWorkers | None = None
+) -> Iterated[Job]:
     """As `open_job`; where one card computes, the network opens while studies are looked for.
 
-    `run_job` takes it from there. read_model: the request's, which is being read.
+    `run_job` takes it from there. read_model: the request's, which is being read. spares: workers
+    of its cards, which tell of them; without, the driver is started here.
     """
-    job = _checked(request, read_model())
+    model = read_model()
+    job = _checked(request, model, spares.cards() if spares else ())
     with _opening(job) as opening:
         yield replace(job, discovery=request.search(job.model.card), opening=opening)
 
 
-def _checked(request: Request, model: Model) -> Job:
+def _checked(request: Request, model: Model, cards: Collection[CudaDevice] = ()) -> Job:
     """The job of a request before its studies are known."""
     back = back_model(model, request.options)
     asked = check_read(request.options, back)
-    devices, options = decided(model, request.device, request.limits, asked, back)
+    devices, options = decided(model, request.device, request.limits, asked, back, cards)
     return Job(request, model, devices, options, Discovery((), ()), back)
 
 
@@ -232,7 +237,7 @@ def run_job(job: Job, listen: Listen, spares: SpareWorkers | None = None) -> Bat
         for remark in remarks(manifest, planned):
             listen(Remark(remark))
         listen(BatchStarted(planned))
-        meter = EnergyMeter([device.index for device in job.devices if device.kind == "cuda"])
+        meter = EnergyMeter([device.bus for device in job.devices if device.kind == "cuda"])
         rows = run_batch(planned, _execution(job, with_aliases(planned), manifest, spares), hear)
         energy = meter.read()
         rows = _without_lost(rows, manifest.place)
@@ -299,25 +304,31 @@ def _execution(
 
     None is opened where nothing is to be translated.
     """
-    setups = [_setup(job, device, manifest.place) for device in job.devices]
+    setup = _setup(job, job.devices[0], manifest.place)
     if all(study.action != "translate" for study in planned):
-        task = setups[0].task(manifest, None)
-        return StudyPipeline(task, planned, setups[0].concurrency)
-    if len(setups) > 1:
-        return SharedBatch(setups, planned, manifest, spares=spares)
-    [setup] = setups
+        return StudyPipeline(setup.task(manifest, None), planned, setup.concurrency)
+    of_workers = [
+        _setup(job, device, manifest.place, in_a_process_of_its_own) for device in job.devices
+    ]
+    if len(job.devices) > 1:
+        return SharedBatch(of_workers, planned, manifest, spares=spares)
     task = setup.task(manifest, job.opening or setup.open_generator)
     return Failover(
         planned,
         StudyPipeline(task, planned, setup.concurrency),
-        lambda left, outcomes: SharedBatch(setups, left, manifest, outcomes),
+        lambda left, outcomes: SharedBatch(of_workers, left, manifest, outcomes),
     )
 
 
-def _setup(job: Job, device: Device, place: OutputPlace) -> Setup:
-    opened_on, back = device, job.back
-    if back:
-        opened_on = with_half_the_memory(device)
+def _setup(
+    job: Job,
+    device: Device,
+    place: OutputPlace,
+    seen: Callable[[Device], Device] = lambda device: device,
+) -> Setup:
+    """seen: the device as the process has it that opens it."""
+    back = job.back
+    opened_on = seen(with_half_the_memory(device) if back else device)
     return Setup(
         name=device.name,
         model=job.model,

@@ -74,12 +74,13 @@ MAY_IMPORT = {
     "cli.command_table": "cli.commands cli.commands.bench cli.commands.queue cli.options",
     "cli.commands": (
         "cli.command_line cli.errors cli.options cli.render cli.render.evaluation cli.render.html "
-        "cli.render.terminal cli.signals engine.checkpoint.recognise engine.devices engine.model "
-        "engine.options io.choice io.discovery io.errors io.formats pipelines.calibration "
-        "pipelines.cycle pipelines.decisions pipelines.doctor pipelines.dry_run "
-        "pipelines.evaluation pipelines.execution pipelines.inference_comparison "
-        "pipelines.model_import pipelines.progress pipelines.report pipelines.results "
-        "pipelines.settings pipelines.study pipelines.translate"
+        "cli.render.terminal cli.signals engine.beforehand engine.checkpoint.recognise "
+        "engine.model engine.options io.choice io.discovery io.errors io.formats "
+        "pipelines.calibration pipelines.cycle pipelines.decisions pipelines.doctor "
+        "pipelines.dry_run pipelines.evaluation pipelines.execution "
+        "pipelines.inference_comparison pipelines.model_import pipelines.progress "
+        "pipelines.report pipelines.results pipelines.settings pipelines.study "
+        "pipelines.translate"
     ),
     "cli.commands.bench": (
         "cli.errors cli.options cli.render cli.render.bench cli.render.terminal cli.signals "
@@ -119,6 +120,7 @@ MAY_IMPORT = {
     "cli.render.terminal": "",
     "cli.signals": "cli.errors cli.render.terminal pipelines.host",
     "engine": "engine.telemetry",
+    "engine.beforehand": "engine.cuda engine.probe",
     "engine.benchmark": (
         "engine.compiler engine.compiler.launches engine.cores engine.cuda engine.errors "
         "engine.network engine.onnxruntime engine.options engine.probe"
@@ -230,8 +232,8 @@ MAY_IMPORT = {
         "pipelines.study pipelines.study.maps pipelines.study.voxels"
     ),
     "pipelines.decisions": (
-        "engine.devices engine.errors engine.model engine.network engine.options pipelines.cycle "
-        "pipelines.errors pipelines.host pipelines.settings"
+        "engine.devices engine.errors engine.model engine.network engine.options engine.probe "
+        "pipelines.cycle pipelines.errors pipelines.host pipelines.settings"
     ),
     "pipelines.doctor": (
         "engine.cores engine.cuda engine.devices engine.errors engine.model engine.network "
@@ -252,9 +254,9 @@ MAY_IMPORT = {
     ),
     "pipelines.moments": "",
     "pipelines.execution": (
-        "engine.cuda engine.devices engine.errors engine.generator engine.model engine.options "
-        "engine.recovery io.files io.formats io.volume io.writing pipelines.cycle pipelines.host "
-        "pipelines.opening pipelines.progress pipelines.report pipelines.results "
+        "engine.beforehand engine.cuda engine.errors engine.generator engine.model engine.options "
+        "engine.probe engine.recovery io.files io.formats io.volume io.writing pipelines.cycle "
+        "pipelines.host pipelines.opening pipelines.progress pipelines.report pipelines.results "
         "pipelines.settings pipelines.stopwatch pipelines.study"
     ),
     "pipelines.host": "io.files io.volume pipelines.errors",
@@ -272,9 +274,9 @@ MAY_IMPORT = {
     ),
     "pipelines.jobs.worker": (
         "engine.cuda engine.devices engine.errors engine.generator engine.model engine.network "
-        "engine.options engine.recovery io.channels io.discovery io.errors io.files io.volume "
-        "pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution pipelines.jobs "
-        "pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
+        "engine.options engine.probe engine.recovery io.channels io.discovery io.errors io.files "
+        "io.volume pipelines.cycle pipelines.decisions pipelines.errors pipelines.execution "
+        "pipelines.jobs pipelines.jobs.queue pipelines.opening pipelines.progress pipelines.report "
         "pipelines.results pipelines.settings pipelines.study pipelines.study.maps "
         "pipelines.translate"
     ),

@@ -148,20 +148,20 @@ def _begun(study: StudyOptions, on: DeviceOptions, *, begins: bool) -> "Generato
     if not begins:
         yield None
         return
-    with _cards(checked_device(on.device)) as spares:
+    with _cards(checked_device(on.device), study.model) as spares:
         from ...engine.model.early_model import early_model
 
         yield _Begun(spares, early_model(study.model))
 
 
-def _cards(asked: str) -> "AbstractContextManager[SpareWorkers | None]":
+def _cards(asked: str, model: Path) -> "AbstractContextManager[SpareWorkers | None]":
     """What cards begin with while libraries load: a context, or each of several a worker."""
-    from ...engine.devices import context_beforehand, several_cards
+    from ...engine.beforehand import context_beforehand, several_cards
 
     if several := several_cards(asked):
         from ...pipelines.execution.spare_workers import spare_workers
 
-        return spare_workers(several)
+        return spare_workers(several, model)
     return context_beforehand(asked)
 
 
@@ -183,7 +183,7 @@ def _begun_job(request: "Request", begun: _Begun | None, *, quiet: bool) -> "Gen
         with nullcontext() if quiet else spinner(SEARCHING):
             from ...pipelines.translate import begun_job
 
-            job = opening.enter_context(begun_job(request, begun.read_model))
+            job = opening.enter_context(begun_job(request, begun.read_model, begun.spares))
         yield job
 
 

@@ -46,7 +46,7 @@ def measure_on_card(
             keep(generator(patches))
             taken = free - context.memory[0]
             runs = budget.runs(min(generator.times(3)), _FEWEST, _MOST)
-            meter = EnergyMeter([options.device])
+            meter = EnergyMeter([context.bus])
             latency = Latency.of(generator.times(runs))
             energy = meter.read()
             call = Latency.of(_calls(generator, patches[: generator.batch], budget))

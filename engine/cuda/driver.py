@@ -113,6 +113,12 @@ class Context:
         return name.split(b"\0")[0].decode()
 
     @property
+    def bus(self) -> str:
+        """The card's PCI address."""
+        bus: bytes = call(driver.cuDeviceGetPCIBusId, 32, self._device)
+        return bus.split(b"\0")[0].decode()
+
+    @property
     def memory(self) -> tuple[int, int]:
         """Free and total bytes."""
         return call(driver.cuMemGetInfo)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .packages import why_not_these_packages
+from .visible_cards import visible_names
 
 OLDEST_CAPABILITY = (7, 5)
 
@@ -47,7 +48,7 @@ def why_no_cuda() -> str | None:
         library, newest = _driver()
         if sentence := why_not_these_packages(newest):
             return sentence
-        if not any(device.capability >= OLDEST_CAPABILITY for device in _devices(library, newest)):
+        if not any(card.capability >= OLDEST_CAPABILITY for card in _devices(library, newest)):
             raise _ObstacleError(
                 "no card here has compute capability 7.5 or higher, which the CUDA engine needs"
             )
@@ -62,7 +63,36 @@ def cuda_devices() -> tuple[CudaDevice, ...]:
         library, newest = _driver()
     except _ObstacleError:
         return ()
-    return tuple(_devices(library, newest))
+    return tuple(_devices(library, newest, management_library()))
+
+
+def usable_cards() -> list[CudaDevice]:
+    """Those that the driver shows and the CUDA engine can use, without their free memory."""
+    try:
+        library, newest = _driver()
+    except _ObstacleError:
+        return []
+    return [c for c in _devices(library, newest) if c.capability >= OLDEST_CAPABILITY]
+
+
+def lone_card() -> CudaDevice | None:
+    """The card of a process that sees no other, without its free memory; None where it, or a
+    package, is not there or cannot be used.
+    """
+    if why_no_cuda():
+        return None
+    [card, *others] = usable_cards()
+    return None if others else card
+
+
+def shown_cards() -> int:
+    """How many cards there are, as far as is known without the driver; 0 where it is not."""
+    if (names := visible_names()) is not None:
+        return len(names)
+    management, count = management_library(), ctypes.c_uint()
+    if management is None or management.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return 0
+    return count.value
 
 
 def driver_library() -> Any | None:
@@ -91,10 +121,9 @@ def _driver() -> tuple[Any, int]:
     return library, newest.value
 
 
-def _devices(library: Any, newest: int) -> Iterator[CudaDevice]:
+def _devices(library: Any, newest: int, management: Any = None) -> Iterator[CudaDevice]:
     count = ctypes.c_int()
     library.cuDeviceGetCount(ctypes.byref(count))
-    management = management_library()
     supported = f"CUDA {newest // 1000}.{newest % 1000 // 10}"
     driver = f"{_driver_release(management)}, {supported}" if management else supported
     for index in range(count.value):

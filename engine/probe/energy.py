@@ -1,11 +1,11 @@
 """What cards consume, by their own counters."""
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from .cards import cuda_devices, management_library
+from .cards import management_library
 
 _FEWEST_SECONDS = 1.0
 """That a measurement for a figure takes: the counters move ten times a second."""
@@ -33,10 +33,10 @@ class Energy:
 
 
 class EnergyMeter:
-    """Counts from when it is made. cards: their indices, as CUDA counts."""
+    """Counts from when it is made. buses: PCI addresses of the cards."""
 
-    def __init__(self, cards: Collection[int]) -> None:
-        self._buses = [card.bus for card in cuda_devices() if card.index in cards]
+    def __init__(self, buses: Sequence[str]) -> None:
+        self._buses = buses
         self._since, self._first = perf_counter(), _joules(self._buses)
 
     def read(self) -> Energy | None:

@@ -43,8 +43,9 @@ from .study_pipeline import Concurrency, StudyPipeline
 class Setup:
     """What a worker needs to know.
 
-    name: of the device. model: with its card. options: with none left open. open_generator:
-    picklable, with the device in it. precisions: which there are on it. place: of the manifest.
+    name: of the device, as the process counts that starts the worker. model: with its card.
+    options: with none left open. open_generator: picklable, with the device in it as the worker
+    counts. precisions: which there are on it. place: of the manifest.
     recipe: what results are made with. concurrency: this worker's part of the machine. back: the
     model that leads results back, and open_back: as open_generator, for that; None without one.
     """

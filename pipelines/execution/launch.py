@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO, Any, Generic, TypeAlias, TypeVar
 
-from ...engine.devices import context_beforehand
+from ...engine.beforehand import context_beforehand, seen_alone
 from ...io.formats.nibabel_alone import import_nibabel_alone
 from ..host.processes import collect_seldom, kill_session, start_with, unnamed_file
 from ..host.signals import STOP_SIGNALS
@@ -92,14 +92,17 @@ def launch(
     """Start this interpreter anew, with nothing of the working directory, to run a target.
 
     It has a session of its own, which no signal of a terminal reaches. environment: instead of this
-    process's. output: where it prints, instead of where this process does. device: of which it
-    makes the context while it loads its libraries, if that is a card. Raises PipelineError where
-    the system cannot do so.
+    process's. output: where it prints, instead of where this process does. device: if that is a
+    card, the only one that the process sees, and of which it makes the context while it loads its
+    libraries. Raises PipelineError where the system cannot do so.
     """
+    alone, variables = seen_alone(device)
+    if variables:
+        environment = {**(os.environ if environment is None else environment), **variables}
     ours, theirs = Pipe()
     descriptor = theirs.fileno()
     with unnamed_file() as orders:  # through a pipe it would wait for the process to read it
-        for order in (sys.path, device, target):
+        for order in (sys.path, alone, target):
             pickle.dump(order, orders)
         orders.seek(0)
         command = [sys.executable, "-P", "-c", _START, str(descriptor)]

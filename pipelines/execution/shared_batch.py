@@ -73,7 +73,7 @@ class SharedBatch:
         self._trouble = ""
         self._stopped = threading.Event()
         self._events = BatchEvents(self.outcomes)
-        launches = {setup.name: partial(_launched, setup, spares or {}) for setup in setups}
+        launches = {setup.name: partial(_launched, setup, spares) for setup in setups}
         self._supervisor: Supervisor[BatchOrder, BatchNews]
         self._supervisor = Supervisor(launches, self._hear, self._on_end, _RESTARTS)
         self._thread = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -230,11 +230,9 @@ class SharedBatch:
             self._fail(self._waiting.popleft())
 
 
-def _launched(setup: Setup, spares: SpareWorkers) -> WorkerProcess[BatchOrder, BatchNews]:
-    if worker := spares.pop(setup.name, None):
-        worker.channel.send(setup)
-        return worker
-    return launch(partial(work, setup), device=setup.name)
+def _launched(setup: Setup, spares: SpareWorkers | None) -> WorkerProcess[BatchOrder, BatchNews]:
+    worker = spares.take(setup) if spares else None
+    return worker or launch(partial(work, setup), device=setup.name)
 
 
 def _death(device: str, status: int) -> str:

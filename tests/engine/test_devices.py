@@ -1,6 +1,6 @@
 """Which device is taken for what was asked."""
 
-import threading
+from dataclasses import replace
 
 import pytest
 
@@ -27,19 +27,6 @@ def without_cards(monkeypatch):
     monkeypatch.setattr(devices, "why_no_cuda", lambda: "no NVIDIA driver is installed")
 
 
-def test_the_driver_starts_beside_who_has_it_start(monkeypatch):
-    may_start, has_started = threading.Event(), threading.Event()
-
-    def start():
-        assert may_start.wait(30)
-        has_started.set()
-
-    monkeypatch.setattr(devices, "driver_library", start)
-    devices.driver_beforehand()
-    may_start.set()
-    assert has_started.wait(30)
-
-
 @pytest.mark.usefixtures("with_cards")
 def test_cards_that_are_too_old_are_passed_over():
     assert devices.choose_device("auto").index == 1
@@ -61,6 +48,15 @@ def test_a_card_before_ampere_has_neither_bf16_nor_tf32(monkeypatch):
     found = devices.choose_devices("cuda")
     assert [d.precisions for d in found] == [("fp16", "fp32"), ("fp16", "bf16", "tf32", "fp32")]
     assert devices.choose_device("auto").precisions == ("fp16", "fp32")
+
+
+@pytest.mark.usefixtures("without_cards")
+def test_cards_that_others_have_found_are_taken_without_a_driver():
+    found = [replace(card, bus=f"bus {card.index}") for card in CARDS[1:]]
+    chosen = devices.choose_devices("cuda:2,1", cards=found)
+    assert [(card.index, card.bus) for card in chosen] == [(2, "bus 2"), (1, "bus 1")]
+    with pytest.raises(DeviceUnavailableError, match=r"cuda:3 is not there; use cuda:1"):
+        devices.choose_devices("cuda:1,3", cards=found)
 
 
 @pytest.mark.usefixtures("without_cards")

@@ -3,14 +3,39 @@
 // a launch writes its own numbers, and a last one that is 1 if all blocks run at once, to the address
 // that its arguments begin with.
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, CAPTURE_INVALIDATED = 901, FROM_THE_FUTURE = 9999 };
 enum { MAJOR = 75, MINOR = 76, MULTIPROCESSORS = 16, L2_BYTES = 38, SHARED_PER_MULTIPROCESSOR = 81 };
 static const size_t TOTAL = (size_t)80 << 30, FREE = (size_t)70 << 30;
 
-int cuInit(unsigned flags) { return SUCCESS; }
+// The number of the card that a process sees under an ordinal, -1 for none: there are $CARDS, and
+// CUDA_VISIBLE_DEVICES shows some of them.
+static int card_at(int ordinal) {
+    const char *cards = getenv("CARDS"), *names = getenv("CUDA_VISIBLE_DEVICES");
+    const int count = cards ? atoi(cards) : 1;
+    if (names == NULL)
+        return ordinal < count ? ordinal : -1;
+    for (; ordinal > 0 && names != NULL; ordinal--)
+        names = strchr(names, ',') ? strchr(names, ',') + 1 : NULL;
+    const int number = names != NULL && *names != 0 ? atoi(names) : -1;
+    return number < count ? number : -1;
+}
+
+// Each start is a line of the file $DRIVER_STARTS: the process, and the first card that it sees.
+int cuInit(unsigned flags) {
+    static int has_started;
+    if (!has_started && getenv("DRIVER_STARTS") != NULL) {
+        FILE *file = fopen(getenv("DRIVER_STARTS"), "a");
+        fprintf(file, "%d %d\n", getpid(), card_at(0));
+        fclose(file);
+    }
+    has_started = 1;
+    return card_at(0) < 0 ? NO_DEVICE : SUCCESS;
+}
 
 int cuDriverGetVersion(int *version) {
     *version = atoi(getenv("DRIVER_VERSION"));
@@ -23,7 +48,8 @@ int cuGetErrorString(int status, const char **text) {
 }
 
 int cuDeviceGetCount(int *count) {
-    *count = 1;
+    for (*count = 0; card_at(*count) >= 0; ++*count) {
+    }
     return SUCCESS;
 }
 
@@ -38,7 +64,7 @@ int cuDeviceGetName(char *name, int length, int device) {
 }
 
 int cuDeviceGetPCIBusId(char *bus, int length, int device) {
-    strncpy(bus, "0000:01:00.0", length);
+    snprintf(bus, length, "0000:%02x:00.0", 1 + card_at(device));
     return SUCCESS;
 }
 

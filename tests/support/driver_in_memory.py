@@ -15,16 +15,21 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def output_of(folder: Path, module: str, *arguments: str) -> str:
-    """What `python -m MODULE` prints; the driver is compiled in `folder`."""
+def compile_driver(folder: Path) -> dict[str, str]:
+    """Make the driver's library in a folder; the variables with which programs find it."""
     library = folder / "libcuda.so.1"
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, SOURCE], check=True
     )
+    return {"LD_LIBRARY_PATH": str(folder), "DRIVER_VERSION": "12080"}
+
+
+def output_of(folder: Path, module: str, *arguments: str) -> str:
+    """What `python -m MODULE` prints; the driver is compiled in `folder`."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", module, *arguments],
         cwd=SOURCE.parents[1],
-        env={**os.environ, "LD_LIBRARY_PATH": str(folder), "DRIVER_VERSION": "12080"},
+        env={**os.environ, **compile_driver(folder)},
         capture_output=True,
         text=True,
         check=False,

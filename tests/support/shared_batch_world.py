@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from support.batch_world import scan
-from support.numerics_models import FunctionGenerator, card
+from support.batch_world import scan, tiny_model
 from support.worker_generators import Opener
 
-from cuda_cyclegan.engine.model.model import Model
-from cuda_cyclegan.engine.network.graph import Network
+from cuda_cyclegan.engine.model.card import Identity
+from cuda_cyclegan.engine.model.model import load_model
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.pipelines.execution.batch import Execution, run_batch
 from cuda_cyclegan.pipelines.execution.batch_worker import Setup
@@ -43,6 +40,7 @@ class SharedBatchWorld:
         self.calls = root / "calls"
         self.calls.mkdir()
         self.events: list[Event] = []
+        self.model = tiny_model(root / "model.safetensors", intensity=Identity())
         for seed, name in enumerate(NAMES):
             scan(self.inputs / name, seed, (8, 8, 8))
 
@@ -108,8 +106,7 @@ class SharedBatchWorld:
         return list(self.output.glob("*.part"))
 
     def _setups(self, openers: Sequence[OpenGenerator], manifest: Manifest) -> list[Setup]:
-        empty: Any = np.empty(0, np.float32)
-        model = Model(card(), Network(FunctionGenerator().graph, {}), empty, empty, "")
+        model = load_model(self.model)
         options = TranslateOptions((8, 8, 8), precision="fp32")
         concurrency = Concurrency(1 << 30)
         return [

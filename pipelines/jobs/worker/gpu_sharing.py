@@ -6,6 +6,7 @@ from typing import Any
 
 import pynvml as _pynvml
 
+from ....engine.probe.visible_cards import visible_name
 from ...errors import QueueError
 from .messages import YieldLimits
 
@@ -68,9 +69,7 @@ def _sum_of_newest(samples: Iterable[Any]) -> int:
 
 def _card(device: str) -> Any:
     """The driver's handle; CUDA_VISIBLE_DEVICES renumbers cards for CUDA only."""
-    number = int(device.partition(":")[2] or 0)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    name = visible.split(",")[number].strip() if visible else str(number)
+    name = visible_name(int(device.partition(":")[2] or 0))
     if name.isdecimal():
         return pynvml.nvmlDeviceGetHandleByIndex(int(name))
     return pynvml.nvmlDeviceGetHandleByUUID(name.encode())

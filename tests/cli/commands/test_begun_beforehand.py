@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
-from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine import beforehand
 from cuda_cyclegan.engine.model import early_model
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.pipelines.execution import spare_workers
@@ -21,15 +21,15 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     begin_to_read = early_model.early_model
 
     @contextmanager
-    def begin(devices: object) -> Generator[None]:
-        asked.append(devices)
+    def begin(devices: object, model: Path | None = None) -> Generator[None]:
+        asked.append(devices if model is None else (devices, model.name))
         yield
 
     def read(path: Path) -> Callable[[], Model]:
         asked.append(path.name)
         return begin_to_read(path)
 
-    monkeypatch.setattr(devices, "context_beforehand", begin)
+    monkeypatch.setattr(beforehand, "context_beforehand", begin)
     monkeypatch.setattr(spare_workers, "spare_workers", begin)
     monkeypatch.setattr(early_model, "early_model", read)
     return asked
@@ -40,7 +40,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     [
         ("1", [], ["cuda:1", "none"]),
         ("auto", [], ["auto", "none"]),
-        ("cuda:0,2", [], [("cuda:0", "cuda:2"), "none"]),
+        ("cuda:0,2", [], [(("cuda:0", "cuda:2"), "none"), "none"]),
         ("cuda:0", ["--dry-run"], []),
         ("cuda:0", ["--cycle-check", "back.safetensors"], []),
         ("cuda:0", ["--output", "there"], []),  # where nothing may be left to do

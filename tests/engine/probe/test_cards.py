@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,3 +211,29 @@ def test_the_probe_loads_no_cuda_package():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+class Management:
+    """NVML of a machine with three cards."""
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = 3
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "management", "count"),
+    [(None, Management(), 3), (None, None, 0), ("1", Management(), 1), ("GPU-a,GPU-b", None, 2)],
+)
+def test_cards_are_counted_without_a_driver(monkeypatch, visible, management, count):
+    monkeypatch.setattr(cuda_probe, "management_library", lambda: management)
+    monkeypatch.setattr(cuda_probe, "visible_names", lambda: visible and tuple(visible.split(",")))
+    assert cuda_probe.shown_cards() == count
+
+
+def test_a_lone_card_is_one_that_can_be_used(machine):
+    assert cuda_probe.lone_card() == CARD
+    machine["cards"].append(CARD)
+    assert cuda_probe.lone_card() is None
+    machine["cards"] = [cuda_probe.CudaDevice(0, "Tesla V100", (7, 0), 1 << 34, None, "CUDA 12")]
+    assert cuda_probe.lone_card() is None

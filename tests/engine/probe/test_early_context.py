@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cuda_cyclegan.engine import devices
+from cuda_cyclegan.engine import beforehand
 from cuda_cyclegan.engine.probe import early_context as early
-from cuda_cyclegan.engine.probe.cards import CudaDevice
+from cuda_cyclegan.engine.probe.cards import OLDEST_CAPABILITY, CudaDevice
 
 PATIENCE = 30.0
 BAD = 101
@@ -125,7 +125,8 @@ def test_it_is_the_context_of_the_one_card_that_a_name_stands_for(
 ) -> None:
     there = [CudaDevice(index, "card", chip, 1 << 34, None, "CUDA 13") for index, chip in cards]
     chosen: list[int | None] = []
-    monkeypatch.setattr(devices, "cuda_devices", lambda: there)
-    monkeypatch.setattr(devices, "early_context", lambda choose, _: chosen.append(choose()))
-    devices.context_beforehand(asked)
+    usable = [card for card in there if card.capability >= OLDEST_CAPABILITY]
+    monkeypatch.setattr(beforehand, "usable_cards", lambda: usable)
+    monkeypatch.setattr(beforehand, "early_context", lambda choose, _: chosen.append(choose()))
+    beforehand.context_beforehand(asked)
     assert chosen == [expected]

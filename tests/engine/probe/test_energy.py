@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from cuda_cyclegan.engine.probe import energy
-from cuda_cyclegan.engine.probe.cards import CudaDevice
 from cuda_cyclegan.engine.probe.energy import Energy, EnergyMeter
 
 NOT_SUPPORTED = 3
@@ -33,15 +32,13 @@ class Management:
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Management | None], None]:
-    cards = [CudaDevice(i, "card", (9, 0), 1 << 34, None, "CUDA 13", f"bus {i}") for i in (0, 1)]
-    monkeypatch.setattr(energy, "cuda_devices", lambda: cards)
     return lambda library: monkeypatch.setattr(energy, "management_library", lambda: library)
 
 
 def test_joules_are_of_the_cards_that_were_named(use: Callable[[Management], None]) -> None:
     library = Management({"bus 0": 5_000_000_000_000, "bus 1": 70_000})
     use(library)
-    both, second = EnergyMeter([0, 1]), EnergyMeter([1])
+    both, second = EnergyMeter(["bus 0", "bus 1"]), EnergyMeter(["bus 1"])
     library.counters = {"bus 0": 5_000_000_002_500, "bus 1": 71_000}
     of_both, of_second = both.read(), second.read()
     assert of_both
@@ -52,15 +49,15 @@ def test_joules_are_of_the_cards_that_were_named(use: Callable[[Management], Non
 
 def test_nothing_is_told_where_a_card_has_no_counter(use: Callable[[Management], None]) -> None:
     use(Management({"bus 0": 1000, "bus 1": None}))
-    assert EnergyMeter([0]).read()
-    assert EnergyMeter([0, 1]).read() is None
+    assert EnergyMeter(["bus 0"]).read()
+    assert EnergyMeter(["bus 0", "bus 1"]).read() is None
 
 
 def test_nothing_is_told_without_a_card_or_nvml(use: Callable[[Management | None], None]) -> None:
     use(Management({"bus 0": 1000}))
     assert EnergyMeter([]).read() is None
     use(None)
-    assert EnergyMeter([0]).read() is None
+    assert EnergyMeter(["bus 0"]).read() is None
 
 
 def test_watts_are_joules_by_seconds() -> None:

@@ -12,6 +12,7 @@ from support import worker_targets
 from support.processes import runs
 from support.waiting import ENOUGH, eventually
 
+from cuda_cyclegan.engine.probe.visible_cards import VARIABLE
 from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, ending, launch
 
 
@@ -50,6 +51,22 @@ def test_it_has_a_session_and_an_environment_of_its_own() -> None:
     process: Any = launch(partial(worker_targets.tell_variable, "PLACE"), {"PLACE": "elsewhere"})
     assert os.getsid(process.process.pid) == process.process.pid != os.getsid(0)
     assert process.channel.receive(ENOUGH) == "elsewhere"
+    assert ended(process) == "exit status 0"
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"), [(None, "1"), ("3, 2", "2"), ("MIG-a,MIG-b", "MIG-b"), ("3", "-1")]
+)
+def test_one_for_a_card_sees_no_other(
+    visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if visible is None:
+        monkeypatch.delenv(VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(VARIABLE, visible)
+    tell = partial(worker_targets.tell_variable, VARIABLE)
+    process: Any = launch(tell, device="cuda:1")
+    assert process.channel.receive(ENOUGH) == seen
     assert ended(process) == "exit status 0"
 
 

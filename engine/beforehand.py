@@ -1,0 +1,53 @@
+"""What is begun on cards before the program has loaded much; imports little itself."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from .probe.cards import shown_cards, usable_cards
+from .probe.early_context import early_context
+from .probe.visible_cards import VARIABLE, visible_name
+
+
+def several_cards(asked: str) -> tuple[str, ...]:
+    """Names of the cards behind a name, where these are more than one; starts no driver.
+
+    Whether they can be used is not known yet.
+    """
+    kind, _, numbers = asked.partition(":")
+    if kind != "cuda":
+        return ()
+    chosen = dict.fromkeys(map(int, numbers.split(","))) if numbers else range(shown_cards())
+    return tuple(f"cuda:{index}" for index in chosen) if len(chosen) > 1 else ()
+
+
+def seen_alone(device: str) -> tuple[str, Mapping[str, str]]:
+    """The name of a device in a process that sees no other card, and the variables for that.
+
+    The driver of such a process starts one card, not all.
+    """
+    kind, _, number = device.partition(":")
+    return ("cuda:0", {VARIABLE: visible_name(int(number))}) if kind == "cuda" else (device, {})
+
+
+def context_beforehand(asked: str) -> AbstractContextManager[None]:
+    """Have the context of the card behind a name made during the block, if that is one card, and
+    the CUDA packages loaded. Several are opened by a process each.
+    """
+    return early_context(lambda: _only_card(asked), _card_opener)
+
+
+def _card_opener() -> object:
+    """What opens a network on a card; to have it loads the CUDA packages."""
+    from .cuda.generator import open_cuda_generator
+
+    return open_cuda_generator
+
+
+def _only_card(asked: str) -> int | None:
+    kind, _, numbers = asked.partition(":")
+    if kind not in ("auto", "cuda"):
+        return None
+    if numbers:
+        return int(numbers) if numbers.isdigit() else None
+    usable = [card.index for card in usable_cards()]
+    return usable[0] if len(usable) == 1 or (usable and asked == "auto") else None

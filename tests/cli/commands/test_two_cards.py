@@ -1,0 +1,95 @@
+"""A batch on two cards: a driver in host memory shows them, and the CPU computes for them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.batch_world import scan, tiny_model
+from support.driver_in_memory import compile_driver, needs_compiler
+
+pytestmark = needs_compiler
+
+STAND_IN = Path(__file__).parents[2] / "support" / "cards_in_memory"
+NAMES = [f"{letter}.nii" for letter in "abcdef"]
+
+
+class Machine:
+    """Has two cards, and a folder of studies."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self.results = root, root / "results"
+        self._variables = {
+            **os.environ,
+            **compile_driver(root),
+            "CARDS": "2",
+            "DRIVER_STARTS": str(root / "starts"),
+            "PYTHONPATH": str(STAND_IN),
+            "XDG_CACHE_HOME": str(root / "cache"),
+        }
+        self._variables.pop("CUDA_VISIBLE_DEVICES", None)
+        tiny_model(root / "model.safetensors")
+        for seed, name in enumerate(NAMES):
+            scan(root / "scans" / name, seed)
+
+    def translate(
+        self, device: str, *options: str, visible: str | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        """visible: what CUDA_VISIBLE_DEVICES is set to."""
+        command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(self._root / "scans")]
+        command += ["--model", str(self._root / "model.safetensors"), "--device", device]
+        command += ["--output", str(self.results), "--precision", "fp32"]
+        command += ["--report", str(self._root / "report.json"), *options]
+        more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        return subprocess.run(
+            command, env={**self._variables, **more}, capture_output=True, text=True, check=False
+        )
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return json.loads((self._root / "report.json").read_text())
+
+    @property
+    def cards_of_processes(self) -> list[str]:
+        """The first card that each process saw that started the driver; their numbers."""
+        return sorted(line.split()[1] for line in (self._root / "starts").read_text().splitlines())
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "seen"),
+    [
+        ("cuda:0,1", None, ["0", "1"]),
+        ("cuda:1,0", "1,0", ["0", "1"]),
+        ("cuda", "0,1", ["0", "1"]),
+    ],
+)
+def test_each_process_sees_one_card_and_none_starts_the_driver_of_all(
+    machine: Machine, device: str, visible: str | None, seen: list[str]
+) -> None:
+    done = machine.translate(device, visible=visible)
+    assert done.returncode == 0, done.stderr
+    assert machine.cards_of_processes == seen
+    assert machine.report["totals"]["translated"] == len(NAMES)
+
+
+def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) -> None:
+    done = machine.translate("cuda:1,2")
+    assert done.returncode == 4
+    there = "use cuda:0 (Card in memory), cuda:1 (Card in memory) or cpu."
+    assert f"Device cuda:2 is not there; {there}" in done.stderr
+
+
+def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:
+    machine.results.mkdir()  # where nothing may be left to do
+    done = machine.translate("cuda:1,0")
+    assert done.returncode == 0, done.stderr
+    assert machine.cards_of_processes == ["0", "0", "1"]  # of the command itself, which sees both
+    assert machine.report["totals"]["translated"] == len(NAMES)

@@ -1,0 +1,112 @@
+"""On PYTHONPATH: processes of the command tell in the file $START_MARKS when they get how far.
+
+A line each: the process, what it came to, and seconds of the monotonic clock, which all share.
+"""
+
+import atexit
+import importlib.machinery
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+PRODUCT = "cuda_cyclegan"
+
+BEFORE, AFTER = "before", "after"
+
+MARKS: dict[str, list[tuple[str, str, str]]] = {
+    "engine.probe.cards": [("_driver", AFTER, "driver started")],
+    "engine.probe.early_context": [("_retained", AFTER, "context ready")],
+    "engine.model.model": [("decode_model", AFTER, "model read")],
+    "engine.cuda.generator": [("CudaGenerator.warm_up", AFTER, "program open")],
+    "pipelines.translate": [("run_job", BEFORE, "job known"), ("run_job", AFTER, "batch over")],
+    "pipelines.execution.launch": [("launch", BEFORE, "worker launched")],
+    "pipelines.execution.batch_worker": [
+        ("work", BEFORE, "job known"),
+        ("work", AFTER, "batch over"),
+    ],
+    "pipelines.execution.stages": [
+        ("StudyStages.load", BEFORE, "first study asked for"),
+        ("StudyStages.load", AFTER, "first study read"),
+        ("StudyStages.infer", BEFORE, "first study begun"),
+        ("StudyStages.infer", AFTER, "first study computed"),
+        ("StudyStages.store", AFTER, "first study stored"),
+    ],
+}
+"""Functions by module, and what it means when each was first called, or had returned."""
+
+LAST = {"first study computed": "last study computed", "first study stored": "last study stored"}
+"""What is told of each call, so that the last tells when all was done."""
+
+
+def tell(what: str) -> None:
+    line = f"{os.getpid()}\t{what}\t{time.monotonic():.4f}\n"
+    with open(os.environ["START_MARKS"], "a") as file:  # noqa: PTH123
+        file.write(line)
+
+
+def told(function: Callable[..., Any], marks: Sequence[tuple[str, str]]) -> Callable[..., Any]:
+    seen = set[str]()
+
+    def tell_once(when: str) -> None:
+        for of, what in marks:
+            if of == when and what not in seen:
+                seen.add(what)
+                tell(what)
+            if of == when and what in LAST:
+                tell(LAST[what])
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        tell_once(BEFORE)
+        try:
+            return function(*arguments, **named)
+        finally:
+            tell_once(AFTER)
+
+    return call
+
+
+def mark(module: ModuleType, marks: Sequence[tuple[str, str, str]]) -> None:
+    for name in dict.fromkeys(name for name, _, _ in marks):
+        *owners, attribute = name.split(".")
+        owner: Any = module
+        for each in owners:
+            owner = getattr(owner, each)
+        own = [(when, what) for named, when, what in marks if named == name]
+        setattr(owner, attribute, told(getattr(owner, attribute), own))
+
+
+class Marker:
+    """Finds the modules to be marked, as the finder of files does, and marks them when loaded."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        package, _, rest = name.partition(".")
+        if package != PRODUCT or rest not in MARKS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_marked(module: ModuleType) -> None:
+            load(module)
+            mark(module, MARKS[rest])
+
+        spec.loader.exec_module = load_marked  # type: ignore[method-assign]
+        return spec
+
+
+def leave(status: int) -> None:
+    tell("leaves")
+    leave_at_once(status)
+
+
+if os.environ.get("START_MARKS") and PRODUCT in " ".join(sys.orig_argv):
+    leave_at_once = os._exit
+    os._exit = leave  # type: ignore[assignment]
+    atexit.register(tell, "leaves")
+    sys.meta_path.insert(0, Marker)  # type: ignore[arg-type]
+    tell("Python started")
