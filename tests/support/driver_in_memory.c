@@ -199,6 +199,7 @@ static const struct {
     {"cuGetErrorString", cuGetErrorString},
     {"cuDeviceGet", cuDeviceGet},
     {"cuDeviceGetName", cuDeviceGetName},
+    {"cuDeviceGetPCIBusId", cuDeviceGetPCIBusId},
     {"cuDeviceGetAttribute", cuDeviceGetAttribute},
     {"cuMemGetInfo", cuMemGetInfo_v2},
     {"cuMemAlloc", cuMemAlloc_v2},
