@@ -17,6 +17,7 @@ from ...engine.generator import AnyGenerator
 from ...engine.model.model import Model
 from ...engine.options import Precision
 from ..cycle.way_back import BackTask
+from ..host.processes import say_no_more
 from ..progress.events import DeviceOpened
 from ..results.manifest import ManifestEntry, Recipe
 from ..results.record_folder import OutputPlace
@@ -141,4 +142,6 @@ def work(setup: Setup, channel: Channel[BatchNews, BatchOrder]) -> None:
             channel.send(event)
     except (EngineError, DeviceLostError) as error:
         trouble = str(error)
+    if trouble is None:
+        say_no_more()
     channel.send(Ended(trouble))

@@ -78,6 +78,11 @@ class WorkerProcess(Generic[Order, News]):
         self.channel.close()
         return self.process.wait()
 
+    def let_go(self) -> None:
+        """Have nothing more to do with it; a thread waits for its end."""
+        self.channel.close()
+        threading.Thread(target=self.process.wait, name="ending", daemon=True).start()
+
     def kill(self) -> None:
         """End it, and all that it has started."""
         kill_session(self.process)

@@ -51,7 +51,8 @@ class SharedBatch:
     Studies of a worker that dies go to another one, alone, to see which of them was the cause. The
     worker is replaced if its device had opened, unless too many die there one after another.
     outcomes: of an earlier process; it died of those that are begun there and did not end. spares:
-    the first worker of a device, where one was started already.
+    the first worker of a device, where one was started already; then this process is a command,
+    which may end before its workers have closed their cards.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class SharedBatch:
         self.outcomes = outcomes or Outcomes()
         self._deaths = Counter[str]()
         self._opened = set[str]()
+        self._awaits_ends = spares is None
         self._recorded: set[str] = set()
         self._trouble = ""
         self._stopped = threading.Event()
@@ -128,6 +130,8 @@ class SharedBatch:
                 self._supervisor.tell(device, ResultRecorded(self._record(entry)))
             case Ended(trouble):
                 self._at_work[device].trouble = trouble
+                if not (trouble or self._awaits_ends):  # in trouble, a successor needs the card
+                    self._supervisor.let_go(device)
             case _:
                 self._note(device, news)
 

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,14 @@ def start_with(
         env=environment,
         start_new_session=True,
     )
+
+
+def say_no_more() -> None:
+    """Let go of the output of this process, so that whoever reads it does not wait for its end."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        stream.flush()
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), number)
 
 
 def kill_session(process: "subprocess.Popen[bytes]") -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from support.batch_world import scan, tiny_model
 from support.driver_in_memory import compile_driver, needs_compiler
+from support.processes import children_of, runs, started
+from support.waiting import eventually
 
 pytestmark = needs_compiler
 
@@ -38,15 +41,19 @@ class Machine:
     def translate(
         self, device: str, *options: str, visible: str | None = None
     ) -> "subprocess.CompletedProcess[str]":
-        """visible: what CUDA_VISIBLE_DEVICES is set to."""
+        command, variables = self.command(device, *options, visible=visible)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    def command(
+        self, device: str, *options: str, visible: str | None = None
+    ) -> tuple[list[str], dict[str, str]]:
+        """With its variables. visible: what CUDA_VISIBLE_DEVICES is set to."""
         command = [sys.executable, "-m", "cuda_cyclegan", "translate", str(self._root / "scans")]
         command += ["--model", str(self._root / "model.safetensors"), "--device", device]
         command += ["--output", str(self.results), "--precision", "fp32"]
         command += ["--report", str(self._root / "report.json"), *options]
         more = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        return subprocess.run(
-            command, env={**self._variables, **more}, capture_output=True, text=True, check=False
-        )
+        return command, {**self._variables, **more}
 
     @property
     def report(self) -> dict[str, Any]:
@@ -85,6 +92,26 @@ def test_a_card_that_is_not_there_is_told_with_those_that_are(machine: Machine) 
     assert done.returncode == 4
     there = "use cuda:0 (Card in memory), cuda:1 (Card in memory) or cpu."
     assert f"Device cuda:2 is not there; {there}" in done.stderr
+
+
+def test_a_worker_that_is_killed_costs_no_study(machine: Machine) -> None:
+    command, variables = machine.command("cuda:1,0")
+    with started(command, env=variables) as process:
+        eventually(lambda: any(machine.results.glob("*.nii")) or process.poll() is not None)
+        for worker in children_of(process.pid)[:1]:
+            os.kill(worker, signal.SIGKILL)
+        assert process.wait() == 0
+    assert machine.report["totals"]["translated"] == len(NAMES)
+
+
+def test_ctrl_c_leaves_no_process(machine: Machine) -> None:
+    command, variables = machine.command("cuda:0,1")
+    with started(command, env=variables) as process:
+        eventually(lambda: len(children_of(process.pid)) == 2)
+        workers = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() in (0, 128 + signal.SIGINT)
+    eventually(lambda: not any(map(runs, workers)))
 
 
 def test_workers_that_begin_late_see_one_card_too(machine: Machine) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from cuda_cyclegan.pipelines.execution.spare_workers import JobTold, spare_worke
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> SharedBatchWorld:
-    return SharedBatchWorld(tmp_path)
+def world(tmp_path: Path) -> Iterator[SharedBatchWorld]:
+    yield SharedBatchWorld(tmp_path)
+    eventually(lambda: processes_left() == [])  # which nobody waits for
 
 
 def test_a_batch_takes_the_workers_that_wait_for_it(world: SharedBatchWorld) -> None:
@@ -30,7 +32,7 @@ def test_a_batch_takes_the_workers_that_wait_for_it(world: SharedBatchWorld) -> 
         rows = world.run_with(spares, opener, opener)
     assert [row.status for row in rows] == ["translated"] * len(NAMES)
     assert set(opener.processes()) == started
-    assert processes_left() == []
+    eventually(lambda: processes_left() == [])
 
 
 def test_a_spare_that_died_is_replaced(world: SharedBatchWorld) -> None:

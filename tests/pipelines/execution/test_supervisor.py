@@ -1,5 +1,6 @@
 """Who follows a worker that ended, and how a supervisor is stopped."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 from support import worker_targets
-from support.waiting import ENOUGH
+from support.processes import children_of, runs
+from support.waiting import ENOUGH, eventually
 
-from cuda_cyclegan.pipelines.execution.launch import launch
+from cuda_cyclegan.pipelines.execution.launch import WorkerProcess, launch
 from cuda_cyclegan.pipelines.execution.supervisor import Restart, RestartPolicy, Supervisor
 
 TWO = RestartPolicy(most=2)
@@ -68,6 +70,23 @@ def test_each_device_has_a_worker_and_all_that_it_says_is_heard() -> None:
     supervisor(diary, targets).run()
     assert sorted(diary.deaths) == [("cpu:0", 0), ("cpu:1", 1)]
     assert len({process for _, process in diary.heard}) == 2
+
+
+def test_nobody_waits_for_the_end_of_one_that_has_said_its_last() -> None:
+    diary, workers = Diary(), list[WorkerProcess[Any, Any]]()
+
+    def begin() -> WorkerProcess[Any, Any]:
+        workers.append(launch(worker_targets.hang))
+        return workers[0]
+
+    watched = Supervisor[Any, Any]({"cpu": begin}, diary.hear, diary.on_end, TWO)
+    diary.when_heard = lambda: watched.let_go("cpu")
+    watched.run()
+    assert diary.deaths == [("cpu", 0)]
+    [worker] = workers
+    assert runs(worker.process.pid)
+    worker.kill()
+    eventually(lambda: not children_of(os.getpid()))
 
 
 def test_a_device_is_given_up_after_workers_that_came_to_nothing() -> None:
