@@ -15,7 +15,7 @@ from support.waiting import eventually
 from support.worker_generators import Opener
 
 from cuda_cyclegan.engine.model.model import load_model
-from cuda_cyclegan.pipelines.execution.launch import Channel
+from cuda_cyclegan.pipelines.execution.launch import Channel, WorkerProcess
 from cuda_cyclegan.pipelines.execution.spare_workers import JobTold, spare_workers
 
 
@@ -33,6 +33,25 @@ def test_a_batch_takes_the_workers_that_wait_for_it(world: SharedBatchWorld) -> 
     assert [row.status for row in rows] == ["translated"] * len(NAMES)
     assert set(opener.processes()) == started
     eventually(lambda: processes_left() == [])
+
+
+def test_a_batch_does_not_wait_until_their_processes_have_ended(
+    world: SharedBatchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awaited = list[int]()
+
+    def reap(worker: WorkerProcess[object, object]) -> int:
+        awaited.append(worker.process.pid)
+        return worker.process.wait()
+
+    monkeypatch.setattr(WorkerProcess, "reap", reap)
+    opener = Opener(world.calls)
+    with spare_workers(["cpu:0", "cpu:1"], world.model) as spares:
+        world.run_with(spares, opener, opener)
+    assert awaited == []
+    world.output.rename(world.output.with_name("earlier"))
+    world.run(opener, opener)
+    assert len(awaited) == 2
 
 
 def test_a_spare_that_died_is_replaced(world: SharedBatchWorld) -> None:
