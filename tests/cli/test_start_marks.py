@@ -1,0 +1,27 @@
+"""What the benchmark of starts hears of a command: its marks name functions that are there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.batch_world import scan, tiny_model
+
+MARKS = Path(__file__).parents[1] / "support" / "start_marks"
+
+
+def test_a_command_tells_what_it_has_come_to(tmp_path: Path) -> None:
+    model, marks = tiny_model(tmp_path / "model.safetensors"), tmp_path / "marks"
+    scan(tmp_path / "scans" / "a.nii")
+    command = [sys.executable, "-m", "cuda_cyclegan", "translate", tmp_path / "scans"]
+    command += ["--model", model, "--output", tmp_path / "results", "--device", "cpu"]
+    variables = {"PYTHONPATH": str(MARKS), "START_MARKS": str(marks)}
+    subprocess.run(
+        list(map(str, command)), env={**os.environ, **variables}, capture_output=True, check=True
+    )
+    told = [line.split("\t")[1] for line in marks.read_text().splitlines()]
+    assert told[0] == "Python started"
+    assert told[-1] == "leaves"
+    expected = ["model read", "job known", "first study asked for", "first study read"]
+    expected += ["first study begun", "first study computed", "last study stored", "batch over"]
+    assert [what for what in told if what in expected] == expected
