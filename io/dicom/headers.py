@@ -33,7 +33,7 @@ _TAGS = (
     *("ImagePositionPatient", "ImageOrientationPatient", "FrameOfReferenceUID", "PixelSpacing"),
     *("EchoNumbers", "EchoTime", "Rows", "Columns", "SamplesPerPixel", "NumberOfFrames"),
     *("BitsAllocated", "ModalityLUTSequence", "TriggerTime", "DiffusionBValue"),
-    "DiffusionGradientOrientation",
+    *("DiffusionGradientOrientation", "PhotometricInterpretation"),
 )
 _TAG_NUMBERS = [tag_of(keyword) for keyword in _TAGS]
 _LAST_GROUP = 0x0028

@@ -12,6 +12,7 @@ MAP_TYPE, MAP_MODALITY = "MAP", "OT"
 
 IS_MAP = "it is a map beside a result"
 
+THROUGH_A_TABLE = "its values go through a table, which is not supported"
 NO_IMAGE = "it holds no image"
 NO_PLACE = "its images do not say where in the patient they lie"
 
@@ -98,8 +99,10 @@ def _obstacle_of_pixels(dataset: DataSet) -> str | None:
         return "its slices are tiled into a mosaic; export the series as enhanced or single images"
     if number(dataset, "SamplesPerPixel", 1) != 1:
         return "it is in colour"
+    if word(dataset, "PhotometricInterpretation").upper() == "PALETTE COLOR":
+        return "it is in colour, as indices of a palette"
     if number(dataset, "BitsAllocated", 16) == 1:
         return "it holds masks of one bit"
     if dataset.get("ModalityLUTSequence"):
-        return "its values go through a table, which is not supported"
+        return THROUGH_A_TABLE
     return None

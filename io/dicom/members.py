@@ -89,11 +89,11 @@ def members_of(
 
 def _places(same: Sequence[Instance]) -> Iterator[Members]:
     """One for each folder that holds all images, or one for all folders together."""
-    images = {each.uid: each for each in reversed(same)}
+    images = {_image(each): each for each in reversed(same)}
     if len(images) == len(same):
         yield Members(list(same))
         return
-    whole = [held for held in _by_folder(same) if len({each.uid for each in held}) == len(images)]
+    whole = [held for held in _by_folder(same) if len(set(map(_image, held))) == len(images)]
     if not whole:
         unique = sorted(images.values(), key=lambda each: each.file)
         yield _without_copies(Members(unique), same)
@@ -106,11 +106,20 @@ def _places(same: Sequence[Instance]) -> Iterator[Members]:
             left_over = []
 
 
+def _image(instance: Instance) -> tuple[str, tuple[tuple[float, ...], ...]]:
+    """What two files of one image have in common.
+
+    Some programs that take patients out of headers give all slices one identifier; the places of
+    their pixels still tell them apart.
+    """
+    return instance.uid, tuple(frame.position for frame in instance.frames)
+
+
 def _without_copies(members: Members, found: Sequence[Instance]) -> Members:
     """The same, with count of those of the found images that are taken from another file."""
-    taken = {each.uid: each.file for each in members.instances}
-    copies = [each.file for each in found if each.file != taken[each.uid]]
-    unlike = [each for each in found if not _is_same_file(each.file, taken[each.uid])]
+    taken = {_image(each): each.file for each in members.instances}
+    copies = [each.file for each in found if each.file != taken[_image(each)]]
+    unlike = [each for each in found if not _is_same_file(each.file, taken[_image(each)])]
     members.copies += len(copies)
     members.unlike += len(unlike)
     return members

@@ -41,11 +41,15 @@ MODALITIES_WITH_UNIT = ("CT", "PT")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """``value = stored * slope + intercept``. is_told: whether the header says so."""
+    """``value = stored * slope + intercept``.
+
+    is_told: whether the header says so. unit: of the values, where the header names one.
+    """
 
     slope: float
     intercept: float
     is_told: bool = field(default=True, compare=False)
+    unit: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ def scale_of(dataset: DataSet, groups: FrameGroups | None, path: Path) -> Scale:
     if is_inverted(dataset, groups):
         ends = _stored_ends(dataset)
         return Scale(-slope, slope * sum(ends) + intercept, bool(told))
-    return Scale(slope, intercept, bool(told))
+    return Scale(slope, intercept, bool(told), _unit(dataset, source))
 
 
 def is_inverted(dataset: DataSet, groups: FrameGroups | None) -> bool:
@@ -119,8 +123,17 @@ def is_inverted(dataset: DataSet, groups: FrameGroups | None) -> bool:
     return (
         word(dataset, "PhotometricInterpretation") == "MONOCHROME1"
         and word(dataset, "Modality").upper() not in MODALITIES_WITH_UNIT
-        and word(source, "RescaleType").upper() in ("", "US")
+        and not _unit(dataset, source)
     )
+
+
+_UNSPECIFIED = "US"
+
+
+def _unit(dataset: DataSet, transformation: DataSet) -> str:
+    """The unit of a frame's values: of a PET that of its Units; nothing where none is named."""
+    unit = word(dataset, "Units") or word(transformation, "RescaleType")
+    return "" if unit.upper() == _UNSPECIFIED else unit.upper()
 
 
 def padding_mask(dataset: DataSet, stored: AnyArray) -> AnyArray | None:

@@ -161,13 +161,19 @@ class _Pile:
         self.enhanced = groups is not None
 
     def check_scales(self, place: Path) -> None:
-        """Refuse slices of which some do not say what their values are, and others do."""
+        """Refuse slices whose values cannot be in one unit, by what their headers say."""
         told = [scale for scale in self._scales if scale.is_told]
         silent = len(self._scales) - len(told)
         if told and silent and any(scale != self._scales[0] for scale in self._scales):
             raise UnreadableScanError(
                 f"{place} has {silent} of {len(self._scales)} slices without a rescale slope, so "
                 "their values are in another unit than those of the rest; export it again."
+            )
+
+        if len(units := {scale.unit for scale in self._scales if scale.unit}) > 1:
+            raise UnreadableScanError(
+                f"{place} gives the values of its slices in {len(units)} units (RescaleType or "
+                "Units); export it in one."
             )
 
     def notes(self) -> Iterator[str]:

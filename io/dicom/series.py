@@ -11,7 +11,7 @@ from typing import TypeAlias
 from ..choice import Choice
 from .geometry import depth_of, normal_of
 from .instance import Instance, Stack
-from .kinds import NO_IMAGE, NO_PLACE
+from .kinds import NO_IMAGE, NO_PLACE, THROUGH_A_TABLE
 from .members import Members
 from .parts import Part, parts_of
 from .verdicts import Verdict, judged
@@ -117,13 +117,10 @@ def _owner(members: Members) -> Owner:
 
 def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
     """What all rows of a series have in common; is_alone: in its folder, by its identifier."""
-    first, copies = members.first, members.copies
+    first = members.first
     label = f"series-{first.number:04}-{_digest(first.series)}"
     if not is_alone:
         label = f"{label}-{_digest(' '.join(_owner(members)))}"
-    told = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
-    if members.unlike:
-        told += f"; {members.unlike} of other content than the image that is taken"
     return Series(
         label=label,
         uid=first.series,
@@ -133,12 +130,27 @@ def _row(members: Members, choice: Choice, *, is_alone: bool) -> Series:
         description=first.description,
         files=(),
         verdict="skipped",
-        duplicates=copies,
-        notes=(told,) if copies else (),
+        duplicates=members.copies,
+        notes=tuple(_identifiers_told(members)),
         text=first.description if choice.show_phi else "",
         keep_private=choice.keep_private,
         patient=first.patient,
     )
+
+
+def _identifiers_told(members: Members) -> Iterator[str]:
+    """What the SOPInstanceUIDs of a series leave to be believed."""
+    if copies := members.copies:
+        told = f"{copies} cop{'y' if copies == 1 else 'ies'} of images left out"
+        if members.unlike:
+            told += f"; {members.unlike} of other content than the image that is taken"
+        yield told
+    images = len(members.instances)
+    if images > (identifiers := len({each.uid for each in members.instances})):
+        yield (
+            f"its {images} images have {identifiers} SOPInstanceUID between them; they are told "
+            "apart by their places"
+        )
 
 
 def _digest(text: str) -> str:
@@ -179,15 +191,22 @@ def _lost(members: Members) -> str | None:
         told = "cannot be read, and may be slices of it; restore or remove what is damaged"
         return f"{len(lost)} beside its {len(members.instances)} images {told}: {_first(lost)}"
     classes = {each.sop_class for each in members.instances if each.frames}
-    blind = [
-        each.file.name
-        for each in members.instances
-        if each.obstacle in (NO_PLACE, NO_IMAGE) and each.sop_class in classes
-    ]
-    if blind:
-        told = "hold no pixels or do not say where they lie; export it again"
-        return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
+    for obstacles, told in _AMONG_SLICES.items():
+        blind = [
+            each.file.name
+            for each in members.instances
+            if each.obstacle in obstacles and each.sop_class in classes
+        ]
+        if blind:
+            return f"{len(blind)} of its {len(members.instances)} images {told}: {_first(blind)}"
     return None
+
+
+_AMONG_SLICES = {
+    (NO_PLACE, NO_IMAGE): "hold no pixels or do not say where they lie; export it again",
+    (THROUGH_A_TABLE,): "have values that go through a table; export it without",
+}
+"""Obstacles of images that are of one class with slices of the series, and so slices themselves."""
 
 
 def _cut_short(files: Iterable[Path], cut: Mapping[Path, str]) -> str | None:

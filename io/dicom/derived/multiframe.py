@@ -1,6 +1,7 @@
 """Derived series of an enhanced source: one enhanced multi-frame object for the whole volume."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from pydicom.uid import EnhancedCTImageStorage, EnhancedMRImageStorage, ExplicitVRLittleEndian
@@ -161,11 +162,11 @@ def _per_frame_groups(result: DerivedSeries) -> Iterator[DataSet]:
 
 def _source_groups(header: DicomHeader) -> list[FrameGroups]:
     """The functional groups of the source, frame by frame."""
-    of_files: dict[str, list[FrameGroups]] = {}
+    of_files: dict[Path, list[FrameGroups]] = {}
     for frame, source in zip(header.frames, header.headers, strict=True):
-        if frame.instance not in of_files:
-            of_files[frame.instance] = list(frame_groups(source))
-    return [of_files[frame.instance][frame.number] for frame in header.frames]
+        if frame.file not in of_files:
+            of_files[frame.file] = list(frame_groups(source))
+    return [of_files[frame.file][frame.number] for frame in header.frames]
 
 
 def _add_private(dataset: DataSet, result: DerivedSeries) -> None:

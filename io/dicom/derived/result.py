@@ -49,7 +49,7 @@ class DerivedSeries:
     def order(self) -> list[int]:
         """Its slices as the source numbers them; along the stack where it numbers two alike."""
         numbers = self._numbers
-        images = {(frame.instance, frame.number) for frame in self.header.frames}
+        images = {(frame.file, frame.number) for frame in self.header.frames}
         told_apart = len(set(numbers)) == len(images)
         return sorted(self.along, key=numbers.__getitem__) if told_apart else list(self.along)
 

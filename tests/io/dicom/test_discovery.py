@@ -197,6 +197,23 @@ def test_copies_with_other_pixels_are_told(tmp_path: Path, folder: str) -> None:
     )
 
 
+def test_slices_with_one_identifier_are_told_apart_by_their_places(tmp_path: Path) -> None:
+    def anonymised(data: Any, _: int) -> None:
+        data.SOPInstanceUID = "1.2.3.4"
+
+    paths = CT.write(tmp_path / "in", anonymised)
+    shutil.copy(paths[3], tmp_path / "in" / "copy")
+    series = only(tmp_path / "in")
+    assert (series.verdict, series.images) == ("taken", 12)
+    assert series.notes == (
+        "1 copy of images left out",
+        "its 12 images have 1 SOPInstanceUID between them; they are told apart by their places",
+    )
+    (tmp_path / "in" / "copy").unlink()
+    paths[5].unlink()
+    assert "1 of 12 slices are missing" in str(only(tmp_path / "in").reason)
+
+
 def kind(modality: str = "CT", **values: Any) -> Callable[[Any, int], None]:
     def edit(data: Any, _: int) -> None:
         data.Modality = modality
@@ -226,6 +243,7 @@ def without(*names: str) -> Callable[[Any, int], None]:
         (kind("RTSTRUCT"), "it holds radiotherapy contours"),
         (kind("US"), "US images are not slices of a volume"),
         (kind(SamplesPerPixel=3, PhotometricInterpretation="RGB"), "it is in colour"),
+        (kind("MR", PhotometricInterpretation="PALETTE COLOR"), "it is in colour"),
         (kind(Manufacturer="cuda-cyclegan"), "it was made by this program"),
         (without("ImagePositionPatient"), "do not say where"),
         (without("ImageOrientationPatient"), "do not say where"),

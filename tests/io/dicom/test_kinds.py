@@ -27,6 +27,7 @@ OBSTACLES: dict[str, dict[str, Any]] = {
         "ImageType": ["ORIGINAL", "PRIMARY", "MOSAIC"]
     },
     "it is in colour": {"SamplesPerPixel": 3},
+    "it is in colour, as indices of a palette": {"PhotometricInterpretation": "PALETTE COLOR"},
     "it holds masks of one bit": {"BitsAllocated": 1},
     "its values go through a table, which is not supported": {
         "ModalityLUTSequence": [pydicom.Dataset()]

@@ -3,6 +3,7 @@
 import subprocess
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,27 @@ def test_slices_without_the_scale_of_the_others_are_refused(tmp_path: Path) -> N
         volume_of(tmp_path / "in")
     replace(PHANTOM, intercept=0.0).write(tmp_path / "same", silent)
     assert volume_of(tmp_path / "same").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("element", "units", "refused"),
+    [
+        ("RescaleType", ("HU", "OD"), True),
+        ("Units", ("BQML", "CNTS"), True),
+        ("RescaleType", ("HU", "US"), False),
+        ("RescaleType", ("HU", ""), False),
+    ],
+)
+def test_slices_in_several_units_are_refused(
+    tmp_path: Path, element: str, units: tuple[str, str], refused: bool
+) -> None:
+    def edit(data: Any, at: int) -> None:
+        setattr(data, element, units[at // 6])
+
+    PHANTOM.write(tmp_path / "in", edit)
+    told = pytest.raises(UnreadableScanError, match="in 2 units") if refused else nullcontext()
+    with told:
+        volume_of(tmp_path / "in")
 
 
 @pytest.mark.parametrize("modality", ["CT", "MR"])

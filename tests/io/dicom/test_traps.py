@@ -158,6 +158,11 @@ def no_place(data: Any, at: int) -> None:
         del data.ImagePositionPatient
 
 
+def a_table(data: Any, at: int) -> None:
+    if at == 11:
+        data.ModalityLUTSequence = [pydicom.Dataset()]
+
+
 def no_rows(data: Any, at: int) -> None:
     if at == 11:
         del data.Rows
@@ -216,6 +221,7 @@ UNREADABLE: dict[str, Trap] = {
     "a link in a circle": Trap(a_link("im012"), "failed", "im012", "symbolic links"),
     "an editor's lock": Trap(a_link("user@host.12", ".#im012")),
     "one slice without place": Trap(edited(no_place), "failed skipped", "", "1 of its 12 images"),
+    "one slice through a table": Trap(edited(a_table), "failed skipped", "", "go through a table"),
     "one slice without image": Trap(edited(no_rows), "failed skipped", "", "hold no pixels"),
     # whose slices they may be
     "of one series by its name": Trap(two_series("ct012"), "failed taken", "ct012"),
