@@ -4,6 +4,7 @@ ScanError
 ├── UnreadableScanError   missing, truncated, damaged, hostile or forbidden
 ├── UnsupportedScanError  a sound file of a kind that this program does not translate
 └── WriteError            the result could not be stored
+    └── DiskFullError     for want of room
 """
 
 
@@ -26,3 +27,7 @@ class UnsupportedScanError(ScanError):
 
 class WriteError(ScanError):
     """The result could not be stored: disk full, folder read-only, or the check after it failed."""
+
+
+class DiskFullError(WriteError):
+    """The disk, or what this user may have of it, is full."""

@@ -103,10 +103,17 @@ def _use(report: BatchReport) -> Iterator[str]:
 
 
 def failures(report: BatchReport) -> Iterator[str]:
-    """The failed studies with their reasons, for the very end."""
-    return (
-        f"failed: {printable(row.name)}: {failure_text(row.failure)}" for row in report.failures
-    )
+    """The failed studies by their reasons, for the very end."""
+    alike: dict[str, list[str]] = {}
+    for row in report.failures:
+        alike.setdefault(failure_text(row.failure), []).append(printable(row.name))
+    for reason, names in alike.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield f"failed: {', '.join(names[:MOST_NAMED])}{more}: {reason}"
+
+
+MOST_NAMED = 3
+"""Of the studies that failed for one reason."""
 
 
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from ..errors import WriteError
+from ..errors import DiskFullError, WriteError
 from .disk import flush
 from .parts import Gate, part_beside
 
@@ -89,13 +89,26 @@ def _failures_named(target: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise WriteError(f"{target} was not written: {advice(error)}.") from error
+        raise refused(f"{target} was not written", error) from error
 
 
-def advice(error: OSError) -> str:
-    """What a refusal to write means, and what to do about it."""
+def refused(what: str, error: OSError) -> WriteError:
+    """The error for what could not be written; what: the beginning of its sentence."""
+    kind = DiskFullError if _cause(error).errno in _FULL else WriteError
+    return kind(f"{what}: {_advice(_cause(error))}.")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _cause(error: OSError) -> OSError:
     while error.errno is None and isinstance(error.__cause__, OSError):
         error = error.__cause__  # pydicom wraps errors of the system
+    return error
+
+
+def _advice(error: OSError) -> str:
+    """What a refusal to write means, and what to do about it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return "the disk is full; make room or choose another output folder"

@@ -4,6 +4,7 @@ whether a folder is where a file system begins.
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def reserve(descriptor: int, size: int) -> None:
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
+
+
+def free_bytes(folder: Path) -> int:
+    """Room that the disk of a folder has for this user; 0 if the system cannot tell."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free
+    return 0
 
 
 def is_mounted(folder: Path) -> bool:

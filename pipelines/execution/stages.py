@@ -27,6 +27,7 @@ from ..results.aliases import alias_note, states_again
 from ..results.input_files import InputFiles
 from ..results.manifest import FileState, content_of
 from ..results.resume import PlannedStudy, preview_of, result_files
+from ..results.room import Room
 from ..results.storing import Store
 from ..settings import TranslateOptions
 from ..stopwatch import Span, Stopwatch
@@ -151,6 +152,7 @@ class StudyStages:
         self._commits = commits
         self._memory = memory
         self._arrays = HostArrays()
+        self._room = Room(task.store.record.place.output)
         # Each study's preparation takes several cores, and the network waits for the first only.
         self._preparing = threading.Lock()
         self._tell = tell
@@ -280,6 +282,7 @@ class StudyStages:
     def _prepare(self, ticket: StudyProgress) -> PreparedStudy:
         task, study, watch = self._task, ticket.planned.study, ticket.watch
         task.store.record.place.check()  # before hours are spent on what could not be stored
+        self._room.check(study.files)
         files = InputFiles(study)
         with running_in_background(files.states) as states:
             with files.unchanged():
@@ -317,6 +320,7 @@ class StudyStages:
         on_tiles: OnTiles,
     ) -> InferredStudy:
         task, watch, empty = self._task, ticket.watch, self._arrays.empty
+        self._room.check(ticket.planned.study.files)  # studies are read ahead
         mirrored, told = None, list[str]()
 
         def opened(network: AnyGenerator) -> OpenModel:
@@ -384,7 +388,7 @@ class StudyStages:
         )
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
-        with ticket.watch.time("write"):
+        with ticket.watch.time("write"), self._room.taken(ticket.planned.study.files):
             outputs = self._task.store.put(
                 ticket.planned, made, ticket.inputs, self._commits, ticket.row.cycle
             )

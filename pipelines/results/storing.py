@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from ...engine.model.card import ModelCard
 from ...io.errors import WriteError
-from ...io.files.atomic import advice
+from ...io.files.atomic import refused
 from ...io.files.parts import Gate, remove
 from ...io.volume import Derivation
 from ...io.writing import files_at, map_beside, write
@@ -91,7 +91,7 @@ class Store:
             self.record.append(written)
             return written.outputs
         except OSError as error:
-            raise WriteError(f"{target} was not stored: {advice(error)}.") from error
+            raise refused(f"{target} was not stored", error) from error
         finally:
             if not any(map(os.path.lexists, planned.targets)):
                 with suppress(OSError, WriteError):
@@ -179,7 +179,7 @@ class Store:
             place.check()
             save(file, picture, recorded)
         except OSError as error:
-            raise WriteError(f"{file} was not stored: {advice(error)}.") from error
+            raise refused(f"{file} was not stored", error) from error
 
     def _model_name(self) -> str:
         """The model's name, with what every reader of a result must know of it."""

@@ -11,7 +11,9 @@ import pytest
 from support.batch_world import scan, tiny_model
 from support.fault_kills import START
 
-STUDIES = 8
+STUDIES = 12
+AT_HAND = 3
+"""Studies that the network may be done with when the first of a worker does not fit."""
 SHAPE = (40, 36, 32)
 RESULT_BYTES = 40 * 36 * 32 * 2
 ON_A_SMALL_DISK = """
@@ -64,6 +66,9 @@ def test_what_no_longer_fits_fails_and_is_done_once_there_is_room(
     failed = [row for row in first["studies"] if row["status"] == "failed"]
     assert {row["class"] for row in failed} == {"write"}
     assert any("disk is full" in row["reason"] or "No space" in row["reason"] for row in failed)
+    in_vain = [row for row in failed if "infer" in row["stages"]]
+    assert 1 <= len(in_vain) <= AT_HAND * workers
+    assert all("was not begun" in row["reason"] for row in failed if row not in in_vain)
     assert (world / "parts").read_text() == ""
     assert second["totals"]["up_to_date"] == first["totals"]["translated"]
     assert second["totals"]["translated"] == first["totals"]["failed"]

@@ -5,8 +5,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.batch_world import scan
+from support.batch_world import SHAPE, scan, stored
 from support.processes import started
 from support.translate_world import COMMAND, World
 
@@ -29,6 +30,13 @@ class TestWords:
         assert result.exit_code == 1
         [line] = result.output.splitlines()
         assert "failed a.nii: unreadable: " in line
+
+    def test_studies_that_failed_for_one_reason_share_a_line(self, world: World) -> None:
+        for name in "abcde":
+            stored(world.inputs / f"{name}.nii", np.full(SHAPE, np.nan, np.float32))
+        (world.inputs / "f.nii").touch()
+        last = [x for x in world.translate().output.splitlines() if x.startswith("failed: ")]
+        assert [line.split(": ")[1] for line in last] == ["a.nii, b.nii, c.nii and 2 more", "f.nii"]
 
     def test_auto_says_why_it_takes_the_cpu(self, world: World) -> None:
         scan(world.inputs / "a.nii")
