@@ -9,6 +9,11 @@ from ...io.errors import DiskFullError
 from ...io.files.disk import free_bytes
 
 
+PLENTY = 32
+"""Times a scan's bytes that its result takes by no means; with more of them free, the disk was full
+for a moment only, or of something else."""
+
+
 class Room:
     """Asked before hours are spent on what could not be stored; any thread may ask.
 
@@ -32,9 +37,11 @@ class Room:
             raise
 
     def _ran_out(self, scan: Sequence[Path]) -> None:
+        size, free = _bytes_of(scan), free_bytes(self._output)
+        if free > PLENTY * size:
+            return
         with self._asking:
-            self._free = free_bytes(self._output)
-            size = _bytes_of(scan)
+            self._free = free
             self._too_large = size if self._too_large is None else min(size, self._too_large)
 
     def check(self, scan: Sequence[Path]) -> None:

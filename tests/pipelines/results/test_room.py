@@ -83,3 +83,12 @@ def test_a_scan_that_went_away_is_left_to_its_reader(
     room = Room(tmp_path)
     do_not_fit(room, scan(300))
     room.check([tmp_path / "gone"])
+
+
+def test_a_disk_that_was_full_for_a_moment_is_tried_again(
+    disk: Disk, scan: Callable[..., list[Path]], tmp_path: Path
+) -> None:
+    room = Room(tmp_path)
+    disk.free = 300 * 100
+    do_not_fit(room, scan(300))
+    assert not is_refused(room, scan(300))
