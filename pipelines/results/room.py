@@ -8,7 +8,6 @@ from pathlib import Path
 from ...io.errors import DiskFullError
 from ...io.files.disk import free_bytes
 
-
 PLENTY = 32
 """Times a scan's bytes that its result takes by no means; with more of them free, the disk was full
 for a moment only, or of something else."""
