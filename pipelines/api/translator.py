@@ -230,6 +230,7 @@ class Translator:
         finished = finish_study(inferred.result, self.model, self._options, watch)
         first, *others = finished.volumes
         notes = *scans.notes, *prepared.notes, *inferred.notes, *inferred.result.notes
+        notes = *notes, *finished.notes
         return replace(first, notes=notes), *others
 
     @contextmanager

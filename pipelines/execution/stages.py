@@ -383,9 +383,11 @@ class StudyStages:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)
             check_verified(verified)
-        return finish_study(
+        made = finish_study(
             study, task.model, task.options, watch, self._arrays.empty, ticket.row.warning
         )
+        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *made.notes))
+        return made
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"), self._room.taken(ticket.planned.study.files):

@@ -70,6 +70,20 @@ def finish(prepared: Prepared, made: Canvas, empty: Empty = np.empty) -> tuple[V
     )
 
 
+_EVERY = 16
+"""Along each axis, voxels that are looked at first: hardly any image is the same in all of them."""
+
+
+def note_of_one_value(made: Volume) -> str:
+    """That a result has one value throughout, as of a generator that collapsed; or nothing."""
+    voxels = made.voxels
+    first = voxels[0, 0, 0]
+    if (voxels[::_EVERY, ::_EVERY, ::_EVERY] != first).any() or (voxels != first).any():
+        return ""
+    value = float(first) * made.slope + made.intercept
+    return f"its result is {value:g} throughout, so the model makes nothing of this scan"
+
+
 def _finished(prepared: Prepared, channel: int, network: FloatArray, empty: Empty) -> Volume:
     voxel_type = _voxel_type(network, channel, prepared)
     volume, target = _blank(prepared, channel, voxel_type, empty)

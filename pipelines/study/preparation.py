@@ -1,6 +1,7 @@
 """Scans as a model takes them: in its axes and spacing, with the maps to its intensities."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...io.volume import AnyArray, Empty, Volume
 from ..errors import PreparationError
 from .plan import StudyPlan
 from .voxels.input_figures import InputFigures, input_figures
-from .voxels.intensity import check_told_apart, fit
+from .voxels.intensity import check_told_apart, fit, notes_of_window
 from .voxels.orientation import memory_order
 from .voxels.planes import Slab, rows, slabs
 from .voxels.resampling import Resampling
@@ -28,7 +29,8 @@ class Prepared:
     taken as they are stored; otherwise network intensities. source: the first scan without the
     memory of its voxels. inward: from each scan's values to network intensities. outward: from the
     first scan's, for each channel that comes out. steps: how many steps of its voxel type the first
-    scan's own values span. plan: by which they were prepared.
+    scan's own values span. plan: by which they were prepared. notes: what a user should know of how
+    the scans fit the model's intensity maps.
     """
 
     plan: StudyPlan
@@ -37,6 +39,7 @@ class Prepared:
     inward: tuple[Scaling, ...]
     outward: tuple[Scaling, ...]
     steps: float
+    notes: tuple[str, ...] = ()
 
     def figures(self) -> InputFigures:
         """What the scan is like for the model."""
@@ -57,8 +60,8 @@ def prepare(
     volumes: nothing where voxels are taken as they are stored; else the array from `empty`, 4 bytes
     a voxel of the model's grid and channel, and a few slabs.
 
-    Raises PreparationError if a scan is constant, flat or not finite, or 32-bit floats cannot tell
-    its values apart.
+    Raises PreparationError if a scan is constant, flat or not finite, lies outside its window as a
+    whole, or 32-bit floats cannot tell its values apart.
     """
     ranges = [_range_of(volume, channel, card) for channel, volume in enumerate(volumes)]
     for intensity, measured in zip(card.maps_in, ranges, strict=True):
@@ -88,6 +91,7 @@ def prepare(
         inward=tuple(inward),
         outward=outward,
         steps=(measured.high - measured.low) / abs(source.slope),
+        notes=tuple(_notes(volumes, ranges, card)),
     )
 
 
@@ -100,9 +104,24 @@ def lying_alike(view: AnyArray, channels: int, empty: Empty) -> FloatArray:
 
 
 def _range_of(volume: Volume, channel: int, card: ModelCard) -> Range:
-    """Its range; what is wrong with one of several scans is told with the channel's name."""
-    try:
+    with _named(channel, card):
         return study_range(volume)
+
+
+def _notes(volumes: Sequence[Volume], ranges: Sequence[Range], card: ModelCard) -> Iterator[str]:
+    """On each scan, with the channel's name where there are several."""
+    for channel, (volume, measured) in enumerate(zip(volumes, ranges, strict=True)):
+        name = "" if len(volumes) == 1 else f"{card.input_channels[channel]}: "
+        with _named(channel, card):
+            found = notes_of_window(card.maps_in[channel], volume, measured, card.input_range)
+        yield from (f"{name}{note}" for note in found)
+
+
+@contextmanager
+def _named(channel: int, card: ModelCard) -> Generator[None]:
+    """What is wrong with one of several scans is told with the channel's name."""
+    try:
+        yield
     except PreparationError as error:
         if len(card.input_channels) == 1:
             raise

@@ -19,7 +19,7 @@ from ...io.writing import notes_of_result
 from ..errors import UnexpectedInputError
 from ..settings import TranslateOptions
 from ..stopwatch import Stopwatch
-from .finishing import Canvas, canvas, finish, finish_map, map_canvas
+from .finishing import Canvas, canvas, finish, finish_map, map_canvas, note_of_one_value
 from .maps.flips import UNFLIPPED, Flip, flips
 from .maps.spread import SpreadMoments, mean_in_foreground
 from .maps.spread_figures import SpreadFigures, spread_marks
@@ -119,7 +119,7 @@ class Translated:
 
     volumes: one for each channel that comes out. preview: a PNG. tiles: how many were translated.
     seams: the score, if it was asked for. maps: to be stored beside the result. spread: figures of
-    it, if it was asked for. resampled: as in Scans.
+    it, if it was asked for. resampled: as in Scans. notes: what a user should know of the volumes.
     """
 
     volumes: tuple[Volume, ...]
@@ -129,6 +129,7 @@ class Translated:
     maps: tuple[StudyMap, ...] = ()
     spread: SpreadFigures | None = None
     resampled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_study(
@@ -200,7 +201,7 @@ def prepare_study(
     """Bring a study into the model's world. Raises PreparationError."""
     with watch.time("prepare"):
         prepared = prepare(scans.volumes, plan, model.card, empty)
-        notes = _unlike_expected(prepared, model.card, options)
+        notes = *prepared.notes, *_unlike_expected(prepared, model.card, options)
         shown = tuple(map(mid_slices, scans.volumes if options.preview else ()))
         scan = scans.volumes[0] if options.cycle_check else None
         return PreparedStudy(prepared, shown, scans.resampled, notes, scan)
@@ -334,7 +335,8 @@ def finish_study(
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
         tiles = options.passes * study.prepared.plan.tiles
-        return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled)
+        notes = tuple(filter(None, map(note_of_one_value, volumes)))
+        return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
 
 
 def _finish_spread(

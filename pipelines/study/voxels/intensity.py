@@ -15,7 +15,7 @@ from ....engine.model.card import (
 from ....engine.scaling import Scaling
 from ....io.volume import Volume
 from ...errors import PreparationError
-from .statistics import Range, mean_and_deviation, percentiles
+from .statistics import Range, mean_and_deviation, percentiles, share_between
 
 
 def fit(
@@ -61,6 +61,37 @@ def check_told_apart(intensity: IntensityMap, measured: Range) -> None:
             "floats of a network hardly tell apart; take the offset off them, or check the scaling "
             "in the scan's header."
         )
+
+
+LEAST_SHOWN = 0.01
+"""Of a fixed window, or of a scan's voxels: with less, the scan seems to be in another unit."""
+
+
+def notes_of_window(
+    intensity: IntensityMap, volume: Volume, measured: Range, onto: NetworkRange = USUAL_RANGE
+) -> tuple[str, ...]:
+    """A note on a scan of which a fixed window shows hardly anything, as of one in another unit.
+
+    Raises PreparationError if it shows nothing.
+    """
+    if not isinstance(intensity, Window) or onto == "open":
+        return ()
+    low, high = intensity.low, intensity.high
+    ends = f"from {measured.low:g} to {measured.high:g}"
+    window = f"the model's window from {low:g} to {high:g}"
+    shown = (min(high, measured.high) - max(low, measured.low)) / (high - low)
+    if shown <= 0:
+        raise PreparationError(
+            f"The values reach {ends}, all outside {window}; the scan is in another unit, or the "
+            "model is for others."
+        )
+    if shown < LEAST_SHOWN:
+        return (f"its values reach {ends}, {shown:.2%} of {window}; check its unit",)
+    is_clipped = measured.low < low or measured.high > high
+    if is_clipped and (inside := share_between(volume, Range(low, high))) < LEAST_SHOWN:
+        told = f"its values reach {ends}, and only {inside:.2%} of its voxels lie within"
+        return (f"{told} {window}; check its unit",)
+    return ()
 
 
 def _between(ends: Range, onto: NetworkRange, *, clips: bool = False) -> Scaling:

@@ -162,6 +162,13 @@ def mean_and_deviation(volume: Volume) -> tuple[float, float]:
     return _scaled(volume, mean), abs(volume.slope) * (squares / size) ** 0.5
 
 
+def share_between(volume: Volume, ends: Range) -> float:
+    """About which share of the voxels has a value between two, and neither of them."""
+    flat = _flat(volume.voxels)
+    values = flat[:: max(flat.size // _SAMPLE, 1) | 1] * volume.slope + volume.intercept
+    return float(np.mean((values > ends.low) & (values < ends.high)))
+
+
 def _percentiles(flat: AnyArray, percents: Sequence[float]) -> list[float]:
     ranks = [percent / 100 * (flat.size - 1) for percent in percents]
     found = order_statistics(flat, [(floor(rank), ceil(rank)) for rank in ranks])

@@ -7,11 +7,13 @@ from typing import Any
 import nibabel as _nibabel
 import numpy as np
 import pytest
-from support.batch_world import SHAPE, identity_model
+from support.batch_world import SHAPE, identity_model, model_bytes, stored, tiny_model
 from support.dicom_phantoms import Phantom
 from typer.testing import CliRunner
 
 from cuda_cyclegan.cli.app import app
+from cuda_cyclegan.engine.model.card import Window
+from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 
 nibabel: Any = _nibabel
 SECRET = "Doe^Jane" * 20
@@ -70,3 +72,34 @@ def test_discover_tells_what_a_header_leaves_to_be_believed(inputs: Path) -> Non
     assert f"note: {inputs / 'scan.hdr'}: {NOTES[0]}" in " ".join(shown.output.split())
     told = json.loads(CliRunner().invoke(app, ["discover", str(inputs), "--json"]).stdout)
     assert [row["notes"] for row in told["files"]] == [[NOTES[0]]]
+
+
+def translated(folder: Path, model: Path) -> dict[str, Any]:
+    """The one row of a batch of one scan of 0 to 1."""
+    stored(folder / "in" / "scan.nii", np.random.default_rng(0).uniform(0, 1, SHAPE))
+    report = folder / "report.json"
+    arguments = [folder / "in", "--model", model, "--output", folder / "out", "--report", report]
+    CliRunner().invoke(app, ["translate", *map(str, arguments)])
+    [row] = json.loads(report.read_text())["studies"]
+    return row
+
+
+def test_a_scan_in_another_unit_than_the_models_window_has_a_note(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model", intensity=Window(0, 1000))
+    row = translated(tmp_path, model)
+    assert row["status"] == "translated"
+    assert any("of the model's window from 0 to 1000; check its unit" in x for x in row["notes"])
+
+
+def test_a_scan_outside_of_the_models_window_is_refused(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model", intensity=Window(100, 1000))
+    row = translated(tmp_path, model)
+    assert (row["status"], row["class"]) == ("failed", "preparation")
+
+
+def test_a_result_of_one_value_has_a_note(tmp_path: Path) -> None:
+    spec = ResNetSpec(1, 1, 2, 1, downsamplings=1)
+    nothing = {n: np.zeros(s, np.float32) for n, s in build(spec).weight_shapes()}
+    (tmp_path / "model").write_bytes(model_bytes(spec, nothing, Window(0, 1)))
+    row = translated(tmp_path, tmp_path / "model")
+    assert row["notes"] == ["its result is 0.5 throughout, so the model makes nothing of this scan"]

@@ -20,7 +20,11 @@ from cuda_cyclegan.engine.model.card import (
 from cuda_cyclegan.engine.scaling import Scaling
 from cuda_cyclegan.io.volume import Volume
 from cuda_cyclegan.pipelines.errors import PreparationError
-from cuda_cyclegan.pipelines.study.voxels.intensity import check_told_apart, fit
+from cuda_cyclegan.pipelines.study.voxels.intensity import (
+    check_told_apart,
+    fit,
+    notes_of_window,
+)
 from cuda_cyclegan.pipelines.study.voxels.statistics import study_range
 
 TYPES = ["uint8", "int8", "int16", "uint16", ">i2", "int32", "float32", ">f4", "float64"]
@@ -146,3 +150,54 @@ def test_equal_percentiles_are_refused() -> None:
     voxels[0, 0, 0] = 1
     with pytest.raises(PreparationError, match="1 and 99 of this study are both 0"):
         fitted(Percentiles(1, 99), volume(voxels))
+
+
+def ct(scale: float = 1.0, offset: float = 0.0, slope: float = 1.0) -> Volume:
+    """Air around soft tissue with some metal in it, of HU times a scale plus an offset."""
+    values = np.full((20, 20, 20), -1024.0)
+    values[5:15, 5:15, 5:15] = np.random.default_rng(0).normal(40, 30, (10, 10, 10))
+    values[10, 10, 10] = 20000
+    return volume((values * scale + offset) / slope, slope=slope)
+
+
+HU = Window(-1024, 3071)
+
+
+@pytest.mark.parametrize(
+    ("intensity", "study"),
+    [
+        (HU, ct()),
+        (HU, ct(slope=0.5)),
+        (Window(-160, 240), ct()),
+        (HU, ct(offset=1024)),
+        (Window(0, 1), volume(np.eye(8, dtype=np.uint8)[None])),
+        (Percentiles(0, 100), ct(1e-6)),
+    ],
+)
+def test_a_scan_in_the_models_unit_is_mapped_without_a_word(
+    intensity: IntensityMap, study: Volume
+) -> None:
+    assert notes_of_window(intensity, study, study_range(study)) == ()
+
+
+@pytest.mark.parametrize(
+    ("intensity", "study", "words"),
+    [
+        (HU, ct(1 / 4096), "-0.25 to 4.88281, 0.13% of the model's window from -1024 to 3071"),
+        (Window(0, 1), ct(), "only 0.03% of its voxels lie within the model's window from 0 to 1"),
+        (Window(0, 1), ct(slope=-2), "of its voxels lie within"),
+    ],
+)
+def test_a_scan_in_another_unit_than_the_window_is_told(
+    intensity: IntensityMap, study: Volume, words: str
+) -> None:
+    [note] = notes_of_window(intensity, study, study_range(study))
+    assert words in note
+    assert note.endswith("; check its unit")
+    assert notes_of_window(intensity, study, study_range(study), "open") == ()
+
+
+def test_a_scan_outside_its_window_is_refused() -> None:
+    study = ct(offset=10000)
+    with pytest.raises(PreparationError, match="from 8976 to 30000, all outside"):
+        notes_of_window(HU, study, study_range(study))
