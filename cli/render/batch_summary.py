@@ -10,6 +10,7 @@ from ...pipelines.report.report import BatchReport, StudyReport
 from ...pipelines.stopwatch import Stage
 from .missed import left_out
 from .progress_lines import failure_text
+from .terminal.alike import alike_lines
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, percent, printable, quantity, scaled, seconds
 
@@ -44,10 +45,9 @@ def totals(report: BatchReport, not_reached: str = "not begun") -> Iterator[str]
     """
     if report.model.is_unproven:
         yield f"note: {unproven(report)}"
-    for row in report.translated():
-        for note in row.notes:
-            yield f"note: {printable(row.name)}: {note}"
-    if report.translated():
+    rows = report.translated()
+    yield from alike_lines("note", ((printable(r.name), note) for r in rows for note in r.notes))
+    if rows:
         yield from _use(report)
     total = len(report.studies) + report.not_reached
     counts = (
@@ -103,17 +103,9 @@ def _use(report: BatchReport) -> Iterator[str]:
 
 
 def failures(report: BatchReport) -> Iterator[str]:
-    """The failed studies by their reasons, for the very end."""
-    alike: dict[str, list[str]] = {}
-    for row in report.failures:
-        alike.setdefault(failure_text(row.failure), []).append(printable(row.name))
-    for reason, names in alike.items():
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        yield f"failed: {', '.join(names[:MOST_NAMED])}{more}: {reason}"
-
-
-MOST_NAMED = 3
-"""Of the studies that failed for one reason."""
+    """The failed studies with their reasons, for the very end."""
+    rows = report.failures
+    return alike_lines("failed", ((printable(r.name), failure_text(r.failure)) for r in rows))
 
 
 def _table(report: BatchReport, rows: Sequence[StudyReport], shown: Sequence[Stage]) -> TextTable:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...io.discovery import Discovery
 from ...io.file_headers import FileHeader, read_study_header
 from ...io.volume import Study
+from .terminal.alike import alike_lines
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, printable
@@ -101,7 +102,7 @@ def reasons(found: Found) -> Iterator[str]:
         if skip.missed:
             continue  # told as a failure
         yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
-    yield from _notes(found)
+    yield from alike_lines("note", _notes(found), "series or files")
     parts = [f"{len(search.studies) - found.refused} to translate"]
     parts += [f"{found.refused} refused"] if found.refused else []
     parts += [f"{len(search.skipped)} skipped"] if search.skipped else []
@@ -109,20 +110,20 @@ def reasons(found: Found) -> Iterator[str]:
     yield f"Found: {', '.join(parts)}"
 
 
-def _notes(found: Found) -> Iterator[str]:
+def _notes(found: Found) -> Iterator[tuple[str, str]]:
     for series in sorted(found.series, key=_name):
         if series.verdict == "skipped":
             continue
-        for note in series.notes:
-            yield f"note: {_name(series)}: {printable(note)}"
-        if len(series.volumes) > 1:
-            yield f"note: {_name(series)}: {len(series.volumes)} volumes; --volume N takes one"
+        for note in (*series.notes, *_of_several(len(series.volumes))):
+            yield _name(series), printable(note)
     for study, header in found.headers.items():
-        name = printable(str(study.files[0]))
-        for note in (*header.notes, *study.notes):
-            yield f"note: {name}: {printable(note)}"
-        if header.volumes > 1:
-            yield f"note: {name}: {header.volumes} volumes; --volume N takes one"
+        for note in (*header.notes, *study.notes, *_of_several(header.volumes)):
+            yield printable(str(study.files[0])), printable(note)
+
+
+def _of_several(volumes: int) -> Iterator[str]:
+    if volumes > 1:
+        yield f"{volumes} volumes; --volume N takes one"
 
 
 def _row(series: "Series", show_phi: bool) -> Row:

@@ -7,6 +7,7 @@ from ...engine.whole_volume import Residence, VolumePlan
 from ...io.discovery import Skipped
 from ...pipelines.dry_run import DryRow, DryRun
 from .progress_lines import failure_text
+from .terminal.alike import alike_lines
 from .terminal.settings import flagged
 from .terminal.tables import Row, TextTable
 from .terminal.text import counted, memory, printable, seconds
@@ -29,7 +30,7 @@ def lines(plan: DryRun, columns: int | None) -> Iterator[str]:
         head=Row("study", ["tiles", *figures("RAM", "GPU"), "seconds", "would be"]),
         rows=[
             Row(
-                printable(str(row.planned.study.name)),
+                _name(row),
                 [
                     _parts(row),
                     *figures(_memory(row.host_bytes), _memory(row.device_bytes)),
@@ -56,11 +57,10 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
             yield f"skipped: {printable(str(skip.path))}: {printable(flagged(skip.reason))}"
     for row in rows:
         if text := row.planned.study.text:
-            yield f"description: {printable(str(row.planned.study.name))}: {printable(text)}"
-        for note in (*row.notes, *_at_once(row)):
-            yield f"note: {printable(str(row.planned.study.name))}: {note}"
-    for row in failed:
-        yield f"would fail: {printable(str(row.planned.study.name))}: {failure_text(row.failure)}"
+            yield f"description: {_name(row)}: {printable(text)}"
+    notes = ((_name(row), note) for row in rows for note in (*row.notes, *_at_once(row)))
+    yield from alike_lines("note", notes)
+    yield from alike_lines("would fail", ((_name(r), failure_text(r.failure)) for r in failed))
     if largest := max((row.host_bytes for row in rows), default=0):
         yield (
             f"RAM for arrays: {memory(largest)} for the largest study alone, besides that "
@@ -82,6 +82,10 @@ def reasons(plan: DryRun, skipped: Sequence[Skipped], no_card: str | None) -> It
     parts += [f"{counted(drawn, 'preview')} to draw from the files"] if drawn else []
     parts += [f"{len(failed)} that would fail"] if failed else []
     yield f"{counted(len(rows), 'study', 'studies')}: {', '.join(parts)}; nothing was written"
+
+
+def _name(row: DryRow) -> str:
+    return printable(str(row.planned.study.name))
 
 
 def _part(plan: DryRun) -> str:

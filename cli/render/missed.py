@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...io.links import LEADS_OUT
+from .terminal.alike import MOST_ALIKE
 from .terminal.text import counted, printable
 
 if TYPE_CHECKING:
     from ...io.search import Skipped
     from ...pipelines.report.report import Skip
-
-MOST_ALIKE = 3
-"""Files of one folder with one reason that have a line each."""
 
 
 def left_out(skipped: "Iterable[Skip | Skipped]", teller: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ class TestWords:
             stored(world.inputs / f"{name}.nii", np.full(SHAPE, np.nan, np.float32))
         (world.inputs / "f.nii").touch()
         last = [x for x in world.translate().output.splitlines() if x.startswith("failed: ")]
-        assert [line.split(": ")[1] for line in last] == ["a.nii, b.nii, c.nii and 2 more", "f.nii"]
+        assert [line.split(": ")[1] for line in last] == ["5 studies, a.nii to e.nii", "f.nii"]
 
     def test_auto_says_why_it_takes_the_cpu(self, world: World) -> None:
         scan(world.inputs / "a.nii")
