@@ -383,11 +383,11 @@ class StudyStages:
             verified = verifier.verify(study, task.options, ticket.row.name, watch)
             ticket.row = replace(ticket.row, verified=verified)
             check_verified(verified)
-        made = finish_study(
+        finished = finish_study(
             study, task.model, task.options, watch, self._arrays.empty, ticket.row.warning
         )
-        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *made.notes))
-        return made
+        ticket.row = replace(ticket.row, notes=(*ticket.row.notes, *finished.notes))
+        return finished
 
     def _store(self, ticket: StudyProgress, made: Translated) -> StudyReport:
         with ticket.watch.time("write"), self._room.taken(ticket.planned.study.files):

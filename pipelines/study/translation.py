@@ -335,7 +335,7 @@ def finish_study(
             given, made = study.prepared.given.values, inferred.made.target.values
             seams = seam_score(given, made, tiling, options.blend)
         tiles = options.passes * study.prepared.plan.tiles
-        notes = tuple(filter(None, map(note_of_one_value, volumes)))
+        notes = tuple(note for each in volumes if (note := note_of_one_value(each)))
         return Translated(volumes, tiles, preview, seams, maps, figures, study.resampled, notes)
 
 
