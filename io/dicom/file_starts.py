@@ -1,6 +1,7 @@
 """What the name and first bytes of a file tell of whether it is DICOM, told without pydicom."""
 
 import re
+import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,11 @@ _MAGIC_AT, _MAGIC = 128, b"DICM"
 _FIRST_GROUPS = (b"\x02\0", b"\x08\0", b"\0\x08")
 """With which a data set begins that has no preamble, in either order of bytes."""
 _FIRST_KINDS = (b"UL", b"CS", b"UI", b"OB", b"DA")
+_IMPLICIT = struct.Struct("<HHI")
+"""Group, element and length of the value that follows."""
+_IDENTIFYING, _LONGEST_FIRST, _LAST_EARLY = 0x0008, 64, 0x0060
+"""Group that data sets begin with, the longest value that its first elements have, and an element
+that is among its first."""
 _UID = re.compile(r"\d+(\.\d+){3,}")
 _RANDOM = re.compile(r"(?=[a-z]*\d)(?=\d*[a-z])[0-9a-f]{8,}")
 _DIGITS = re.compile(r"\d+")
@@ -38,7 +44,21 @@ def has_preamble(start: bytes) -> bool:
 
 def is_data_set(start: bytes) -> bool:
     """Whether a file begins as data sets did before there was a preamble."""
-    return start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS
+    if start[:2] in _FIRST_GROUPS and start[4:6] in _FIRST_KINDS:
+        return True
+    return _is_implicit_data_set(start)
+
+
+def _is_implicit_data_set(start: bytes) -> bool:
+    """As where elements do not say of which kind they are: by the first two of them."""
+    if len(start) < 2 * _IMPLICIT.size:
+        return False
+    group, element, length = _IMPLICIT.unpack_from(start)
+    end = _IMPLICIT.size + length
+    if group != _IDENTIFYING or length > _LONGEST_FIRST or end + _IMPLICIT.size > len(start):
+        return False
+    next_group, next_element, _ = _IMPLICIT.unpack_from(start, end)
+    return next_group == group and element < next_element <= _LAST_EARLY
 
 
 def not_dicom(path: Path, start: bytes) -> Unreadable | None:

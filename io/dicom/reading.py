@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from ..errors import UnreadableScanError, UnsupportedScanError
 from ..files.header_limits import pick_volume
@@ -234,14 +235,24 @@ def _opened(
 def _dataset(path: Path) -> DataSet:
     try:
         if path.stat().st_size > MOST_BYTES_AT_ONCE:
-            return pydicom.dcmread(path, force=True)
+            return _with_syntax(pydicom.dcmread(path, force=True))
         dataset = pydicom.dcmread(io.BytesIO(path.read_bytes()), force=True)
         dataset.buffer = None  # or the header would keep the pixels' bytes
-        return dataset
+        return _with_syntax(dataset)
     except PARSING_ERRORS as error:
         raise UnreadableScanError(
             f"{path} is truncated or damaged ({type(error).__name__}); copy or export it again."
         ) from None
+
+
+def _with_syntax(dataset: DataSet) -> DataSet:
+    """The data set; pixels of a file that tells nothing of itself are as plain as its elements."""
+    is_packed = "PixelData" in dataset and dataset["PixelData"].is_undefined_length
+    if not dataset.file_meta and not is_packed:
+        is_implicit, is_little = dataset.original_encoding
+        plain = ImplicitVRLittleEndian if is_implicit else ExplicitVRLittleEndian
+        dataset.file_meta.TransferSyntaxUID = plain if is_little else ExplicitVRBigEndian
+    return dataset
 
 
 def _strip(dataset: DataSet | None, keep_private: bool) -> None:

@@ -12,11 +12,19 @@ import numpy as np
 import pydicom as _pydicom
 import pytest
 from pydicom.data import get_testdata_file
-from pydicom.uid import HTJ2KLossless, JPEG2000Lossless, RLELossless
+from pydicom.uid import (
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    HTJ2KLossless,
+    ImplicitVRLittleEndian,
+    JPEG2000Lossless,
+    RLELossless,
+)
 from support.dicom_judges import judge
 from support.dicom_phantoms import Phantom
 
 from cuda_cyclegan.io.dicom import reading as dicom
+from cuda_cyclegan.io.dicom.file_starts import is_data_set
 from cuda_cyclegan.io.dicom.pixels import decode
 from cuda_cyclegan.io.discovery import discover
 from cuda_cyclegan.io.errors import ScanError, UnreadableScanError, UnsupportedScanError
@@ -148,6 +156,37 @@ def edited(folder: Path, phantom: Phantom = PHANTOM, **values: Any) -> Volume:
 
     phantom.write(folder, edit)
     return volume_of(folder)
+
+
+@pytest.mark.parametrize(
+    "syntax", [ImplicitVRLittleEndian, ExplicitVRLittleEndian, ExplicitVRBigEndian]
+)
+def test_data_sets_that_tell_nothing_of_themselves_are_read(tmp_path: Path, syntax: str) -> None:
+    """Without suffix, preamble and file meta information, as `dcmconv -F` writes them."""
+    for path in PHANTOM.write(tmp_path / "in"):
+        data = pydicom.dcmread(path)
+        if syntax == ExplicitVRBigEndian:
+            data.PixelData = data.pixel_array.astype(">i2").tobytes()
+        bare = pydicom.Dataset({tag: data[tag] for tag in data.keys()})  # noqa: SIM118
+        bare.set_original_encoding(None, None)
+        little, implicit = syntax != ExplicitVRBigEndian, syntax == ImplicitVRLittleEndian
+        pydicom.dcmwrite(path, bare, implicit_vr=implicit, little_endian=little)
+    assert np.array_equal(volume_of(tmp_path / "in").voxels, PHANTOM.voxels().T)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"\x08\0\x05\0",
+        b"\x08\0\x05\0\xff\xff\xff\xff" + bytes(200),
+        b"\x08\0\x05\0\x0a\0\0\0ISO_IR 100\x10\0\x10\0\x04\0\0\0",
+        b"\x08\0\x08\0\x02\0\0\0A \x08\0\x05\0\x02\0\0\0A ",
+        bytes(300),
+    ],
+)
+def test_what_begins_otherwise_is_no_data_set(start: bytes) -> None:
+    assert not is_data_set(start)
 
 
 def test_rescale_makes_the_values(tmp_path: Path) -> None:
