@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .instance import Contrast, DataSet, Frame, Moment, items, number, numbers, word, words
-from .library import tag_of
+from .library import pydicom, tag_of
 
 SHARED = "SharedFunctionalGroupsSequence"
 PER_FRAME = "PerFrameFunctionalGroupsSequence"
@@ -56,14 +56,14 @@ class FrameGroups:
     def __call__(self, keyword: str) -> DataSet:
         """The one item of a group, or an empty data set."""
         found = items(self.own, keyword) or items(self.shared, keyword)
-        return found[0] if found else {}
+        return found[0] if found else pydicom.Dataset()
 
 
 def frame_groups(dataset: DataSet) -> Iterator[FrameGroups]:
     """The groups of every frame, in the file's order."""
     shared = items(dataset, SHARED)
     for own in items(dataset, PER_FRAME):
-        yield FrameGroups(own, shared[0] if shared else {})
+        yield FrameGroups(own, shared[0] if shared else pydicom.Dataset())
 
 
 def _other_dimensions(dataset: DataSet) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ def _other_dimensions(dataset: DataSet) -> tuple[int, ...]:
 def _moment(groups: FrameGroups, dimensions: tuple[int, ...]) -> Moment:
     content, diffusion = groups("FrameContentSequence"), groups("MRDiffusionSequence")
     directions = items(diffusion, "DiffusionGradientDirectionSequence")
-    direction: DataSet = directions[0] if directions else {}
+    direction: DataSet = directions[0] if directions else pydicom.Dataset()
     values = words(content, "DimensionIndexValues")
     return Moment(
         temporal=number(content, "TemporalPositionIndex"),

@@ -16,7 +16,7 @@ from support.dicom_phantoms import Phantom, oblique
 from cuda_cyclegan.io.choice import Choice
 from cuda_cyclegan.io.dicom.pixels import decode
 from cuda_cyclegan.io.discovery import discover
-from cuda_cyclegan.io.errors import UnsupportedScanError
+from cuda_cyclegan.io.errors import UnreadableScanError, UnsupportedScanError
 from cuda_cyclegan.io.reading import read
 from cuda_cyclegan.io.volume import Derivation
 from cuda_cyclegan.io.writing import write
@@ -40,6 +40,25 @@ def test_slopes_of_single_frames_count(tmp_path: Path) -> None:
     values = write_enhanced(MR, tmp_path / "in" / "one", slopes=(1.0, 0.5, 2.0))
     [study] = discover([tmp_path / "in"], None).studies
     np.testing.assert_allclose(read(study).values().transpose(2, 1, 0), values[0, 0])
+
+
+@pytest.mark.parametrize("silent", [12, 3])
+def test_frames_without_a_slope_hold_values_unless_others_have_one(
+    tmp_path: Path, silent: int
+) -> None:
+    values = write_enhanced(MR, tmp_path / "in" / "one", slopes=(2.0,))
+    data = pydicom.dcmread(tmp_path / "in" / "one")
+    for groups in data.PerFrameFunctionalGroupsSequence[:silent]:
+        del groups.PixelValueTransformationSequence
+    data.save_as(tmp_path / "in" / "one")
+    [study] = discover([tmp_path / "in"], None).studies
+    if silent == 3:
+        with pytest.raises(UnreadableScanError, match="3 of 12 slices without a rescale slope"):
+            read(study)
+        return
+    volume = read(study)
+    np.testing.assert_array_equal(volume.values().transpose(2, 1, 0), values[0, 0] / 2)
+    write(volume, tmp_path / "out", TO_MR)
 
 
 def test_echoes_are_apart_and_time_points_are_volumes(tmp_path: Path) -> None:
