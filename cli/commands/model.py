@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import Exit, complain, told
-from ..options.model import parsed_names
+from ..options.model import MadeModel, parsed_names
 from ..render.terminal.spinner import spinner
 from ..render.terminal.streams import columns_of, say, tell
 from ..render.terminal.text import file_size, printable
@@ -103,7 +103,9 @@ def verify(file: ModelFile, verbose: Verbose = False) -> None:
 )
 def export_onnx(
     file: ModelFile,
-    output: Annotated[Path, typer.Option(metavar="FILE.onnx", help="ONNX file to make.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.onnx", help="ONNX file to make.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -128,7 +130,7 @@ def export_onnx(
 @app.command(epilog=_example("edit old.safetensors --output new.safetensors --name CT"))
 def edit(
     file: ModelFile,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
+    output: MadeModel,
     name: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Name of the model in reports.")
     ] = None,

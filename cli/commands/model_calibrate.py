@@ -11,6 +11,7 @@ import typer
 
 from ...engine.options import Inference
 from ..errors import Exit, complain, told
+from ..options.model import MadeModel
 from ..options.translate import DeviceName
 from ..options.values import checked_device
 from ..render.missed import missed
@@ -41,7 +42,7 @@ def calibrate(
         list[Path],
         typer.Option(metavar="DIR", help="Reference set: scans that the model suits."),
     ],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="Model file to make.")],
+    output: MadeModel,
     cycle: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Model that leads back: learn cycle errors too."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ..errors import Exit, complain, told
-from ..options.model import FORMS, parsed_axes, parsed_maps, parsed_names, parsed_spacing
+from ..options.model import FORMS, MadeModel, parsed_axes, parsed_maps, parsed_names, parsed_spacing
 from ..options.values import parsed_patch
 from ..render.terminal.settings import option
 from ..render.terminal.spinner import spinner
@@ -41,10 +41,7 @@ def import_(
             help="Weights from training: .pth, .pt, .ckpt, .pth.tar; or a network: .onnx.",
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Model file to make."),
-    ],
+    output: MadeModel,
     reference: Annotated[
         Path | None,
         typer.Option(

@@ -1,7 +1,10 @@
-"""Values of the options of `model import`, intensity maps such as window:-1000,2000 among them."""
+"""Options of `model`, and values of those of `model import`, intensity maps such as
+window:-1000,2000 among them.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -9,7 +12,9 @@ if TYPE_CHECKING:
     from ...engine.model.card import ChannelMaps, IntensityMap
     from ...pipelines.model_import.card_draft import Spacing
 
-
+MadeModel: TypeAlias = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Model file to make.")
+]
 FORMS = "window:LOW,HIGH, percentile:LOW,HIGH, zscore[:SPREAD], minmax or identity"
 
 

@@ -63,6 +63,19 @@ def test_options_stand_in_panels_and_none_is_lost(command: str) -> None:
             assert option.opts[0] in shown
 
 
+SHORT = {"--input": "-i", "--output": "-o", "--model": "-m", "--device": "-d"}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_a_short_name_that_one_command_has_all_have(path: tuple[str, ...]) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in path:
+        command = command.commands[word]
+    for option in command.params:
+        for name in SHORT.keys() & set(option.opts):
+            assert SHORT[name] in option.opts
+
+
 def test_the_page_on_reports_lists_every_exit_status() -> None:
     table = REPORTS_PAGE.read_text("utf-8").partition("| exit status |")[2].partition("\n\n")[0]
     listed = [row.split("|")[1] for row in table.splitlines()[2:]]

@@ -24,7 +24,7 @@ Arch: TypeAlias = Literal["resnet", "unet"]
 def bench(
     context: typer.Context,
     model: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A model file's network.")
+        Path | None, typer.Option("--model", "-m", metavar="FILE", help="A model file's network.")
     ] = None,
     arch: Annotated[
         Arch | None,
