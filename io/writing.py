@@ -49,8 +49,8 @@ def write(
     A DICOM series becomes a folder, which tells the derivation; what was not NIfTI becomes NIfTI
     where the suffix says so.
     Changed in the header is only what the voxels change: their type, slope and intercept, the
-    number of volumes, and the display range if they are in another unit. Raises WriteError and then
-    leaves nothing behind.
+    number of volumes, and if they are in another unit the display range and the intent. Raises
+    WriteError and then leaves nothing behind.
 
     Returns the SHA-256, in hexadecimal, of those files that were hashed as they were written.
     """
@@ -144,6 +144,8 @@ def _header_for(volume: Volume, target: Path) -> Header:
     _fit_extents(header, volume.shape)
     if not volume.keeps_unit:
         header["cal_min"] = header["cal_max"] = 0
+        if "intent_code" in header:
+            header.set_intent("none")
     header["vox_offset"] = 0  # nibabel puts the first place behind the extensions
     return header
 

@@ -147,7 +147,7 @@ def read_grid(study: Study) -> Grid:
     stored_bytes = math.prod(extents) * _voxel_type(header, path).itemsize
     check_size(image, int(header["vox_offset"]) + stored_bytes, is_gzip_name(image))
     affine = affine_of(header, path)
-    notes = _geometry_notes(header, affine)
+    notes = _header_notes(header, affine)
     mats = () if is_single_file(path) or not _is_analyze(header) else study.files[2:]
     if not mats:
         return Grid(extents, affine, notes)
@@ -226,9 +226,11 @@ def unit_of(header: Header) -> str:
     return _UNITS.get(int(header["xyzt_units"]) & 7, "mm") if "xyzt_units" in header else "mm"
 
 
-def _geometry_notes(header: Header, affine: Affine) -> tuple[str, ...]:
-    """What about the place of the voxels has to be believed."""
+def _header_notes(header: Header, affine: Affine) -> tuple[str, ...]:
+    """What about the place and the kind of the voxels has to be believed."""
     notes = *unit_notes(unit_of(header)), *shear_notes(affine)
+    if not _is_analyze(header) and int(header["intent_code"]) in _LABELS:
+        notes = *notes, "its header says that its voxels are labels, as of a segmentation"
     if _is_analyze(header):
         return *notes, f"Analyze does not say which side is left; {assumed(affine)}"
     if int(header["sform_code"]) == int(header["qform_code"]) == 0:
@@ -236,6 +238,9 @@ def _geometry_notes(header: Header, affine: Affine) -> tuple[str, ...]:
         return *notes, f"{said}; {assumed(affine)}"
     return *notes, *_disagreement(header)
 
+
+_LABELS = (1002, 1003)
+"""Intents of NIfTI, LABEL and NEURONAME."""
 
 APART_BEYOND = 0.5
 """Edges of a voxel between its places by sform and qform; less may come from rounding."""
@@ -321,7 +326,7 @@ def _read_volume(
     expect_end(stream)
     slope, intercept = scaling_of(header, path)
     voxels = _native(raw.view(stored)).reshape(extents[:3], order="F")
-    notes = _geometry_notes(header, affine)
+    notes = _header_notes(header, affine)
     return Volume(voxels, affine, header, "nifti", slope, intercept, notes=notes)
 
 

@@ -211,14 +211,24 @@ def test_an_infinite_slope_is_refused(tmp_path: Path) -> None:
         read_file(source)
 
 
+def test_a_segmentation_has_a_note(tmp_path: Path) -> None:
+    image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE)
+    image.header.set_intent("label")
+    image.to_filename(tmp_path / "a.nii")
+    note = "its header says that its voxels are labels, as of a segmentation"
+    assert note in read_file(tmp_path / "a.nii").notes
+
+
 @pytest.mark.parametrize("keeps_unit", [True, False])
-def test_a_display_range_stays_where_it_still_holds(tmp_path: Path, keeps_unit: bool) -> None:
+def test_range_and_intent_stay_where_they_still_hold(tmp_path: Path, keeps_unit: bool) -> None:
     source, target = tmp_path / "a.nii.gz", tmp_path / "b.nii.gz"
     image: Any = nibabel.Nifti1Image(ramp(), OBLIQUE)
     image.header["cal_min"], image.header["cal_max"] = -160, 240
+    image.header.set_intent("z score")
     image.to_filename(source)
     write(read_file(source).with_voxels(ramp(), keeps_unit=keeps_unit), target)
     made: Any = nibabel.load(target).header
+    assert made.get_intent()[0] == ("z score" if keeps_unit else "none")
     found = float(made["cal_min"]), float(made["cal_max"])
     assert found == ((-160, 240) if keeps_unit else (0, 0))
 
