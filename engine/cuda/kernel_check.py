@@ -6,11 +6,11 @@ with those of a pass of their own. Each layer is checked once on a card.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -20,52 +20,29 @@ from ..compiler.launches import checks
 from ..compiler.launches.blocks import block_launches
 from ..compiler.launches.launch import OVERFLOW, Launch
 from ..compiler.launches.steps import launches, scratch_bytes
+from ..compiler.layer_trials import PLAIN_WEIGHT, LayerTrial, OuterStep, of_one_patch, trial_of
 from ..compiler.memory.plan import aligned
 from ..compiler.steps import (
     COUNTERS,
-    IDENTITY,
     NUMBER_BYTES,
     PATCHES,
     TRANSLATED,
-    Convolution,
     ConvolvePatches,
     ConvolveToPatches,
     ConvTransposeToPatches,
-    ExpressedView,
     Lowered,
-    Pack,
-    Pointwise,
-    Region,
     Statistics,
-    Tensor,
-    TensorView,
-    stored_channels,
 )
-from ..compiler.weight_layout import (
-    LaidWeight,
-    Slots,
-    cell_operands,
-    column_operands,
-    encoded,
-    forward,
-    matrix_operands,
-    row_operands,
-    strided_operands,
-    transposed,
-    turned_operands,
-)
+from ..compiler.weight_layout import encoded
 from ..errors import DeviceMemoryError
-from ..network.layers import FloatArray, Triple
+from ..network.layers import FloatArray
 from .driver import DeviceBuffer, Stream
 from .kernel_images import Kernels
 from .plan_cache import TuningCache
 from .plan_check import RUNS, Fingerprints, downloaded
 
-OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
-
 _SIGNS = Filling("signs", 0.75)
-_PLAIN, _STORED, _TAKEN = "plain weight", "stored weight", "fingerprints"
-_PARTIALS = "partial sums"
+_TAKEN, _PARTIALS = "fingerprints", "partial sums"
 _NAN = 0xFF
 
 _VERSION = "1"
@@ -118,7 +95,7 @@ def check_outer_layers(
             try:
                 wrong = wrong_step(step, kernels, stream, grid)
             except DeviceMemoryError:
-                wrong = wrong_step(_of_one_patch(step), kernels, stream, grid)
+                wrong = wrong_step(of_one_patch(step), kernels, stream, grid)
             if wrong:
                 raise WrongKernelError(source, wrong)
             cache.put_kernel(key, "")
@@ -136,22 +113,6 @@ def _source(step: OuterStep) -> str:
             return "conv_transpose_to_patches"
 
 
-def _of_one_patch(step: OuterStep) -> OuterStep:
-    """The step of the first patch alone, which takes less memory."""
-    match step:
-        case ConvolvePatches(target=target):
-            return replace(step, target=replace(target, batch=1))
-        case ConvolveToPatches(source=source):
-            return replace(step, source=_first_patch(source))
-        case ConvTransposeToPatches(parts=parts):
-            first = (replace(part, source=_first_patch(part.source)) for part in parts)
-            return replace(step, parts=tuple(first))
-
-
-def _first_patch(view: TensorView) -> TensorView:
-    return replace(view, tensor=replace(view.tensor, batch=1))
-
-
 def wrong_step(
     step: OuterStep, kernels: Kernels, stream: Stream, grid: BlockGrid | None = None
 ) -> str | None:
@@ -159,7 +120,7 @@ def wrong_step(
 
     grid: of a volume of one block, for kernels of blocks.
     """
-    trial = _trial(_of_one_patch(step) if grid else step)
+    trial = trial_of(of_one_patch(step) if grid else step)
     with ExitStack() as opened:
         places = {
             name: opened.enter_context(DeviceBuffer(aligned(size))).address
@@ -193,39 +154,15 @@ def _wrong_statistics(bench: "_LayerBench", measured: Statistics) -> str | None:
     return f"other statistics in {wrong} of {RUNS} runs" if wrong else None
 
 
-def _sizes(trial: "_LayerTrial", kernels: Kernels) -> dict[str, int]:
-    """Bytes by name of all that a trial takes."""
-    measured, card = trial.measured, kernels.card
-    if measured is None:
-        return dict(trial.sizes)
-    table = measured.target
-    return {
-        **trial.sizes,
-        table.name: table.bytes,
-        COUNTERS: 4 * table.patches * table.channels,
-        _PARTIALS: max(scratch_bytes(step, card) for step in (trial.step, measured)),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class _LayerTrial:
-    """A step, how the plain convolution comes to the same, and the memory that both take.
-
-    passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
-    kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
-    sources: tensors that are filled on the card, none where the patches are. made: None where it is
-    their translation. measured: statistics that the step takes of it besides.
-    """
-
-    step: OuterStep
-    passes: tuple[Pack | Pointwise, ...]
-    sizes: Mapping[str, int]
-    shape: Convolution
-    kernel: tuple[int, ...]
-    weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
-    sources: tuple[Tensor, ...]
-    made: Tensor | None
-    measured: Statistics | None = None
+def _sizes(trial: LayerTrial, kernels: Kernels) -> dict[str, int]:
+    """Bytes by name of all that a trial takes, and of what is noted of its runs."""
+    sizes = {**trial.sizes, _TAKEN: 8 * RUNS, OVERFLOW: 4}
+    if measured := trial.measured:
+        table, card = measured.target, kernels.card
+        sizes[table.name] = table.bytes
+        sizes[COUNTERS] = 4 * table.patches * table.channels
+        sizes[_PARTIALS] = max(scratch_bytes(step, card) for step in (trial.step, measured))
+    return sizes
 
 
 class _LayerBench:
@@ -233,7 +170,7 @@ class _LayerBench:
 
     def __init__(
         self,
-        trial: _LayerTrial,
+        trial: LayerTrial,
         places: Mapping[str, int],
         kernels: Kernels,
         stream: Stream,
@@ -274,7 +211,7 @@ class _LayerBench:
         trial, at = self._trial, self._places
         for step in trial.passes:
             self._launch(launches(step, self._at, self._kernels.card))
-        addresses = at[trial.passes[0].target.name], at[_PLAIN], at[self._made]
+        addresses = at[trial.passes[0].target.name], at[PLAIN_WEIGHT], at[self._made]
         is_translated = trial.made is None
         channels = trial.kernel[0 if trial.shape.transposed else 1]
         self._launch([checks.plain(trial.shape, addresses, channels, is_translated=is_translated)])
@@ -330,157 +267,3 @@ class _LayerBench:
     def _launch(self, launches: Iterable[Launch]) -> None:
         for launch in launches:
             self._kernels.launch(self._stream, launch)
-
-
-def _trial(step: OuterStep) -> _LayerTrial:
-    match step:
-        case ConvolvePatches():
-            return _first_layer(step)
-        case ConvolveToPatches():
-            return _last_layer(step)
-        case ConvTransposeToPatches():
-            return _transposed_last_layer(step)
-
-
-def _first_layer(step: ConvolvePatches) -> _LayerTrial:
-    target = step.target
-    channels = stored_channels(step.channels, target.precision)
-    seen = _grown(target.extents, step.kernel, step.stride)
-    packed = Tensor("packed", target.batch, seen, channels, target.precision)
-    laid = matrix_operands if step.stride == 1 else strided_operands
-    laid = row_operands if step.wgmma else laid
-    whole = Region(0, target.batch)
-    pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
-    stride = (step.stride,) * 3
-    shape = replace(_plain_shape(packed, target, step.kernel), stride=stride)
-    kernel = target.channels, step.channels, *step.kernel
-    measured = step.statistics and _bare(step.statistics)
-    return _LayerTrial(
-        step=replace(step, weight=_STORED, statistics=measured),
-        passes=(pack,),
-        sizes={
-            PATCHES: 4 * target.batch * step.channels * prod(step.extents),
-            packed.name: packed.bytes,
-            target.name: target.bytes,
-            _PLAIN: _weight_bytes(shape),
-            _STORED: 4 * laid(np.zeros(kernel, np.float32)).size,
-            _TAKEN: 8 * RUNS,
-        },
-        shape=shape,
-        kernel=kernel,
-        weights={
-            _PLAIN: lambda k: forward(k, range(step.channels), channels, target.channels),
-            _STORED: laid,
-        },
-        sources=(),
-        made=target,
-        measured=measured,
-    )
-
-
-def _bare(statistics: Statistics) -> Statistics:
-    """Without what was learned, which no trial has."""
-    groups = statistics.groups and replace(statistics.groups, bias=None)
-    return replace(statistics, scale=None, shift=None, groups=groups)
-
-
-def _last_layer(step: ConvolveToPatches) -> _LayerTrial:
-    view, source = step.source, step.source.tensor
-    seen = _grown(step.extents, step.kernel)
-    padded = Tensor("padded", source.batch, seen, view.channels, source.precision)
-    made, whole = _translated(step, padded), Region(0, source.batch)
-    pad = Pointwise(view, padded, whole, view.extents, step.origin, step.mode)
-    bare = replace(step, weight=_STORED, bias=None, activation=IDENTITY)
-    shape = _plain_shape(padded, made, step.kernel)
-    stored = turned_operands if step.wgmma else column_operands
-    return _to_patches(bare, (source,), (pad,), shape, forward, stored)
-
-
-def _transposed_last_layer(step: ConvTransposeToPatches) -> _LayerTrial:
-    views = [part.source for part in step.parts]
-    extents, tensor = views[0].extents, views[0].tensor
-    channels, whole = sum(view.channels for view in views), Region(0, tensor.batch)
-    joined = Tensor("joined", tensor.batch, extents, channels, tensor.precision)
-    double, one = (2, 2, 2), (1, 1, 1)
-    shape = _plain_shape(joined, _translated(step, joined), (4, 4, 4))
-    shape = replace(shape, stride=double, before=one, after=one, transposed=True)
-    parts = tuple(ExpressedView(view, None, IDENTITY) for view in views)
-    bare = replace(step, parts=parts, weight=_STORED, bias=None, activation=IDENTITY)
-    sources, passes = (view.tensor for view in views), _side_by_side(views, joined, whole)
-    return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
-
-
-def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor) -> Tensor:
-    return Tensor(TRANSLATED, source.batch, step.extents, step.channels, source.precision)
-
-
-def _to_patches(
-    step: ConvolveToPatches | ConvTransposeToPatches,
-    sources: tuple[Tensor, ...],
-    passes: tuple[Pointwise, ...],
-    shape: Convolution,
-    plain: Callable[[FloatArray, Slots, int, int], LaidWeight],
-    stored: Callable[[FloatArray, Slots, int], LaidWeight],
-) -> _LayerTrial:
-    """The trial of a last layer; plain, stored: how both convolutions have their weight."""
-    seen, channels = passes[0].target, passes[0].target.channels
-    ends = (channels, step.channels) if shape.transposed else (step.channels, channels)
-    slots, kernel = range(channels), (*ends, *shape.kernel)
-    return _LayerTrial(
-        step=step,
-        passes=passes,
-        sizes={
-            **{source.name: source.bytes for source in sources},
-            seen.name: seen.bytes,
-            TRANSLATED: 4 * seen.batch * step.channels * prod(step.extents),
-            OVERFLOW: 4,
-            _PLAIN: _weight_bytes(shape),
-            _STORED: 4 * stored(np.zeros(kernel, np.float32), slots, channels).size,
-            _TAKEN: 8 * RUNS,
-        },
-        shape=shape,
-        kernel=kernel,
-        weights={
-            _PLAIN: lambda k: plain(k, slots, channels, step.channels),
-            _STORED: lambda k: stored(k, slots, channels),
-        },
-        sources=sources,
-        made=None,
-    )
-
-
-def _side_by_side(
-    views: Iterable[TensorView], target: Tensor, patches: Region
-) -> Iterator[Pointwise]:
-    """Passes that write views into one tensor, the channels of each behind those before."""
-    first = 0
-    for view in views:
-        yield Pointwise(view, target, patches, view.extents, (0, 0, 0), "zero", first)
-        first += view.channels
-
-
-def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:
-    one, none = (1, 1, 1), (0, 0, 0)
-    return Convolution(
-        source.batch,
-        source.extents,
-        source.channels,
-        target.extents,
-        target.channels,
-        kernel,
-        one,
-        none,
-        none,
-        source.precision,
-    )
-
-
-def _weight_bytes(shape: Convolution) -> int:
-    return shape.weights * NUMBER_BYTES[shape.precision]
-
-
-def _grown(extents: Triple, kernel: Triple, stride: int = 1) -> Triple:
-    """What a kernel reads for so many voxels of its result."""
-    sizes = zip(extents, kernel, strict=True)
-    depth, height, width = ((extent - 1) * stride + taps for extent, taps in sizes)
-    return depth, height, width

@@ -17,6 +17,7 @@ from support.checks_in_memory import HostBuffer, HostKernels, HostStream, at
 from support.described_cards import CARDS, H200
 
 from cuda_cyclegan.engine.compiler.blocks import BlockGrid
+from cuda_cyclegan.engine.compiler.layer_trials import of_one_patch, trial_of
 from cuda_cyclegan.engine.compiler.memory.fitting import SPLIT_KERNEL, ProgramRequest
 from cuda_cyclegan.engine.compiler.steps import (
     IDENTITY,
@@ -115,11 +116,11 @@ def test_the_first_layer_is_right_and_found_wrong_when_it_is(
     check_outer_layers(replace(LOWERED, layout=layout, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
     assert {launch.in_blocks for launch in kernels.first_layers} == {grid is not None}
-    right = kernel_check._first_layer(kernel_check._of_one_patch(step) if grid else step)
+    right = trial_of(of_one_patch(step) if grid else step)
     for wrong in (replace(step, origin=(-1, 0, 0)), replace(step, mode="zero")):
-        trial = replace(right, step=kernel_check._first_layer(wrong).step)
+        trial = replace(right, step=trial_of(wrong).step)
         with monkeypatch.context() as patched:
-            patched.setattr(kernel_check, "_first_layer", lambda _, trial=trial: trial)
+            patched.setattr(kernel_check, "trial_of", lambda _, trial=trial: trial)
             found = kernel_check.wrong_step(step, kernels, stream, grid)
             assert "wrong results in 2 of 2 runs" in found
 
@@ -192,11 +193,9 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, m
     step = ConvTransposeToPatches("last", parts, "weight", 1, (2, 4, 6), None, IDENTITY)
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
-    right = kernel_check._transposed_last_layer(step)
+    right = trial_of(step)
     swapped = replace(right.step, parts=right.step.parts[::-1])
-    monkeypatch.setattr(
-        kernel_check, "_transposed_last_layer", lambda _: replace(right, step=swapped)
-    )
+    monkeypatch.setattr(kernel_check, "trial_of", lambda _: replace(right, step=swapped))
     assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
 
 
@@ -217,9 +216,9 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     kernels, stream = LaneKernels(folder), HostStream()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
     assert list(cache.kernels.values()) == [""]
-    right = kernel_check._last_layer(step)
+    right = trial_of(step)
     wrong = replace(right, step=replace(right.step, mode="replicate"))
-    monkeypatch.setattr(kernel_check, "_last_layer", lambda _: wrong)
+    monkeypatch.setattr(kernel_check, "trial_of", lambda _: wrong)
     assert "wrong results in 2 of 2 runs" in kernel_check.wrong_step(step, kernels, stream)
 
 

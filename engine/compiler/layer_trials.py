@@ -1,0 +1,236 @@
+"""How a step of an outermost layer on the matrix units is tried: what plainly comes to the same.
+
+The trial is a plan alone: which memory both take, and how each has its weight.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from ..network.layers import FloatArray, Triple
+from .steps import (
+    IDENTITY,
+    NUMBER_BYTES,
+    PATCHES,
+    TRANSLATED,
+    Convolution,
+    ConvolvePatches,
+    ConvolveToPatches,
+    ConvTransposeToPatches,
+    ExpressedView,
+    Pack,
+    Pointwise,
+    Region,
+    Statistics,
+    Tensor,
+    TensorView,
+    stored_channels,
+)
+from .weight_layout import (
+    LaidWeight,
+    Slots,
+    cell_operands,
+    column_operands,
+    forward,
+    matrix_operands,
+    row_operands,
+    strided_operands,
+    transposed,
+    turned_operands,
+)
+
+OuterStep: TypeAlias = ConvolvePatches | ConvolveToPatches | ConvTransposeToPatches
+
+PLAIN_WEIGHT, STORED_WEIGHT = "plain weight", "stored weight"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTrial:
+    """A step, how the plain convolution comes to the same, and the memory that both take.
+
+    passes: make the plain one's source. sizes: bytes by name. shape: of the plain convolution.
+    kernel: [K, C, kD, kH, kW], of a transposed one [C, K, ...]. weights: how it is stored, by name.
+    sources: tensors that are filled on the card, none where the patches are. made: None where it is
+    their translation. measured: statistics that the step takes of it besides.
+    """
+
+    step: OuterStep
+    passes: tuple[Pack | Pointwise, ...]
+    sizes: Mapping[str, int]
+    shape: Convolution
+    kernel: tuple[int, ...]
+    weights: Mapping[str, Callable[[FloatArray], LaidWeight]]
+    sources: tuple[Tensor, ...]
+    made: Tensor | None
+    measured: Statistics | None = None
+
+
+def of_one_patch(step: OuterStep) -> OuterStep:
+    """The step of the first patch alone, which takes less memory."""
+    match step:
+        case ConvolvePatches(target=target):
+            return replace(step, target=replace(target, batch=1))
+        case ConvolveToPatches(source=source):
+            return replace(step, source=_first_patch(source))
+        case ConvTransposeToPatches(parts=parts):
+            first = (replace(part, source=_first_patch(part.source)) for part in parts)
+            return replace(step, parts=tuple(first))
+
+
+def _first_patch(view: TensorView) -> TensorView:
+    return replace(view, tensor=replace(view.tensor, batch=1))
+
+
+def trial_of(step: OuterStep) -> LayerTrial:
+    """Without bias, activation and whatever else is not the convolution itself."""
+    match step:
+        case ConvolvePatches():
+            return _first_layer(step)
+        case ConvolveToPatches():
+            return _last_layer(step)
+        case ConvTransposeToPatches():
+            return _transposed_last_layer(step)
+
+
+def _first_layer(step: ConvolvePatches) -> LayerTrial:
+    target = step.target
+    channels = stored_channels(step.channels, target.precision)
+    seen = _grown(target.extents, step.kernel, step.stride)
+    packed = Tensor("packed", target.batch, seen, channels, target.precision)
+    laid = matrix_operands if step.stride == 1 else strided_operands
+    laid = row_operands if step.wgmma else laid
+    whole = Region(0, target.batch)
+    pack = Pack(packed, whole, step.channels, step.extents, step.origin, step.mode)
+    stride = (step.stride,) * 3
+    shape = replace(_plain_shape(packed, target, step.kernel), stride=stride)
+    kernel = target.channels, step.channels, *step.kernel
+    measured = step.statistics and _bare(step.statistics)
+    return LayerTrial(
+        step=replace(step, weight=STORED_WEIGHT, statistics=measured),
+        passes=(pack,),
+        sizes={
+            PATCHES: 4 * target.batch * step.channels * prod(step.extents),
+            packed.name: packed.bytes,
+            target.name: target.bytes,
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * laid(np.zeros(kernel, np.float32)).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            PLAIN_WEIGHT: lambda k: forward(k, range(step.channels), channels, target.channels),
+            STORED_WEIGHT: laid,
+        },
+        sources=(),
+        made=target,
+        measured=measured,
+    )
+
+
+def _bare(statistics: Statistics) -> Statistics:
+    """Without what was learned, which no trial has."""
+    groups = statistics.groups and replace(statistics.groups, bias=None)
+    return replace(statistics, scale=None, shift=None, groups=groups)
+
+
+def _last_layer(step: ConvolveToPatches) -> LayerTrial:
+    view, source = step.source, step.source.tensor
+    seen = _grown(step.extents, step.kernel)
+    padded = Tensor("padded", source.batch, seen, view.channels, source.precision)
+    made, whole = _translated(step, padded), Region(0, source.batch)
+    pad = Pointwise(view, padded, whole, view.extents, step.origin, step.mode)
+    bare = replace(step, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
+    shape = _plain_shape(padded, made, step.kernel)
+    stored = turned_operands if step.wgmma else column_operands
+    return _to_patches(bare, (source,), (pad,), shape, forward, stored)
+
+
+def _transposed_last_layer(step: ConvTransposeToPatches) -> LayerTrial:
+    views = [part.source for part in step.parts]
+    extents, tensor = views[0].extents, views[0].tensor
+    channels, whole = sum(view.channels for view in views), Region(0, tensor.batch)
+    joined = Tensor("joined", tensor.batch, extents, channels, tensor.precision)
+    double, one = (2, 2, 2), (1, 1, 1)
+    shape = _plain_shape(joined, _translated(step, joined), (4, 4, 4))
+    shape = replace(shape, stride=double, before=one, after=one, transposed=True)
+    parts = tuple(ExpressedView(view, None, IDENTITY) for view in views)
+    bare = replace(step, parts=parts, weight=STORED_WEIGHT, bias=None, activation=IDENTITY)
+    sources, passes = (view.tensor for view in views), _side_by_side(views, joined, whole)
+    return _to_patches(bare, tuple(sources), tuple(passes), shape, transposed, cell_operands)
+
+
+def _translated(step: ConvolveToPatches | ConvTransposeToPatches, source: Tensor) -> Tensor:
+    return Tensor(TRANSLATED, source.batch, step.extents, step.channels, source.precision)
+
+
+def _to_patches(
+    step: ConvolveToPatches | ConvTransposeToPatches,
+    sources: tuple[Tensor, ...],
+    passes: tuple[Pointwise, ...],
+    shape: Convolution,
+    plain: Callable[[FloatArray, Slots, int, int], LaidWeight],
+    stored: Callable[[FloatArray, Slots, int], LaidWeight],
+) -> LayerTrial:
+    """The trial of a last layer; plain, stored: how both convolutions have their weight."""
+    seen, channels = passes[0].target, passes[0].target.channels
+    ends = (channels, step.channels) if shape.transposed else (step.channels, channels)
+    slots, kernel = range(channels), (*ends, *shape.kernel)
+    return LayerTrial(
+        step=step,
+        passes=passes,
+        sizes={
+            **{source.name: source.bytes for source in sources},
+            seen.name: seen.bytes,
+            TRANSLATED: 4 * seen.batch * step.channels * prod(step.extents),
+            PLAIN_WEIGHT: _weight_bytes(shape),
+            STORED_WEIGHT: 4 * stored(np.zeros(kernel, np.float32), slots, channels).size,
+        },
+        shape=shape,
+        kernel=kernel,
+        weights={
+            PLAIN_WEIGHT: lambda k: plain(k, slots, channels, step.channels),
+            STORED_WEIGHT: lambda k: stored(k, slots, channels),
+        },
+        sources=sources,
+        made=None,
+    )
+
+
+def _side_by_side(
+    views: Iterable[TensorView], target: Tensor, patches: Region
+) -> Iterator[Pointwise]:
+    """Passes that write views into one tensor, the channels of each behind those before."""
+    first = 0
+    for view in views:
+        yield Pointwise(view, target, patches, view.extents, (0, 0, 0), "zero", first)
+        first += view.channels
+
+
+def _plain_shape(source: Tensor, target: Tensor, kernel: Triple) -> Convolution:
+    one, none = (1, 1, 1), (0, 0, 0)
+    return Convolution(
+        source.batch,
+        source.extents,
+        source.channels,
+        target.extents,
+        target.channels,
+        kernel,
+        one,
+        none,
+        none,
+        source.precision,
+    )
+
+
+def _weight_bytes(shape: Convolution) -> int:
+    return shape.weights * NUMBER_BYTES[shape.precision]
+
+
+def _grown(extents: Triple, kernel: Triple, stride: int = 1) -> Triple:
+    """What a kernel reads for so many voxels of its result."""
+    sizes = zip(extents, kernel, strict=True)
+    depth, height, width = ((extent - 1) * stride + taps for extent, taps in sizes)
+    return depth, height, width
