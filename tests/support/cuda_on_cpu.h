@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -18,7 +19,6 @@ using std::abs, std::max, std::min;
 
 #define __device__
 #define __global__
-#define __shared__ static  // blocks run one after another, but for those that wait for each other
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static  // of blocks that run one after another
@@ -88,26 +88,43 @@ inline Place blockDim, gridDim, threadIdx, blockIdx;
 
 namespace on_cpu {
 
-// Lets the other lanes run.
-void wait();
+// Lets the other lanes run; this one only once the number is another.
+void wait(const unsigned* until_changed = nullptr);
 
 class Barrier {
-    int missing, lanes, opened = 0;
+    int missing, lanes;
+    unsigned opened = 0;
 
 public:
     Barrier(int lanes) : missing(lanes), lanes(lanes) {}
 
     void arrive_and_wait() {
-        const int before = opened;
+        const unsigned before = opened;
         if (--missing == 0) missing = lanes, ++opened;
-        while (opened == before) wait();
+        while (opened == before) wait(&opened);
     }
+};
+
+constexpr int DEPTH = 16, MOST_COLUMNS = 256;
+
+typedef double Pair __attribute__((vector_size(16)));
+
+// What an instruction of the matrix units multiplies; columns: two after two.
+struct Operands {
+    double rows[16][DEPTH];
+    Pair columns[DEPTH][MOST_COLUMNS / 2];
 };
 
 struct Warp {
     Barrier all{32};
     std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
-    unsigned words[32][6];
+    unsigned words[32];
+    std::unique_ptr<Operands> held;
+
+    Operands& operands() {
+        if (!held) held.reset(new Operands);
+        return *held;
+    }
 };
 
 struct Block {
@@ -153,40 +170,40 @@ inline void copy(unsigned target, const void* source, bool is_inside) {
 // Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each matrix.
 inline uint4 load_matrices(unsigned row) {
     const int lane = thread % 32;
-    warp().words[lane][0] = row;
+    warp().words[lane] = row;
     warp().all.arrive_and_wait();
     unsigned found[4];
     for (int matrix = 0; matrix < 4; ++matrix) {
-        const unsigned from = warp().words[matrix * 8 + lane / 4][0] + lane % 4 * 4;
+        const unsigned from = warp().words[matrix * 8 + lane / 4] + lane % 4 * 4;
         memcpy(&found[matrix], block->shared.data() + from, 4);
     }
     warp().all.arrive_and_wait();
     return {found[0], found[1], found[2], found[3]};
 }
 
-inline float half_of(int lane, int word, int half) {
+inline float half_at(const void* place) {
     __half value;
-    memcpy(&value, reinterpret_cast<char*>(&warp().words[lane][word]) + 2 * half, 2);
+    memcpy(&value, place, 2);
     return value;
 }
 
-// The layout of mma.m16n8k16 as the PTX manual gives it. The products of one instruction are summed
-// before they are added to what is there, as by the units: which of them go together shows in the bits.
-inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
+// The lane's part of 16 rows, in the layout of mma.m16n8k16 as the PTX manual gives it.
+inline void lay_rows(const uint4& a) {
     const int lane = thread % 32;
-    const unsigned own[6] = {a.x, a.y, a.z, a.w, b0, b1};
-    memcpy(warp().words[lane], own, sizeof own);
-    warp().all.arrive_and_wait();
-    for (int i = 0; i < 4; ++i) {
-        const int row = lane / 4, column = lane % 4 * 2 + i % 2;
-        double products = 0;
-        for (int k = 0; k < 16; ++k) {
-            const double left = half_of(row * 4 + k % 8 / 2, i / 2 + k / 8 * 2, k % 2);
-            products += left * half_of(column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
-        }
-        sums[i] += float(products);
+    const unsigned words[4] = {a.x, a.y, a.z, a.w};
+    for (int i = 0; i < 8; ++i) {
+        const int row = lane / 4 + i / 2 % 2 * 8, depth = lane % 4 * 2 + i / 4 * 8 + i % 2;
+        warp().operands().rows[row][depth] = half_at((const char*)words + 2 * i);
     }
-    warp().all.arrive_and_wait();
+}
+
+inline void lay_columns(unsigned b0, unsigned b1) {
+    const int lane = thread % 32;
+    const unsigned words[2] = {b0, b1};
+    for (int i = 0; i < 4; ++i) {
+        const int depth = lane % 4 * 2 + i / 2 * 8 + i % 2;
+        warp().operands().columns[depth][lane / 8][lane / 4 % 2] = half_at((const char*)words + 2 * i);
+    }
 }
 
 // Row 8 m + r of an operand at a depth, where its descriptor puts them: the layouts without a swizzle,
@@ -201,51 +218,73 @@ inline float described(unsigned long long operand, int row, int depth) {
     } else {
         place += depth / 8 * bytes(16) + row % 8 * 16 + depth % 8 * 2;
     }
-    __half value;
-    memcpy(&value, block->shared.data() + place, 2);
-    return value;
+    return half_at(block->shared.data() + place);
 }
 
-// The layout of wgmma.m64n*k16 as the PTX manual gives it; a(row of the warp, depth).
-template <int COUNT, class Left>
-void multiply_add_by_rows(float (&sums)[COUNT], const Left& a, unsigned long long b) {
-    const int lane = thread % 32;
-    for (int i = 0; i < COUNT; ++i) {
-        const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        double products = 0;
-        for (int k = 0; k < 16; ++k) products += double(a(row, k)) * described(b, column, k);
-        sums[i] += float(products);
+// The lane's share of the warp's rows.
+inline void lay_described_rows(unsigned long long a) {
+    const int first = thread % 128 / 32 * 16;
+    for (int i = thread % 32; i < 16 * DEPTH; i += 32) {
+        warp().operands().rows[i / DEPTH][i % DEPTH] = described(a, first + i / DEPTH, i % DEPTH);
     }
 }
 
 template <int COUNT>
+void lay_described_columns(unsigned long long b) {
+    static_assert(2 * COUNT <= MOST_COLUMNS);
+    for (int i = thread % 32; i < 2 * COUNT * DEPTH; i += 32) {
+        const int column = i / DEPTH, depth = i % DEPTH;
+        warp().operands().columns[depth][column / 2][column % 2] = described(b, column, depth);
+    }
+}
+
+// Once all lanes have laid their parts. The layout of wgmma.m64n*k16, of which mma.m16n8k16 is the first.
+// The products of one instruction are summed before they are added to what is there, as by the units:
+// which of them go together shows in the bits.
+template <int COUNT>
+void add_products(float (&sums)[COUNT]) {
+    warp().all.arrive_and_wait();
+    const int lane = thread % 32;
+    const Operands& operands = warp().operands();
+    Pair products[COUNT / 2] = {};
+    for (int k = 0; k < DEPTH; ++k) {
+        const double rows[] = {operands.rows[lane / 4][k], operands.rows[lane / 4 + 8][k]};
+        const Pair* columns = operands.columns[k] + lane % 4;
+        for (int i = 0; i < COUNT / 2; ++i) products[i] += rows[i % 2] * columns[i / 2 * 4];
+    }
+    for (int i = 0; i < COUNT; ++i) sums[i] += float(products[i / 2][i % 2]);
+    warp().all.arrive_and_wait();
+}
+
+inline void multiply_add(float (&sums)[4], const uint4& a, unsigned b0, unsigned b1) {
+    lay_rows(a);
+    lay_columns(b0, b1);
+    add_products(sums);
+}
+
+template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], const uint4& a, unsigned long long b) {
-    memcpy(warp().words[thread % 32], &a, sizeof a);
-    warp().all.arrive_and_wait();
-    const auto left = [](int row, int k) {
-        return half_of(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k % 2);
-    };
-    multiply_add_by_rows(sums, left, b);
-    warp().all.arrive_and_wait();
+    lay_rows(a);
+    lay_described_columns<COUNT>(b);
+    add_products(sums);
 }
 
 template <int COUNT>
 void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned long long b) {
-    const int first = thread % 128 / 32 * 16;
-    multiply_add_by_rows(
-        sums, [&](int row, int k) { return described(a, first + row, k); }, b
-    );
+    lay_described_rows(a);
+    lay_described_columns<COUNT>(b);
+    add_products(sums);
 }
 
 // Lane 4 g + t gets of rows 2 t and 2 t + 1 the column g.
 inline unsigned transposed_matrix(unsigned word) {
     const int lane = thread % 32;
-    warp().words[lane][0] = word;
+    warp().words[lane] = word;
     warp().all.arrive_and_wait();
     unsigned found = 0;
     for (int half = 0; half < 2; ++half) {
         const int row = lane % 4 * 2 + half, column = lane / 4;
-        const unsigned from = warp().words[row * 4 + column / 2][0];
+        const unsigned from = warp().words[row * 4 + column / 2];
         found |= (from >> column % 2 * 16 & 0xFFFF) << half * 16;
     }
     warp().all.arrive_and_wait();
@@ -270,32 +309,45 @@ inline void tell(void* signal) {
 
 inline bool is_over(void* signal, unsigned parity) {
     const Phases& phases = *static_cast<Phases*>(signal);
-    if (phases.over % 2 == parity) wait();
+    if (phases.over % 2 == parity) wait(&phases.over);
     return phases.over % 2 != parity;
 }
 
 constexpr int STACK = 256 << 10;
 
+// Lives through block after block.
 struct Lane {
+    std::unique_ptr<char[]> stack{new char[STACK]};
+    jmp_buf where;
     Block* block;
     int thread;
-    char* stack;
-    bool begun = false, ended = false;
-    jmp_buf where;
+    bool begun = false, ended;
+    const unsigned* awaited;
+    unsigned seen;
+
+    void begin(Block* with, int number) {
+        block = with, thread = number, ended = false, awaited = nullptr;
+    }
+
+    bool must_wait() const { return awaited && *awaited == seen; }
 };
 
 inline Lane* lane;
 inline jmp_buf scheduler;
 inline void (*body)();
 
-inline void wait() {
+inline void wait(const unsigned* until_changed) {
+    lane->awaited = until_changed;
+    if (until_changed) lane->seen = *until_changed;
     if (!_setjmp(lane->where)) _longjmp(scheduler, 1);
 }
 
 inline void live() {
-    body();
-    lane->ended = true;
-    _longjmp(scheduler, 1);
+    for (;;) {
+        body();
+        lane->ended = true;
+        wait();
+    }
 }
 
 // Until it waits or ends.
@@ -307,7 +359,7 @@ inline void run(Lane& next) {
     next.begun = true;
     ucontext_t context;
     getcontext(&context);
-    context.uc_stack = {next.stack, 0, STACK};
+    context.uc_stack = {next.stack.get(), 0, STACK};
     context.uc_link = nullptr;
     makecontext(&context, live, 0);
     setcontext(&context);
@@ -315,11 +367,11 @@ inline void run(Lane& next) {
 
 // All lanes in turn, from the first or from the last one on, until all have ended: what one lane reads
 // before another has written it is found in one order or the other.
-inline void run_all(std::vector<Lane>& lanes, bool backwards) {
-    for (size_t ended = 0; ended < lanes.size(); backwards = !backwards) {
-        for (size_t i = 0; i < lanes.size(); ++i) {
-            Lane& next = lanes[backwards ? lanes.size() - 1 - i : i];
-            if (next.ended) continue;
+inline void run_all(std::deque<Lane>& lanes, size_t count, bool backwards) {
+    for (size_t ended = 0; ended < count; backwards = !backwards) {
+        for (size_t i = 0; i < count; ++i) {
+            Lane& next = lanes[backwards ? count - 1 - i : i];
+            if (next.ended || next.must_wait()) continue;
             run(next);
             ended += next.ended;
         }
@@ -332,23 +384,22 @@ void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, P
             bool at_once) {
     static void (*called)(Arguments);
     static const Arguments* with;
+    static std::deque<Lane> lanes;
     called = kernel, with = &arguments, body = [] { called(*with); };
     blockDim = size, gridDim = grid;
     const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
     const int together = at_once ? blocks : 1;
-    static std::vector<std::unique_ptr<char[]>> stacks;
-    while (stacks.size() < threads * together) stacks.emplace_back(new char[STACK]);
+    while (lanes.size() < threads * together) lanes.emplace_back();
     for (int first = 0; first < blocks; first += together) {
         std::vector<std::unique_ptr<Block>> held;
-        std::vector<Lane> lanes;
         for (int number = first; number < first + together; ++number) {
             const Place index = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
             held.push_back(std::make_unique<Block>(index, threads, bytes));
-            for (int index = 0; index < threads; ++index) {
-                lanes.push_back({held.back().get(), index, stacks[lanes.size()].get()});
+            for (int i = 0; i < threads; ++i) {
+                lanes[(number - first) * threads + i].begin(held.back().get(), i);
             }
         }
-        run_all(lanes, first % 2);
+        run_all(lanes, threads * together, first % 2);
     }
 }
 
@@ -370,10 +421,10 @@ T __ldcg(const T* address) {
 template <class T>
 T __shfl_sync(unsigned, T value, int source) {
     on_cpu::Warp& warp = on_cpu::warp();
-    memcpy(&warp.words[on_cpu::thread % 32][0], &value, 4);
+    memcpy(&warp.words[on_cpu::thread % 32], &value, 4);
     warp.all.arrive_and_wait();
     T other;
-    memcpy(&other, &warp.words[source][0], 4);
+    memcpy(&other, &warp.words[source], 4);
     warp.all.arrive_and_wait();
     return other;
 }
@@ -384,10 +435,10 @@ T __shfl_xor_sync(unsigned mask, T value, int distance) {
     on_cpu::Warp& warp = on_cpu::warp();
     const int lane = on_cpu::thread % 32;
     on_cpu::Barrier& barrier = mask == ~0u ? warp.all : warp.pairs[lane / 2];
-    memcpy(&warp.words[lane][0], &value, 4);
+    memcpy(&warp.words[lane], &value, 4);
     barrier.arrive_and_wait();
     T other;
-    memcpy(&other, &warp.words[lane ^ distance][0], 4);
+    memcpy(&other, &warp.words[lane ^ distance], 4);
     barrier.arrive_and_wait();
     return other;
 }

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import subprocess
 from fcntl import LOCK_EX, flock
 from functools import cache
@@ -46,9 +47,13 @@ extern "C" void launch_{arguments}(
     on_cpu::launch<{arguments}>(kernel, *arguments, grid, block, shared, at_once);
 }}
 """
+CPU = Path("/proc/cpuinfo")
 OPTIONS = (
     "-std=c++20",
     "-O1",
+    *(
+        ["-mf16c"] if CPU.is_file() and " f16c " in CPU.read_text() else []
+    ),  # converts ten times faster
     "-fno-strict-aliasing",
     "-fno-gnu-unique",  # static memory is each library's own
     "-U_FORTIFY_SOURCE",  # which takes a jump to another lane's stack for a fault
@@ -56,6 +61,7 @@ OPTIONS = (
     "-fPIC",
     "-w",
 )
+PRECOMPILED = "precompiled.h"
 
 
 class Place(ctypes.Structure):
@@ -92,8 +98,24 @@ def _opened(source: str, defines: tuple[str, ...], folder: Path) -> ctypes.PyDLL
     with library.with_suffix(".lock").open("w") as lock:
         flock(lock, LOCK_EX)
         if not library.exists():
+            _precompile(folder)
             _compile(source, defines, library)
     return ctypes.PyDLL(str(library))
+
+
+def _precompile(folder: Path) -> None:
+    """What each library includes, once for all."""
+    header = folder / PRECOMPILED
+    with header.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        if header.exists():
+            return
+        made = folder / f"{PRECOMPILED}.gch"
+        options = [option for option in OPTIONS if option != "-shared"]
+        subprocess.run(
+            ["g++", *options, "-x", "c++-header", str(HEADER), "-o", str(made)], check=True
+        )
+        shutil.copy(HEADER, header)
 
 
 def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
@@ -107,7 +129,7 @@ def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
         taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
         entries = "".join(ENTRY.format(arguments=name) for name in taken if _is_mirrored(name))
         whole, made = folder / f"{source}.cpp", folder / library.name
-        whole.write_text(f'#include "{HEADER}"\n{_for_cpu(text)}\n{entries}')
+        whole.write_text(f'#include "{library.with_name(PRECOMPILED)}"\n{_for_cpu(text)}\n{entries}')
         command = ["g++", *OPTIONS, *defines, f"-I{folder}", str(whole), "-o", str(made)]
         subprocess.run(command, check=True)
         made.rename(library)
