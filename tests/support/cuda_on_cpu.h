@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -181,7 +180,8 @@ inline uint4 load_matrices(unsigned row) {
     return {found[0], found[1], found[2], found[3]};
 }
 
-inline float half_at(const void* place) {
+// Not inlined, as a half becomes a double in software alone.
+[[gnu::noinline]] inline float half_at(const void* place) {
     __half value;
     memcpy(&value, place, 2);
     return value;
@@ -367,10 +367,12 @@ inline void run(Lane& next) {
 
 // All lanes in turn, from the first or from the last one on, until all have ended: what one lane reads
 // before another has written it is found in one order or the other.
-inline void run_all(std::deque<Lane>& lanes, size_t count, bool backwards) {
+inline void run_all(
+    const std::vector<std::unique_ptr<Lane>>& lanes, size_t count, bool backwards
+) {
     for (size_t ended = 0; ended < count; backwards = !backwards) {
         for (size_t i = 0; i < count; ++i) {
-            Lane& next = lanes[backwards ? count - 1 - i : i];
+            Lane& next = *lanes[backwards ? count - 1 - i : i];
             if (next.ended || next.must_wait()) continue;
             run(next);
             ended += next.ended;
@@ -384,19 +386,19 @@ void launch(void (*kernel)(Arguments), const Arguments& arguments, Place grid, P
             bool at_once) {
     static void (*called)(Arguments);
     static const Arguments* with;
-    static std::deque<Lane> lanes;
+    static std::vector<std::unique_ptr<Lane>> lanes;
     called = kernel, with = &arguments, body = [] { called(*with); };
     blockDim = size, gridDim = grid;
     const int threads = size.x * size.y, blocks = grid.x * grid.y * grid.z;
     const int together = at_once ? blocks : 1;
-    while (lanes.size() < threads * together) lanes.emplace_back();
+    while (lanes.size() < threads * together) lanes.push_back(std::make_unique<Lane>());
     for (int first = 0; first < blocks; first += together) {
         std::vector<std::unique_ptr<Block>> held;
         for (int number = first; number < first + together; ++number) {
             const Place index = {number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
             held.push_back(std::make_unique<Block>(index, threads, bytes));
             for (int i = 0; i < threads; ++i) {
-                lanes[(number - first) * threads + i].begin(held.back().get(), i);
+                lanes[(number - first) * threads + i]->begin(held.back().get(), i);
             }
         }
         run_all(lanes, threads * together, first % 2);
