@@ -129,7 +129,9 @@ def _compile(source: str, defines: tuple[str, ...], library: Path) -> None:
         taken = sorted(set(re.findall(r"\b([A-Z]\w+) p\b", text)))
         entries = "".join(ENTRY.format(arguments=name) for name in taken if _is_mirrored(name))
         whole, made = folder / f"{source}.cpp", folder / library.name
-        whole.write_text(f'#include "{library.with_name(PRECOMPILED)}"\n{_for_cpu(text)}\n{entries}')
+        whole.write_text(
+            f'#include "{library.with_name(PRECOMPILED)}"\n{_for_cpu(text)}\n{entries}'
+        )
         command = ["g++", *OPTIONS, *defines, f"-I{folder}", str(whole), "-o", str(made)]
         subprocess.run(command, check=True)
         made.rename(library)

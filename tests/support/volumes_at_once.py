@@ -13,10 +13,12 @@ ENOUGH = 1 << 40
 ODD: Triple = (19, 14, 17)
 
 
-def at_once(network: Network, volume: FloatArray, memory: int = ENOUGH) -> FloatArray:
+def at_once(
+    network: Network, volume: FloatArray, memory: int = ENOUGH, threads: int | None = None
+) -> FloatArray:
     """[C, D, H, W] through the generator for volumes."""
     made = np.full((network.graph.out_channels, *volume.shape[1:]), np.nan, np.float32)
-    with open_cpu_volume_generator(network, memory) as opened:
+    with open_cpu_volume_generator(network, memory, threads) as opened:
         opened.translate_volume(Stored(volume), Stored(made), lambda _: None)
     return made
 
@@ -26,7 +28,7 @@ def in_one_pass(network: Network, volume: FloatArray) -> FloatArray:
     d, h, w = volume.shape[1:]
     padded = padded_extents(network.graph, (d, h, w))
     more = [(0, whole - edge) for whole, edge in zip(padded, (d, h, w), strict=True)]
-    with open_cpu_generator(network) as opened:
+    with open_cpu_generator(network, threads=1) as opened:
         [made] = opened(np.pad(volume, [(0, 0), *more], mode="edge")[None])
     return made[:, :d, :h, :w]
 

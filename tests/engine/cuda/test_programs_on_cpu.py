@@ -29,7 +29,7 @@ def test_unusual_graphs(folder: Path, name: str, precision: Precision) -> None:
     layout = Layout(ODD_PATCH, batch, precision, split_fp16=precision == "fp32")
     lowered = lower(network, layout, H200)
     made = run_program(lowered, patches, graph.out_channels, folder)
-    with open_cpu_generator(network) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         wanted = generator(patches)
     assert np.linalg.norm(made - wanted) <= LIMITS[precision] * np.linalg.norm(wanted)
 
@@ -41,6 +41,6 @@ def test_a_unet_between_cells(folder: Path, precision: Precision) -> None:
     is_split = precision == "fp32"
     layout = Layout(patch, 2, precision, matrix_kernels=not is_split, split_fp16=is_split)
     made = run_program(lower(network, layout, H200), patches, 1, folder)
-    with open_cpu_generator(network) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         wanted = generator(patches)
     assert np.linalg.norm(made - wanted) <= LIMITS[precision] * np.linalg.norm(wanted)

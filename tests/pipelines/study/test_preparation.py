@@ -348,7 +348,7 @@ def test_the_same_scan_gives_the_same_bits() -> None:
     results: list[bytes] = []
     for _ in range(2):
         study = volume(voxels.copy(), np.diag([0.8, 0.8, 1.3, 1]))
-        with open_cpu_generator(network) as generator:
+        with open_cpu_generator(network, threads=1) as generator:
             results.append(run(study, of, generator, (32, 32, 32), 0.25).voxels.tobytes())
     assert results[0] == results[1]
     assert len(set(results[0])) > 100

@@ -69,7 +69,7 @@ def check(
     patches = patches.astype(np.float32)
     lowered = lower(network, Layout(patch, batch, precision, **choices), card)
     got = interpret(lowered, patches, graph.out_channels)
-    with open_cpu_generator(network) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         wanted = generator(patches)
     assert np.linalg.norm(got - wanted) <= 2e-5 * np.linalg.norm(wanted)
 

@@ -82,7 +82,7 @@ def test_no_value_exceeds_its_bound():
     for index, node in enumerate(graph.nodes):
         shortened = Network(Graph(2, graph.nodes[: index + 1]), network.weights)
         bound = value_bounds(network, patch)[node.name]
-        with open_cpu_generator(shortened) as generator:
+        with open_cpu_generator(shortened, threads=1) as generator:
             highest = np.abs(generator(patches)).max()
         assert 0.5 * bound < highest <= 1.0001 * bound
 

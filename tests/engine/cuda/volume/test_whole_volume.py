@@ -76,7 +76,7 @@ def noise(graph: Graph, extents: Triple, seed: int = 2) -> FloatArray:
 
 
 def error(network: Network, volume: FloatArray, made: FloatArray) -> float:
-    with open_cpu_generator(network) as generator:
+    with open_cpu_generator(network, threads=1) as generator:
         wanted = generator(volume[None])[0]
     return float(np.linalg.norm(made - wanted) / np.linalg.norm(wanted))
 

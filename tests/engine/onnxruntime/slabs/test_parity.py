@@ -27,7 +27,7 @@ def slab_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def test_all_features(name: str) -> None:
     network = trained(FEATURES[name])
     volume = volume_for(network)
-    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
 
 
 @pytest.mark.parametrize("name", ODD_GRAPHS)
@@ -36,7 +36,7 @@ def test_all_layers(name: str) -> None:
     network = random_network(ODD_GRAPHS[name], 0)
     depth, height, width = ODD_PATCH
     volume = volume_for(network, (5 * depth, height, width))
-    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
 
 
 @pytest.mark.usefixtures("slab_bytes")
@@ -49,7 +49,7 @@ def test_rows_that_no_tap_reaches() -> None:
     )
     network = random_network(graph, 0)
     volume = volume_for(network)
-    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
 
 
 @pytest.mark.usefixtures("slab_bytes")
@@ -57,7 +57,7 @@ def test_what_lies_outside_is_never_the_largest() -> None:
     edge, one = (3, 3, 3), (1, 1, 1)
     network = random_network(chain(1, ("pool", Pool("largest", edge, one, one))), 0)
     volume = volume_for(network) - 50
-    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-5
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-5
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -88,7 +88,7 @@ def test_any_volume_in_any_slabs_within_any_limit(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "_SLAB_BYTES", slab)
         patch.setattr(plan, "_working_bytes", lambda *_: 0)  # so that every limit can be kept
-        made = at_once(network, volume, limit)
+        made = at_once(network, volume, limit, threads=1)
     assert off(made, in_one_pass(network, volume)) < 1e-5
 
 
@@ -97,4 +97,4 @@ def test_a_mean_far_from_zero_is_no_trouble() -> None:
     assert isinstance(spec, ResNetSpec)
     network = trained(replace(spec, norm="instance_affine"))
     volume = volume_for(network) + 50
-    assert off(at_once(network, volume), in_one_pass(network, volume)) < 1e-4
+    assert off(at_once(network, volume, threads=1), in_one_pass(network, volume)) < 1e-4
