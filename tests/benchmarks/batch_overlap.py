@@ -1,6 +1,6 @@
 """What reading and writing beside the network gains, on a machine without a GPU.
 
-    python tests/benchmarks/batch_overlap.py [--studies N]
+    PYTHONPATH=tests python tests/benchmarks/batch_overlap.py [--studies N]
 
 Twice the same batch of .nii.gz studies, one after another and overlapped, in alternation:
 "card" puts a stand-in in the network's place that sleeps, as a processor does while a card
@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -26,9 +26,10 @@ from typing import Any
 
 import nibabel
 import numpy as np
+from support.numerics_models import CARD
 
 from cuda_cyclegan.engine.generator import Generator
-from cuda_cyclegan.engine.model.card import ModelCard, Percentiles, Provenance, Reference
+from cuda_cyclegan.engine.model.card import Percentiles
 from cuda_cyclegan.engine.model.model import Model
 from cuda_cyclegan.engine.network.architectures import ResNetSpec, build
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
@@ -100,21 +101,9 @@ def cases() -> dict[str, Case]:
 
 
 def model_of(network: Network) -> Model:
-    card = ModelCard(
-        name="stand-in",
-        architecture=ResNetSpec(1, 1, 8, 1),
-        source="T1",
-        target="T2",
-        input_channels=("T1",),
-        output_channels=("T2",),
-        axes="SPL",
-        spacing=None,
-        patch=PATCH,
-        intensity_in=Percentiles(1, 99),
-        intensity_out=Percentiles(1, 99),
-        small_volume_padding="edge",
-        provenance=Provenance("none", "", "none", "benchmark"),
-        reference=Reference("", "", "cuda-cyclegan"),
+    percentiles = Percentiles(1, 99)
+    card = replace(
+        CARD, axes="SPL", patch=PATCH, intensity_in=percentiles, intensity_out=percentiles
     )
     empty = np.empty(0, np.float32)
     return Model(card, network, empty, empty, "")

@@ -1,6 +1,6 @@
 """Peak host memory of a 512x512x400 study from file to file, each case in a fresh process.
 
-    python tests/benchmarks/host_memory.py [--folder DIR]
+    PYTHONPATH=tests python tests/benchmarks/host_memory.py [--folder DIR]
 
 Everything of the product's path runs (read .nii.gz, prepare, tile, blend, finish, write) except the
 network, for which a copying stand-in of 128^3 patches takes the generator's place: what a network
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -22,17 +22,10 @@ from typing import Any
 
 import nibabel
 import numpy as np
+from support.numerics_models import CARD
 
-from cuda_cyclegan.engine.model.card import (
-    IntensityMap,
-    ModelCard,
-    Percentiles,
-    Provenance,
-    Reference,
-    Window,
-)
+from cuda_cyclegan.engine.model.card import IntensityMap, Percentiles, Window
 from cuda_cyclegan.engine.model.model import Model
-from cuda_cyclegan.engine.network.architectures import ResNetSpec
 from cuda_cyclegan.engine.network.graph import INPUT, Graph, Network, Node
 from cuda_cyclegan.engine.network.layers import FloatArray, Tanh
 from cuda_cyclegan.io.volume import Study
@@ -84,21 +77,13 @@ class CopyingGenerator:
 
 
 def model_of(case: Case) -> Model:
-    card = ModelCard(
-        name="stand-in",
-        architecture=ResNetSpec(1, 1, 8, 1),
-        source="CT",
-        target="CT",
-        input_channels=("CT",),
-        output_channels=("CT",),
+    card = replace(
+        CARD,
         axes=case.axes,
         spacing=(case.spacing, case.spacing, case.spacing),
         patch=PATCH,
         intensity_in=case.intensity,
         intensity_out=case.intensity,
-        small_volume_padding="edge",
-        provenance=Provenance("none", "", "none", "benchmark"),
-        reference=Reference("", "", "cuda-cyclegan"),
     )
     empty = np.empty(0, np.float32)
     return Model(card, Network(CopyingGenerator.graph, {}), empty, empty, "")
