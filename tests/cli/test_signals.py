@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -168,7 +169,8 @@ def test_who_asks_again_after_a_while_does_not_wait_for_what_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, left = iter([0.0, ENOUGH - 0.1, ENOUGH + 0.1]), list[int]()
-    monkeypatch.setattr(signals.time, "monotonic", lambda: next(now))
+    clock = SimpleNamespace(monotonic=lambda: next(now))  # for nobody else in this process
+    monkeypatch.setattr(signals, "time", clock)
     monkeypatch.setattr(signals.os, "_exit", left.append)
     stop = signals.Stop()
     with pytest.raises(KeyboardInterrupt):
