@@ -1,0 +1,43 @@
+"""Trials of the outermost layers' steps; test_kernel_check.py runs them."""
+
+from math import prod
+
+import pytest
+
+from cuda_cyclegan.engine.compiler.layer_trials import OuterStep, of_one_patch, trial_of
+from cuda_cyclegan.engine.compiler.steps import (
+    IDENTITY,
+    PATCHES,
+    TRANSLATED,
+    ConvolvePatches,
+    ConvolveToPatches,
+    ConvTransposeToPatches,
+    ExpressedView,
+    Tensor,
+    TensorView,
+)
+
+EXTENTS, KERNEL, ORIGIN = (4, 6, 8), (3, 3, 3), (-1, -1, -1)
+VIEW = TensorView(Tensor("map", 3, EXTENTS, 32, "fp16"), EXTENTS)
+STEPS: dict[str, OuterStep] = {
+    "first": ConvolvePatches(
+        "first", VIEW.tensor, 1, EXTENTS, ORIGIN, "replicate", KERNEL, "weight"
+    ),
+    "last": ConvolveToPatches(
+        "last", VIEW, ORIGIN, "reflect", KERNEL, "weight", 1, EXTENTS, None, IDENTITY
+    ),
+    "transposed last": ConvTransposeToPatches(
+        "last", (ExpressedView(VIEW, None, IDENTITY),), "weight", 1, (8, 12, 16), None, IDENTITY
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_trial_of_one_patch_takes_a_third_of_three_patches_memory(name: str) -> None:
+    whole, one = trial_of(STEPS[name]), trial_of(of_one_patch(STEPS[name]))
+    of_patches = {key for key in whole.sizes if "weight" not in key}
+    assert of_patches & {PATCHES, TRANSLATED}
+    for key, size in whole.sizes.items():
+        assert one.sizes[key] * (3 if key in of_patches else 1) == size
+    assert one.shape.batch == 1
+    assert prod(one.kernel) == prod(whole.kernel)
