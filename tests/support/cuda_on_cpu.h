@@ -117,7 +117,7 @@ struct Operands {
 struct Warp {
     Barrier all{32};
     std::vector<Barrier> pairs = std::vector<Barrier>(16, 2);
-    unsigned words[32];
+    unsigned words[32][4];
     std::unique_ptr<Operands> held;
 
     Operands& operands() {
@@ -169,11 +169,11 @@ inline void copy(unsigned target, const void* source, bool is_inside) {
 // Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each matrix.
 inline uint4 load_matrices(unsigned row) {
     const int lane = thread % 32;
-    warp().words[lane] = row;
+    warp().words[lane][0] = row;
     warp().all.arrive_and_wait();
     unsigned found[4];
     for (int matrix = 0; matrix < 4; ++matrix) {
-        const unsigned from = warp().words[matrix * 8 + lane / 4] + lane % 4 * 4;
+        const unsigned from = warp().words[matrix * 8 + lane / 4][0] + lane % 4 * 4;
         memcpy(&found[matrix], block->shared.data() + from, 4);
     }
     warp().all.arrive_and_wait();
@@ -279,12 +279,12 @@ void multiply_add_of_group(float (&sums)[COUNT], unsigned long long a, unsigned 
 // Lane 4 g + t gets of rows 2 t and 2 t + 1 the column g.
 inline unsigned transposed_matrix(unsigned word) {
     const int lane = thread % 32;
-    warp().words[lane] = word;
+    warp().words[lane][0] = word;
     warp().all.arrive_and_wait();
     unsigned found = 0;
     for (int half = 0; half < 2; ++half) {
         const int row = lane % 4 * 2 + half, column = lane / 4;
-        const unsigned from = warp().words[row * 4 + column / 2];
+        const unsigned from = warp().words[row * 4 + column / 2][0];
         found |= (from >> column % 2 * 16 & 0xFFFF) << half * 16;
     }
     warp().all.arrive_and_wait();
@@ -423,10 +423,10 @@ T __ldcg(const T* address) {
 template <class T>
 T __shfl_sync(unsigned, T value, int source) {
     on_cpu::Warp& warp = on_cpu::warp();
-    memcpy(&warp.words[on_cpu::thread % 32], &value, 4);
+    memcpy(&warp.words[on_cpu::thread % 32][0], &value, 4);
     warp.all.arrive_and_wait();
     T other;
-    memcpy(&other, &warp.words[source], 4);
+    memcpy(&other, &warp.words[source][0], 4);
     warp.all.arrive_and_wait();
     return other;
 }
@@ -437,10 +437,10 @@ T __shfl_xor_sync(unsigned mask, T value, int distance) {
     on_cpu::Warp& warp = on_cpu::warp();
     const int lane = on_cpu::thread % 32;
     on_cpu::Barrier& barrier = mask == ~0u ? warp.all : warp.pairs[lane / 2];
-    memcpy(&warp.words[lane], &value, 4);
+    memcpy(&warp.words[lane][0], &value, 4);
     barrier.arrive_and_wait();
     T other;
-    memcpy(&other, &warp.words[lane ^ distance], 4);
+    memcpy(&other, &warp.words[lane ^ distance][0], 4);
     barrier.arrive_and_wait();
     return other;
 }
