@@ -302,7 +302,7 @@ def last_layer_shared(kernel: Triple, channels: int) -> int:
 
 def _last_of_groups_shared(kernel: Triple, channels: int, columns: int) -> int:
     weights = 7 * channels // 16 * 2 * 15 * 64 * 2
-    width, stages = columns + _TAPS, 10 if channels == 32 else 5
+    width, stages = columns + _TAPS, 16 if channels == 32 else 6
     stored = stages * channels * width * 2
     sums = _GROUPS * 8 * (width + 4) * 4
     planes = _planes_of_groups(columns) + kernel[0]

@@ -23,13 +23,13 @@ constexpr int ROWS = 8, TAPS = 8;      // of the target that are under way, and 
 constexpr int KERNEL = 7, TURNED = 2 * ROWS - 1;
 constexpr int PIECE = ROWS * TAPS;     // numbers of 8 rows of an operand, 8 of the depth
 constexpr int GROUP = 128, THREADS = (GROUPS + 1) * GROUP;
-constexpr int LOADER_REGISTERS = 40, OTHER_REGISTERS = 104;
+constexpr int LOADER_REGISTERS = 64, OTHER_REGISTERS = 104;
 constexpr int NOTHING = -2147483647 - 1;  // in place of an offset: a plane or row of zeros
 
 // Row of the padded source as the convolution sees it, in one plane of it.
 template <int CHANNELS, int COLUMNS>
 struct Stage {
-    static constexpr int COUNT = CHANNELS == 32 ? 10 : 5;  // at once
+    static constexpr int COUNT = CHANNELS == 32 ? 16 : 6;  // at once
     static constexpr int WIDTH = COLUMNS + TAPS, VOXEL = CHANNELS * 2;  // bytes
     static constexpr int CHUNKS = CHANNELS / 8, BYTES = WIDTH * VOXEL;
 };
@@ -73,37 +73,41 @@ __device__ __forceinline__ int row_offset(const ConvolveToPatches& p, int row) {
                             : h * p.source_strides.row);
 }
 
-// Loads all rows that a block sees, each in one plane after the other; a warp every fourth of them.
-template <int CHANNELS, int COLUMNS>
+// Loads all rows that a block sees, each in one plane after the other, with all lanes of a group.
+template <int CHANNELS, int COLUMNS, bool HAS_ZEROS>
 __device__ __forceinline__ void load_rows(
     const ConvolveToPatches& p, const Element* source, const int* voxels, const int* planes,
     int plane_count, char* stages, Signal* loaded, Signal* left, int first_h, int rows
 ) {
     using Row = Stage<CHANNELS, COLUMNS>;
-    constexpr int WARPS = GROUP / 32, STEP = 32 / Row::CHUNKS;
-    const int warp = threadIdx.x % GROUP / 32, lane = threadIdx.x % 32;
-    const int chunk = lane % Row::CHUNKS, first = lane / Row::CHUNKS;
-    int slot = warp, round = 0, plane = warp, row = first_h;
-    while (plane >= plane_count) plane -= plane_count, ++row;
-    while (row < first_h + rows) {
-        const int of_row = row_offset(p, row), of_plane = planes[plane];
-        const bool is_inside = of_row != NOTHING && of_plane != NOTHING;
-        const Element* from = source + (is_inside ? of_row + of_plane : 0) + chunk * 8;
-        const unsigned to = __cvta_generic_to_shared(stages + slot * Row::BYTES);
-        if (round) left[slot].wait(round - 1);
-#pragma unroll 4
-        for (int i = 0; i < (Row::WIDTH + STEP - 1) / STEP; ++i) {
-            const int voxel = first + i * STEP, piece = swizzled<Row::VOXEL>(voxel, chunk);
-            if (voxel >= Row::WIDTH) break;
-            const int place = voxels[voxel];
-            const bool is_there = is_inside && place != NOTHING;
-            copy(to + voxel * Row::VOXEL + piece * 16, from + (is_there ? place : 0), is_there);
+    constexpr int STEP = GROUP / Row::CHUNKS, EACH = (Row::WIDTH + STEP - 1) / STEP;
+    static_assert(STEP % 8 == 0);  // so that all pieces of a lane are swizzled alike
+    const int lane = threadIdx.x % GROUP, chunk = lane % Row::CHUNKS, first = lane / Row::CHUNKS;
+    auto is_one = [&](int i) {
+        return (i + 1) * STEP <= Row::WIDTH || first + i * STEP < Row::WIDTH;
+    };
+    int places[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) places[i] = is_one(i) ? voxels[first + i * STEP] : NOTHING;
+    char* const own = stages + first * Row::VOXEL + swizzled<Row::VOXEL>(first, chunk) * 16;
+    int slot = 0, round = 0;
+    for (int row = first_h; row < first_h + rows; ++row) {
+        const int of_row = row_offset(p, row);
+        for (int plane = 0; plane < plane_count; ++plane) {
+            const int of_plane = planes[plane];
+            const bool is_inside = !HAS_ZEROS || (of_row != NOTHING && of_plane != NOTHING);
+            const Element* from = source + (is_inside ? of_row + of_plane : 0) + chunk * 8;
+            const unsigned to = __cvta_generic_to_shared(own + slot * Row::BYTES);
+            if (round) left[slot].wait(round - 1);
+#pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                if (!is_one(i)) break;
+                const bool is_there = !HAS_ZEROS || (is_inside && places[i] != NOTHING);
+                copy(to + i * STEP * Row::VOXEL, from + (is_there ? places[i] : 0), is_there);
+            }
+            loaded[slot].tell_when_copied();
+            if (++slot == Row::COUNT) slot = 0, ++round;
         }
-        loaded[slot].tell_when_copied();
-        slot += WARPS;
-        if (slot >= Row::COUNT) slot -= Row::COUNT, ++round;
-        plane += WARPS;
-        while (plane >= plane_count) plane -= plane_count, ++row;
     }
 }
 
@@ -150,7 +154,7 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     find_voxels<Row::WIDTH>(p, voxels, first_w);
     find_planes(p, planes, first_d, plane_count);
     if (threadIdx.x < Row::COUNT) {
-        loaded[threadIdx.x].expect(32);
+        loaded[threadIdx.x].expect(GROUP);
         left[threadIdx.x].expect(GROUPS * 4);
     }
     publish();
@@ -159,9 +163,15 @@ __device__ __forceinline__ void convolve(const ConvolveToPatches& p) {
     if (group == GROUPS) {
         give_registers<LOADER_REGISTERS>();
         const Element* source = p.source + patch * p.source_strides.patch;
-        load_rows<CHANNELS, COLUMNS>(
-            p, source, voxels, planes, plane_count, stages, loaded, left, first_h, seen_rows
-        );
+        if (p.border == CONSTANT) {
+            load_rows<CHANNELS, COLUMNS, true>(
+                p, source, voxels, planes, plane_count, stages, loaded, left, first_h, seen_rows
+            );
+        } else {
+            load_rows<CHANNELS, COLUMNS, false>(
+                p, source, voxels, planes, plane_count, stages, loaded, left, first_h, seen_rows
+            );
+        }
         return;
     }
     take_registers<OTHER_REGISTERS>();

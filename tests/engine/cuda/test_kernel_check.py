@@ -200,9 +200,12 @@ def test_the_transposed_last_layer_is_right_and_found_wrong_when_it_is(folder, m
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
-@pytest.mark.parametrize(("channels", "shuffled", "width"), [(32, True, 10), (64, False, 70)])
+@pytest.mark.parametrize(
+    ("channels", "shuffled", "width", "mode"),
+    [(32, True, 10, "reflect"), (64, False, 70, "reflect"), (64, True, 10, "zero")],
+)
 def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
-    channels, shuffled, width, folder, monkeypatch, cache
+    channels, shuffled, width, mode, folder, monkeypatch, cache
 ):
     monkeypatch.setattr(kernel_check, "DeviceBuffer", HostBuffer)
     monkeypatch.setattr(kernel_check, "RUNS", 2)
@@ -211,7 +214,7 @@ def test_the_last_layer_of_warp_groups_is_right_and_found_wrong_when_it_is(
     tensor = cells if shuffled else Tensor("source", 1, extents, channels, "fp16")
     source = TensorView(tensor, extents, shuffled=shuffled)
     step = ConvolveToPatches(
-        "last", source, (-3, -3, -3), "reflect", WIDE, "weight", 1, extents, None, IDENTITY, True
+        "last", source, (-3, -3, -3), mode, WIDE, "weight", 1, extents, None, IDENTITY, True
     )
     kernels, stream = LaneKernels(folder), HostStream()
     check_outer_layers(replace(LOWERED, steps=(step,)), kernels, stream, cache)
